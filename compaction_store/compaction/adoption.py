@@ -1,8 +1,8 @@
-"""Reads a compaction that a provider made, and plans the records that put it in place of the messages it replaces.
+"""Reads a compaction that a provider made, and plans the records that apply it to the view.
 
-A provider replaces messages in one of two ways. It returns stand-ins, as OpenAI's compact endpoint does: they become
-the replacement, unchanged. Or it puts a block into a reply, or a summary among the messages, as Anthropic's API and
-Claude Code do: it is in the thread already, so the messages before it are replaced by nothing.
+A provider replaces messages in one of two ways. OpenAI's compact endpoint returns new messages, called stand-ins here,
+which become the replacement unchanged. Anthropic's API puts a block into a reply, and Claude Code puts a summary among
+the messages: these are already in the thread, so the messages before them are hidden without a replacement.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _BOUNDARY = "compact_boundary"
 
 
 class Made(NamedTuple):
-    """A provider's compaction of a span. `stand_ins` are None if the thread has them already."""
+    """A provider's compaction of a span. `stand_ins` is None if the thread already has the new messages."""
 
     what: str
     stand_ins: tuple[Payload, ...] | None
-    #: The part of the body by which the observed record is found.
+    #: The part of an observed record's body by which the record is found.
     provider: Payload | None = None
     record: Compaction | None = None
     summary_text: str | None = None
@@ -38,18 +38,18 @@ class Made(NamedTuple):
 
     @property
     def is_boundary(self) -> bool:
-        """Whether it is a boundary of Claude Code, whose span the caller may know."""
+        """Whether this is a compact boundary of Claude Code, for which the caller may give the span."""
         return self.what == _BOUNDARY
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether only the provider can read it."""
+        """Whether only the provider can read the compaction."""
         parts = [self.provider] if self.stand_ins is None else list(self.stand_ins)
         return self.summary_text is None and any(_is_encrypted(part) for part in parts)
 
 
 def read(given: object) -> Made:
-    """Reads a provider's compaction in any of its forms."""
+    """Reads a provider's compaction in any form that `adopt` accepts."""
     if isinstance(given, Compaction):
         return of_record(given)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
@@ -83,7 +83,7 @@ def _of_reply(reply: Any, output: Any) -> Made:
 
 
 def of_record(record: Compaction) -> Made:
-    """Reads an observed compaction, with the stand-ins if its body has them and the thread does not."""
+    """Reads an observed compaction. Its stand-ins are read from the body of the record, if the thread lacks them."""
     if record.outcome != "observed" or record.kind != "summary":
         raise InvalidInput(f"compaction must be an observed summary, not {record.outcome} ({record.kind})")
     if record.start_seq is None:
@@ -92,7 +92,7 @@ def of_record(record: Compaction) -> Made:
     provider = provider if isinstance(provider, dict) else {}
     what = (record.callback or "provider:compaction").removeprefix("provider:")
     text = record.summary_text
-    # Codex writes the messages that it continues with only in this line, so they are the stand-ins.
+    # Codex writes the messages with which it continues only into this line, so they are the stand-ins.
     stand_ins = _of_codex(provider) if what == "compacted" else None
     return Made(what, stand_ins, provider, record, text, record.model, record.usage)
 
@@ -105,7 +105,7 @@ def _of_codex(line: Payload) -> tuple[Payload, ...] | None:
 
 
 def is_record_of(record: Compaction, made: Made) -> bool:
-    """Returns whether an observed record is of this compaction."""
+    """Returns whether an observed record describes this compaction."""
     stored = None if record.body is None else record.body.get("provider")
     if record.start_seq is None or not isinstance(stored, dict) or made.provider is None:
         return False
@@ -123,9 +123,10 @@ class Part(NamedTuple):
 
 
 def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequence[Payload] | None) -> list[Part]:
-    """Returns the ranges of elements with their replacements; an empty list if the range was adopted before.
+    """Returns the ranges of elements with their replacements; an empty list if the same replacement is there already.
 
-    A provider does not replace system messages: they stay where they are, and the stand-ins come after the last one.
+    A provider does not replace system messages, so they stay and divide the elements into ranges. The stand-ins replace
+    the last range.
     """
     inside = [element for element in elements if element.end_seq >= first and element.seq <= last]
     if not inside:
@@ -148,7 +149,7 @@ def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequenc
     kept = {encoding.canonical(m) for element in inside for m in element.messages if m is not None and is_system(m)}
     given = tuple(m for m in stand_ins or () if encoding.canonical(m) not in kept)
     if any(map(is_system, given)):
-        raise InvalidInput("the messages in place of a range must not be system messages")
+        raise InvalidInput("the messages that replace a range must not be system messages")
     now = [element for run in runs for element in run]
     if all(element.kind == "adoption" for element in now) and given == tuple(m for e in now for m in e.messages):
         return []
@@ -165,7 +166,7 @@ def to_json(
     actor: str | None,
     authority: Payload | None,
 ) -> str:
-    """Returns the records in the form in which the commit takes them."""
+    """Returns the records as JSON for the commit."""
     observed = () if made.record is None else (made.record.number,)
     stated = {"reason": reason, "authority": authority}
     about = {"summary_text": made.summary_text, "usage": made.usage, "unreadable": made.is_unreadable or None}
@@ -177,7 +178,7 @@ def to_json(
         body = {"replacement": list(part.replacement), **stated, **(about if is_last else {})}
         numbers = [element.number for element in part.elements if element.number is not None]
         if is_last and made.record is None:
-            # The provider was given more than this part: also the other parts, and the system messages between them.
+            # The provider was given more than this part: it also got the other parts and the system messages.
             numbers.insert(0, EVERYTHING)
         columns = {
             "kind": "adoption", "outcome": "applied", "start_seq": part.elements[0].seq,
@@ -190,7 +191,7 @@ def to_json(
 
 
 def _tokens(part: Part, made: Made, count: Callable[[Iterable[Payload]], int]) -> int:
-    """Counts the stand-ins. For an encrypted one, only the provider's own figure is known, if it gave one."""
+    """Counts the tokens of a replacement. For encrypted messages, adds the figure of the provider, if it gave one."""
     tokens = count(part.replacement)
     if any(map(_is_encrypted, part.replacement)):
         spent = (made.usage or {}).get("output_tokens")

@@ -19,7 +19,7 @@ ALLOWED = frozenset({"larger", "system", "last_user"})
 
 
 class Stalled(NamedTuple):
-    """An attempt that was rejected for making no progress, while the thread has not changed since."""
+    """An attempt that was rejected because it made no progress. The thread has not changed since."""
 
     callback: str
     start_seq: int
@@ -28,12 +28,11 @@ class Stalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A strategy's request to summarize, replace or remove a span. The strategy is sent None if the request succeeds,
-    else the error.
+    """A strategy's request to summarize, replace or remove a span. The strategy is then sent None or an error.
 
-    A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. `room` is the most tokens
-    that the framed summary may take; a longer one is rejected, or with `cut` shortened. `stated_room` is a
-    smaller number to give to the summarizer. The summary must pass `checks`.
+    A summary must save at least `min_saving`, which is a number of tokens or, as a float, a share of the span's tokens.
+    `room` is the maximum number of tokens of the framed summary. A longer summary is rejected or, with `cut`,
+    shortened. `stated_room` is a smaller maximum that the summarizer is given. The summary must pass `checks`.
     """
 
     start_seq: int
@@ -54,9 +53,9 @@ Steps = Generator[Ask, "Exception | None", None]
 
 
 class Planned(Sequence["Payload | None"]):
-    """The result of `compact`: the messages that the view has with everything folded that was planned so far.
+    """The result of `compact`: the messages of the view with all planned compactions applied.
 
-    If the summarizer must be awaited, awaiting this makes the plan.
+    If the summarizer must be awaited, awaiting this object makes the plan.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Planned(Sequence["Payload | None"]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether this must be awaited to make the plan."""
+        """Whether this object must be awaited to make the plan."""
         return self._waiting is not None
 
     def __await__(self) -> Generator[Any, None, Planned]:
@@ -102,13 +101,13 @@ class Planned(Sequence["Payload | None"]):
         return len(self._list())
 
     def __bool__(self) -> bool:
-        # Without this, bool() would call len(), which fails before this is awaited.
+        # Without this method, bool() would call len(), which fails before the object is awaited.
         return True
 
     def __eq__(self, other: object) -> bool:
         return self._list() == (other._list() if isinstance(other, Planned) else other)
 
-    # asyncio.gather keeps what it waits for in a dict.
+    # A class with __eq__ has no hash by default, but asyncio.gather keeps awaitables in a dict.
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -116,9 +115,9 @@ class Planned(Sequence["Payload | None"]):
 
 
 class LastPlanned:
-    """The last result that a caller may still hold. Its messages are computed before the plan changes.
+    """A weak reference to the last result of `compact`, whose messages must be computed before the plan changes.
 
-    It is a weak reference: most callers drop the result at once, and computing it for every span would cost too much.
+    Most callers drop the result at once, and computing the messages for every span would be too slow.
     """
 
     def __init__(self) -> None:
@@ -131,7 +130,7 @@ class LastPlanned:
         self._last = None
 
     def forget(self) -> None:
-        """Skips computing the last result's messages: a strategy never reads them."""
+        """Forgets the last result, so that its messages are not computed. Strategies never read them."""
         self._last = None
 
     def keep(self, planned: Planned) -> Planned:
@@ -140,12 +139,12 @@ class LastPlanned:
 
 
 def allowed_rules(allow: Collection[str], reason: object) -> frozenset[str]:
-    """Checks `allow` and `reason`, and returns the rules that are allowed to be broken."""
+    """Checks `allow` and `reason`, and returns the rules that may be broken."""
     if reason is not None and not isinstance(reason, str):
         raise InvalidInput(f"reason must be a string, not {type(reason).__name__}")
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
-        # A callback may have put content here, which errors do not quote.
+        # Do not quote the names: a callback may have given content by mistake.
         wrong = f"{len(allowed - ALLOWED)} of {len(allowed)} names are not"
         raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}; {wrong}")
     return allowed

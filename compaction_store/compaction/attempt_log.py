@@ -1,4 +1,4 @@
-"""Records the attempts of callbacks on a plan: applied, rejected by a rule, or failed."""
+"""Records the attempts of callbacks to compact a view: applied, rejected by a rule, or failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Indexes = tuple[int, int]
 
 
 class AttemptLog:
-    """The attempts on a plan, each under the name of the callback that made it, with the authority it states."""
+    """A log of attempts. Each attempt has the name of the callback that made it, and the authority that it stated."""
 
     def __init__(self, plan: Plan, thread_id: str, authority: Payload | None = None) -> None:
         self.callback = "callback"
@@ -78,7 +78,7 @@ class AttemptLog:
         *,
         reason: str | None,
     ) -> None:
-        """Records that a span has no summary, or none that can be used."""
+        """Records that the summarizer failed, or that its summary cannot be used."""
         known = None if summary is None else without_text(summary)
         if known is None and call is not None:
             known = call.failed(error)
@@ -89,7 +89,7 @@ class AttemptLog:
         """Withdraws everything that was planned since the mark. Records the callback's error, unless an attempt already
         has it.
 
-        A summary that was paid for stays on record, as failed.
+        A summary with known usage stays on record as a failed attempt, because it was paid for.
         """
         applied = [attempt for attempt in self._plan.attempts[mark.attempts :] if attempt.outcome == "applied"]
         self._plan.void(mark)
@@ -106,7 +106,7 @@ class AttemptLog:
             self._plan.attempts.append(attempt)
 
     def inputs(self, indexes: Indexes, call: CallRecord | None = None) -> tuple[int, ...]:
-        """Returns the numbers of the records in a range, or EVERYTHING if the summarizer saw more than the range."""
+        """Returns the numbers of the records in a range, with EVERYTHING if the summarizer saw more than the range."""
         numbers = tuple(number for element in self._plan.elements(*indexes) if (number := element.number) is not None)
         saw_more = call is not None and call.view is not None and call.view.was_shown
         return (EVERYTHING, *numbers) if saw_more else numbers
@@ -132,12 +132,12 @@ class AttemptLog:
 
 
 def _recorded(inputs: Iterable[int]) -> tuple[int, ...]:
-    """Replaces inputs that are only planned by EVERYTHING: they have no number yet, and may be withdrawn."""
+    """Replaces planned records among inputs by EVERYTHING, because they have no number yet and may be withdrawn."""
     return tuple(dict.fromkeys(max(number, EVERYTHING) for number in inputs))
 
 
 def _as_recorded(error: Exception, default: str) -> Payload:
-    """Returns an error's type and place, and its text if this package wrote it: other texts may quote a message."""
+    """Returns an error's type and place and, if this package wrote it, its text. Other texts may quote a message."""
     found: Payload = {"type": type(error).__qualname__, "text": own_text(error) or default}
     place = raised_at(error)
     return found if place is None else found | {"at": place}

@@ -17,11 +17,12 @@ ViewCounter = Callable[[View], "int | Measured | Awaitable[int | Measured]"]
 class TokenBudget:
     """A model's context window, and two marks: compaction begins above `trigger` and aims for `target`.
 
-    `reserve_output` is kept for the model's answer, `overhead` for whatever is sent besides the view, such as tools and
-    instructions. An integer mark is a number of tokens, a float is a fraction of the rest of the window.
+    `reserve_output` tokens are kept for the model's answer, and `overhead` tokens for everything that is sent besides
+    the view, such as tools and instructions. A mark is a number of tokens if it is an integer, and a fraction of the
+    rest of the window if it is a float.
 
-    `counter` counts a view exactly: an `AnthropicCounter`, or any callable that takes a view. It is called outside of
-    transactions, and only if the estimate is above half the trigger. If it fails, the estimate is used.
+    `counter` counts a view exactly. It is an `AnthropicCounter`, or any callable that takes a view. It is called
+    outside of transactions, and only if the estimate is above half the trigger. If it fails, the estimate is used.
     """
 
     context_window: int
@@ -53,7 +54,7 @@ class TokenBudget:
 
     @property
     def limit(self) -> int:
-        """The most tokens that a view may take."""
+        """The maximum number of tokens of a view."""
         return self.context_window - self.reserve_output - self.overhead
 
     @property
@@ -80,7 +81,7 @@ def _best(view: View | int) -> int:
 
 
 class BudgetExceeded(CompactionStoreError):
-    """The view does not fit the window. `view` is that view."""
+    """The view does not fit the model's context window. `view` is this view."""
 
     def __init__(self, message: str, *, view: View) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Runs a callback on a context: a caller's function, or a strategy, which yields one request after the other.
+"""Runs a callback on a context. A callback is an application's function, or a strategy, which yields requests.
 
 On an event loop, only async functions run on the loop. Everything else runs in a thread, so that no callback, strategy
 or summarizer can block the loop.
@@ -22,18 +22,18 @@ _MUST_BE_SYNCHRONOUS = "an async callback needs an AsyncStore: on a Store a call
 
 @runtime_checkable
 class Strategy(Protocol):
-    """A callback that yields an `Ask` for each span, and is sent None if it is planned, else the error."""
+    """A callback that yields an `Ask` for each span. It is sent None if the span is planned, or else the error."""
 
     def steps(self, ctx: CompactionContext) -> Steps: ...
 
 
 def callback_name(callback: object) -> str:
-    """Returns the name that records have for a callback: its own `name`, else where it is defined."""
+    """Returns the name of a callback in records: its attribute `name`, or else the place of its definition."""
     return name_of(callback, "callback")
 
 
 def check_callback(callback: object, *, awaits: bool) -> None:
-    """Refuses a callback that cannot be called, and an async one on a synchronous store."""
+    """Raises InvalidCallback if a callback cannot be called, or is async although the store is synchronous."""
     if isinstance(callback, type):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
     if not callable(callback) and not isinstance(callback, Strategy):
@@ -43,7 +43,7 @@ def check_callback(callback: object, *, awaits: bool) -> None:
 
 
 def run_callback(builder: PlanBuilder, callback: Any) -> Work[None]:
-    """Runs one callback to its end. Errors are raised, and the store then withdraws what the callback planned."""
+    """Runs one callback to its end. If it raises an error, the caller must withdraw the plan of the callback."""
     ctx = CompactionContext(builder)
     if isinstance(callback, Strategy):
         yield from run_steps(builder, callback.steps(ctx))
@@ -65,21 +65,21 @@ def run_steps(builder: PlanBuilder, steps: Steps) -> Work[None]:
         try:
             yield planned
             outcome = None
-        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
+        except Exception as error:  # noqa: BLE001 — the strategy decides how to continue
             builder.errors.append(error)
             outcome = error
         if planned.is_waiting:
-            # The synchronous driver cannot await it; `finish` refuses the callback.
+            # The synchronous driver cannot await the result. `finish` then refuses the callback.
             return
 
 
 def _advance(builder: PlanBuilder, steps: Steps, outcome: Exception | None) -> list[Planned]:
-    """Runs steps until a result must be awaited. Returns it in a list, so that the driver does not await it."""
+    """Runs steps until a result must be awaited. Returns the result in a list, because the driver awaits results."""
     while (step := _next(steps, outcome)) is not None:
         try:
             planned = builder.ask(step)
             outcome = None
-        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
+        except Exception as error:  # noqa: BLE001 — the strategy decides how to continue
             builder.errors.append(error)
             outcome = error
         else:

@@ -1,7 +1,7 @@
-"""Checks a summary, asks once for a repair, appends the lines that are still missing, and keeps the outcome for the
-record.
+"""Checks a summary, asks once for a repair, and appends the lines that are still missing.
 
-A text that looks like a credential is neither sent to the summarizer nor appended. It is counted as exempt.
+The outcome is kept for the record. A text that looks like a credential is neither sent to the summarizer nor appended,
+and is counted as exempt.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from compaction_store.models import Payload, Summary
 from compaction_store.probes import Probe, has_secret
 from compaction_store.tokens import MARK
 
-# The largest number of lines that a summarizer is given, and of examples in a record.
+# The maximum numbers of lines that a summarizer is given, and of examples in a record.
 _MOST_LINES = 60
 _MOST_KEPT = 40
 _LONGEST = 400
 _HEAD = "Word for word from the messages:"
 _UNFOUNDED = "In none of the messages:"
-# The share of the room for appended lines, if parts of the summary must be cut to make room.
+# The maximum share of the room for appended lines, if the summary must be cut to make room for them.
 _SHARE = 0.5
 _CUT = f"\n{MARK} [shortened] {MARK}\n"
 
@@ -35,7 +35,7 @@ Again = Callable[[Request], Work[Summary]]
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of one check of one text. `lost` has no credentials: they are counted in `exempt`."""
+    """The outcome of one check. `lost` has the failed probes, except those on credentials, which `exempt` counts."""
 
     check: Check
     asked: int
@@ -48,7 +48,7 @@ class _Outcome:
 
 
 def with_checks(ask: Again, request: Request, checks: Sequence[Check], *, can_repair: bool) -> Work[Summary]:
-    """Returns a summarizer's summary after its own checks. A repair is checked by its caller."""
+    """Returns a summarizer's summary after the summarizer's own checks. The caller checks the summary of a repair."""
     summary = yield from ask(request)
     if not checks or request.repair is not None:
         return summary
@@ -58,10 +58,10 @@ def with_checks(ask: Again, request: Request, checks: Sequence[Check], *, can_re
 def checked(
     request: Request, summary: Summary, checks: Sequence[Check], *, again: Again | None = None, cut: bool = False
 ) -> Work[Summary]:
-    """Returns a summary that passed its checks, or was completed, with the outcome in `checks`.
+    """Checks a summary. Returns it with missing lines appended, and with the outcome in its field `checks`.
 
-    `again` is called at most once. With `cut`, the summary is shortened if the lines to append need its room. Raises
-    ChecksFailed if a strict check fails.
+    `again` asks for a repair, and is called at most once. With `cut`, the summary is shortened if the lines to append
+    need its room. Raises ChecksFailed if a strict check fails.
     """
     if not checks:
         return summary
@@ -106,13 +106,13 @@ def _repaired(
     span: CheckedSpan,
     again: Again,
 ) -> Work[tuple[Summary, list[_Outcome], Payload]]:
-    """Returns the better one of a summary and its repair, with both costs."""
+    """Asks for a repair. Returns the better of the summary and its repair, with the cost of both."""
     lines, unfounded = _lines(outcomes, span)
     before = _failures(outcomes)
     asked = replace(request, repair=Repair(summary.text, tuple(lines[:_MOST_LINES]), tuple(unfounded[:_MOST_LINES])))
     try:
         second = yield from again(asked)
-    except Exception as error:  # noqa: BLE001 — the first summary is there, whatever happened to the second
+    except Exception as error:  # noqa: BLE001 — the first summary can be used in any case
         spent = getattr(error, "attempted", None)
         cost = spent.usage if isinstance(spent, Summary) else None
         return replace(summary, usage=_sum(summary.usage, cost)), outcomes, {"failed": type(error).__name__}
@@ -128,7 +128,7 @@ def _repaired(
     if second.prompt not in (None, summary.prompt):
         document["prompt"] = second.prompt
     if after >= before:
-        # If both are equally good, keep the original.
+        # Keep the original, unless the repair has fewer failures.
         return both, outcomes, document
     return (
         replace(both, text=second.text, coverage={**(both.coverage or {}), **(second.coverage or {})}),
@@ -142,7 +142,7 @@ def _failures(outcomes: Sequence[_Outcome]) -> int:
 
 
 def _sum(one: Payload | None, other: Payload | None) -> Payload | None:
-    """Adds up the integers of two usages; other values are the first one's."""
+    """Adds the integers of two usages. Other values come from the first usage that has them."""
     if one is None or other is None:
         return one if other is None else other
     ints = {name for usage in (one, other) for name, value in usage.items() if type(value) is int}
@@ -154,7 +154,7 @@ def _int(value: object) -> int:
 
 
 def _joined_lists(one: Payload | None, other: Payload | None) -> Payload | None:
-    """Joins the provider's data of both calls: lists, such as those of answers, are concatenated."""
+    """Merges the provider's data of two calls. Lists, such as lists of answers, are concatenated."""
     if one is None or other is None:
         return one if other is None else other
     names = [name for name in one if isinstance(one[name], list) and isinstance(other.get(name), list)]
@@ -162,11 +162,11 @@ def _joined_lists(one: Payload | None, other: Payload | None) -> Payload | None:
     return {**other, **one, **lists}
 
 
-# ---- what is appended
+# ---- the lines to append
 
 
 def _lines(outcomes: Sequence[_Outcome], span: CheckedSpan) -> tuple[list[str], list[str]]:
-    """Returns the lines that a summary lacks, with their seqs, and the texts in it that are in no source."""
+    """Returns the lines that a summary lacks, with their seqs, and the summary's texts that are in no source."""
     lines: list[str] = []
     named: dict[int, list[str]] = {}
     unfounded: list[str] = []
@@ -180,14 +180,14 @@ def _lines(outcomes: Sequence[_Outcome], span: CheckedSpan) -> tuple[list[str], 
             gone = f" ({probe.kind})" if probe.type == "artifact" and probe.kind != "written" else ""
             named.setdefault(probe.place.seq, []).append(text + gone)
         else:
-            # An order in an earlier summary has its seq already.
+            # An order from an earlier summary already has its seq.
             lines.append(text if text.startswith("[") else f"[{probe.place.seq}] user: {text}")
     lines += [f"[{seq}] named: {', '.join(dict.fromkeys(texts))}" for seq, texts in sorted(named.items())]
     return list(dict.fromkeys(lines)), list(dict.fromkeys(unfounded))
 
 
 def _newer(probe: Probe, span: CheckedSpan) -> list[str]:
-    """Returns the line with the newer value of something that a summary has the old value of."""
+    """Returns the line with the newer value, for a probe that found an outdated value in the summary."""
     place = probe.again
     whole = None if place is None else span.text_at(place)
     if place is None or whole is None:
@@ -201,7 +201,7 @@ def _newer(probe: Probe, span: CheckedSpan) -> list[str]:
 def _completed(
     request: Request, summary: Summary, outcomes: Sequence[_Outcome], span: CheckedSpan, *, cut: bool
 ) -> tuple[list[str], Summary]:
-    """Returns the lines that were appended, as many as there is room for, and the summary with them."""
+    """Appends as many missing lines as there is room for. Returns these lines and the completed summary."""
     lines, unfounded = _lines(outcomes, span)
     lines = lines[:_MOST_LINES]
     if unfounded:
@@ -219,7 +219,7 @@ def _completed(
 
 
 def _shortened(request: Request, summary: Summary) -> Summary:
-    """Returns a summary that takes no more than its room, so that nothing is cut after the checks."""
+    """Returns a summary that is cut to its room, so that nothing need be cut after the checks."""
     counter, most = request.counter, request.budget
     if counter is None or most is None or summary.replacement is not None or counter.text(summary.text) <= most:
         return summary
@@ -231,13 +231,13 @@ def _joined(text: str, lines: Sequence[str]) -> str:
     return "\n".join([text.rstrip(), _HEAD, *lines])
 
 
-# ---- what is recorded
+# ---- the outcome for the record
 
 
 def _document(
     outcomes: Sequence[_Outcome], left: Sequence[_Outcome], lines: Sequence[str], repair: Payload | None
 ) -> dict[str, Any]:
-    """Returns the outcome as JSON. `failed` is counted before lines were appended, `left` after."""
+    """Returns the outcome as JSON. `failed` counts failures before lines were appended, and `left` after that."""
     found: dict[str, Any] = {
         "outcomes": [
             {

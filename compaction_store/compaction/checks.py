@@ -1,7 +1,7 @@
-"""Checks of a summary against the messages that it replaces, by the probes: rules without a model.
+"""Checks a summary against the messages that it replaces, by rules that need no model.
 
-A check asks questions of a summary and says which failed. `checked_summary` does the rest: it asks the summarizer for
-one repair, and appends lines that are still missing word for word.
+A check asks questions about a summary, called probes, and says which of them failed. `checked_summary` then asks the
+summarizer for one repair, and appends the lines of messages that are still missing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from compaction_store.messages import framing
 from compaction_store.models import Element
 from compaction_store.probes import Fold, Place, Probe, ProbeType, ThreadFacts, ThreadMessage, ThreadProbe
 
-# The summary that is checked has no number yet.
+# The record of the summary has no number yet.
 _NO_NUMBER = 0
 
 
 class CheckedSpan:
-    """The span of a summary, for checks: it answers the probes for any text in place of the span."""
+    """The span of a summary that is checked. It answers probes about any text as the summary of the span."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -40,17 +40,20 @@ class CheckedSpan:
 
     @cached_property
     def _facts(self) -> ThreadFacts:
-        # Names in the rest of the view are not lost. A check quotes nothing of it.
+        # Include the rest of the view, because names in it are not lost. Checks quote nothing from it.
         rest = self._request.unquoted_rest or ()
         elements = sorted((*self._request.elements, *rest), key=lambda element: element.seq)
         return ThreadFacts(message for element in elements for message in _messages(element))
 
     def probes(self, text: str, *types: ProbeType) -> list[Probe]:
-        """Returns the probes of some types, with a text as the summary of the span."""
+        """Returns the probes of the given types about a text as the summary of the span."""
         return [probe for probe in self._probed(text)[1] if probe.type in types]
 
     def used_names(self, text: str, *, calls: int) -> list[Probe]:
-        """Returns whether the view has the names that a user, or so many calls, used in the span."""
+        """Returns a probe for each name that a user, or at least `calls` calls, used in the span.
+
+        A probe is kept if the view still has the name.
+        """
         probe = self._probed(text)[0]
         return list(probe.used(self.start_seq, self.end_seq, record=_NO_NUMBER, calls=calls))
 
@@ -87,10 +90,10 @@ def _messages(element: Element) -> Iterator[ThreadMessage]:
 
 
 class Check(ABC):
-    """The base of all checks. With `strict`, a summary that fails it is rejected, and the span stays as it is.
+    """The base class of all checks. If a `strict` check fails, the summary is rejected and the span stays unchanged.
 
-    Your own check is a class of this kind: `probes` returns its questions with their answers: `kept=False` for one that
-    failed.
+    To write your own check, subclass this class. Its method `probes` returns the questions with their answers. A
+    question that failed has `kept=False`.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -100,12 +103,12 @@ class Check(ABC):
 
     @property
     def name(self) -> str:
-        """The name in the record."""
+        """The name of the check in records."""
         return type(self).__name__
 
     @abstractmethod
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
-        """Returns the questions about a text in place of a span, with the answers."""
+        """Returns the questions about a text as the summary of a span, with the answers."""
 
     def passes(self, asked: int, lost: int) -> bool:
         """Returns whether a summary passes, given the numbers of questions and of failures."""
@@ -116,16 +119,16 @@ class Check(ABC):
 
 
 class KeepsOrders(Check):
-    """The summary has the users' standing orders, such as "never push to main"."""
+    """A check that the summary has the users' standing orders, such as "never push to main"."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return span.probes(text, "standing_order")
 
 
 class KeepsIdentifiers(Check):
-    """The view still has the names that a user wrote in the span, or that at least `calls` calls used.
+    """A check that the view still has the names that a user wrote in the span, or that at least `calls` calls used.
 
-    It passes if at least the share `least` of these names is left.
+    The check passes if at least the share `least` of these names is left.
     """
 
     def __init__(self, *, least: float = 0.9, calls: int = 2, strict: bool = False) -> None:
@@ -145,28 +148,28 @@ class KeepsIdentifiers(Check):
 
 
 class KeepsFiles(Check):
-    """The view names the files that calls wrote in the span, and says which of them are gone."""
+    """A check that the view names the files that calls wrote in the span, and says which of them are gone."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return span.probes(text, "artifact")
 
 
 class NothingInvented(Check):
-    """The summary has no name and no number that its sources do not have."""
+    """A check that every name and number in the summary is in its sources."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return [probe for probe in span.probes(text, "invented") if probe.kind != "quotation"]
 
 
 class QuotesAreQuotes(Check):
-    """The summary's quotations are in its sources, word for word."""
+    """A check that the summary's quotations are in its sources word for word."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return [probe for probe in span.probes(text, "invented") if probe.kind == "quotation"]
 
 
 class NothingStale(Check):
-    """The summary states no value that was replaced inside the span, unless it has the newer one too."""
+    """A check that the summary has no value that was replaced inside the span, unless it also has the newer value."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return span.probes(text, "stale")
@@ -179,5 +182,5 @@ def check_checks(checks: object) -> tuple[Check, ...]:
         raise InvalidInput(f"checks must be a sequence of checks such as KeepsOrders(){other(checks)}")
     twice = [name for name, times in Tally(one.name for one in given).items() if times > 1]
     if twice:
-        raise InvalidInput(f"checks must have each check once; {', '.join(twice)} is there several times")
+        raise InvalidInput(f"checks must have each check only once, but {', '.join(twice)} is given several times")
     return given

@@ -20,10 +20,10 @@ from compaction_store.tokens import Counter
 
 
 class CompactionContext:
-    """A view, and a growing plan of what replaces parts of it. Positions are seqs.
+    """The view of a thread, and the growing plan of compactions that a callback makes. Spans are given as seqs.
 
-    `elements` and `result_messages` show the view with the plan applied, and are exact after every call.
-    `message_elements` and `tokens_before` are those of the view as it was given.
+    `elements` and `result_messages` show the view with the plan applied, and are up to date after every call.
+    `message_elements` and `tokens_before` describe the view before the compaction.
     """
 
     def __init__(self, builder: PlanBuilder) -> None:
@@ -36,12 +36,12 @@ class CompactionContext:
 
     @property
     def budget(self) -> TokenBudget | None:
-        """The `TokenBudget` that `compact` was given, its marks in the store's own tokens, or None."""
+        """The `TokenBudget` that `compact` was given, with its marks converted to the store's tokens, or None."""
         return self._builder.budget
 
     @property
     def measured(self) -> Measured:
-        """The size of the view: the best figure that is known."""
+        """The best known figure for the size of the view."""
         return self._builder.measured
 
     @property
@@ -51,9 +51,9 @@ class CompactionContext:
 
     @property
     def authority(self) -> Payload | None:
-        """The authority for the compaction, as the caller of `compact` stated it, or None. A callback may set another.
+        """The authority for the compaction that the caller of `compact` stated, or None. A callback may set another.
 
-        It is recorded with everything that the callback plans from then on, including failed and rejected attempts.
+        The authority is recorded with all later attempts of the callback, including failed and rejected attempts.
         """
         return deepcopy(self._builder.authority)
 
@@ -79,12 +79,12 @@ class CompactionContext:
 
     @property
     def message_elements(self) -> tuple[Element, ...]:
-        """The view as it was given. A range in `compact` counts positions in it."""
+        """The elements of the view before the compaction. A range in `compact` counts positions in this tuple."""
         return tuple(self._builder.plan.base)
 
     @property
     def tokens_before(self) -> int:
-        """The tokens of the view as it was given."""
+        """The tokens of the view before the compaction."""
         return sum(element.tokens for element in self._builder.plan.base)
 
     @property
@@ -94,7 +94,7 @@ class CompactionContext:
 
     @property
     def links(self) -> tool_pairs.Links:
-        """Which of `elements` belong together as tool calls and their results."""
+        """The links between tool calls and their results in `elements`."""
         if not self._builder.plan.folds:
             return self._builder.rules.links
         return tool_pairs.Links(tool_pairs.items_of(self.elements))
@@ -104,10 +104,9 @@ class CompactionContext:
         return self._builder.count(messages)
 
     def safe_span(self, start_seq: int, end_seq: int) -> Span | None:
-        """Returns the largest span within `start_seq` to `end_seq` that may be summarized or removed; None if there is
-        none.
+        """Returns the largest span within `start_seq` to `end_seq` that may be summarized or removed, or None.
 
-        No tool call in it loses its result, and it does not lie between a call and its result.
+        The span separates no tool call from its result, and does not lie between a call and its result.
         """
         return self._builder.rules.safe_span(Span(start_seq, end_seq))
 
@@ -147,29 +146,31 @@ class CompactionContext:
         role: Role = "user",
         checks: Sequence[Check] = (),
     ) -> Planned:
-        """Plans one summary in place of a span: a text, a `Summary`, or a callable that is given the elements.
+        """Plans to replace a span by a summary: a text, a `Summary`, or a callable that is given the elements.
 
         The span is two seqs, or a range or slice of positions in `message_elements`: `compact(range(0, 5), summary)`.
-        An empty range plans nothing and calls no summarizer. Returns the messages that the view then has. An async
-        callback must await the result if the summary is a callable: an async one runs on the event loop, any other in
-        a thread. The summary's message has the role `user` unless `role="assistant"` is given.
+        An empty range plans nothing and calls no summarizer. Returns the messages that the view then has. If the
+        summary is a callable, an async callback must await the result; an async summarizer runs on the event loop, and
+        any other runs in a thread. The summary's message has the role `user` unless `role="assistant"` is given.
 
-        A summary that fails one of `checks` is written once more if the summarizer can repair it, and completed with
-        lines of the span; if a strict check fails, it is rejected.
+        If a summary fails one of `checks`, the summarizer is asked once to repair it, if it can, and missing lines of
+        the span are appended. If a strict check fails, the summary is rejected.
         """
         check_role(role)
         options = SummaryOptions(allowed_rules(allow, reason), reason, role, checks=check_checks(checks))
         if isinstance(start_seq, range | slice):
             if summary is not None:
                 raise InvalidInput(
-                    "the arguments of compact() must be a range and a summary, or two seqs and a summary, not more"
+                    "the arguments of compact() must be two seqs and a summary, or a range and a summary: "
+                    "a range needs no end_seq"
                 )
             span, summary = self._span_at(start_seq), end_seq
             if span is None:
                 return self.planned()
         elif summary is None:
             raise InvalidInput(
-                "the arguments of compact() must be two seqs and a summary, or a range and a summary, not less"
+                "the arguments of compact() must be two seqs and a summary, or a range and a summary: "
+                "the summary is missing"
             )
         else:
             span = Span(start_seq, end_seq)
@@ -200,7 +201,7 @@ class CompactionContext:
         allow: Collection[str] = (),
         reason: str | None = None,
     ) -> None:
-        """Plans shorter messages in place of a span. They must keep the ids of its tool calls and results."""
+        """Plans to replace a span by shorter messages, which must keep the ids of the span's tool calls and results."""
         self._builder.replace(Span(start_seq, end_seq), messages, allowed_rules(allow, reason), reason)
 
     def remove(self, start_seq: int, end_seq: int, *, allow: Collection[str] = (), reason: str | None = None) -> None:
@@ -210,4 +211,4 @@ class CompactionContext:
 
 def builder_of(ctx: CompactionContext) -> PlanBuilder:
     """Returns the builder behind a context, for the strategies of this package."""
-    return ctx._builder  # noqa: SLF001 — a callback is not to see it
+    return ctx._builder  # noqa: SLF001 — it is hidden from callbacks of applications

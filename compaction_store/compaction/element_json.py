@@ -1,6 +1,6 @@
-"""Shows elements to a model as one JSON document: whatever a message says stays a string inside it.
+"""Converts elements to one JSON document for a model. The text of every message is a string in the document.
 
-No text in it can look like a tag or like a turn of the conversation. Media and encrypted texts are left out.
+So no text can look like a tag or like a turn of the conversation. Media and encrypted texts are left out.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from compaction_store.tokenizing import media
 _SEALED = frozenset({"signature", "encrypted_content", "encrypted_stdout"})
 _BYTES = ("data", "file_data", "bytes", "blob")
 _SHORT = 64
-# No text may look like a tag or end the line.
+# These characters are escaped, so that no text can look like a tag or end the line.
 _AS_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _ESCAPED = re.compile("[<>\u2028\u2029]")
 
 
 class ElementJson(NamedTuple):
-    """An element's JSON, or a part of it if it was too long. `at` is the part's first character in the whole."""
+    """The JSON of an element or, if that is too long, a part of it. `at` is the offset of the part in the whole."""
 
     start_seq: int
     end_seq: int
@@ -63,7 +63,7 @@ def source_document(elements: Iterable[Element]) -> SourceDocument:
 
 
 def notes_json(start_seq: int, end_seq: int, text: str) -> ElementJson:
-    """Returns notes on some messages, as JSON to summarize instead of the messages."""
+    """Returns notes on a range of messages as JSON, to be summarized instead of the messages."""
     return ElementJson(start_seq, end_seq, dump({"seq": start_seq, "end_seq": end_seq, "notes": text}))
 
 
@@ -72,7 +72,10 @@ def document(pieces: Iterable[ElementJson]) -> str:
 
 
 def halves(pieces: Sequence[ElementJson], least: int) -> tuple[Sequence[ElementJson], Sequence[ElementJson]] | None:
-    """Splits into two parts of about the same length, between elements if possible; None if they would be too short."""
+    """Splits pieces into two parts of about the same length, between elements if possible.
+
+    Returns None if a part would be shorter than `least` characters.
+    """
     if len(pieces) > 1:
         sums = list(accumulate(len(piece.text) for piece in pieces))
         place = min(bisect_left(sums, sums[-1] / 2) + 1, len(pieces) - 1)
@@ -101,7 +104,7 @@ def _erased() -> Payload:
 
 
 def _plain(value: Any, left_out: list[int]) -> Any:
-    """Returns a payload without pictures, sounds, files and encrypted text, which no model could read."""
+    """Returns a payload without pictures, sounds, files and encrypted text, which no model can read as JSON."""
     if isinstance(value, str):
         if media.found_in(value) is None:
             return value
@@ -125,7 +128,7 @@ def _plain(value: Any, left_out: list[int]) -> Any:
 
 
 def dump(value: Any) -> str:
-    """Returns JSON for a model: one line, in which nothing looks like a tag."""
+    """Returns a value as one line of JSON in which nothing looks like a tag."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()

@@ -8,7 +8,7 @@ _LONGEST = 255
 
 
 def name_of(given: object, default: str) -> str:
-    """Returns an object's own `name`, else the module and name under which it is defined."""
+    """Returns an object's attribute `name`, or else the module and name of its definition."""
     name = getattr(given, "name", None)
     while isinstance(given, partial):
         given = given.func
@@ -19,5 +19,5 @@ def name_of(given: object, default: str) -> str:
 
 
 def storable(name: str) -> str:
-    """Returns a name as a record's column can hold it: without NUL and lone surrogates, of 255 bytes at most."""
+    """Returns a name that fits a record's column: without NUL and lone surrogates, and with at most 255 bytes."""
     return name.replace("\0", "").encode(errors="replace")[:_LONGEST].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""Counts the summaries that a running callback has asked for and not awaited yet."""
+"""Counts the summaries that a running callback has requested but not awaited yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from compaction_store.errors import InvalidCallback
 
 
 class OpenSummaries:
-    """Counts for one callback at a time, and refuses a summary that arrives after its callback has ended."""
+    """A counter for one callback at a time. It refuses a summary that arrives after its callback has ended."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -18,21 +18,21 @@ class OpenSummaries:
         self._count = 0
 
     def open(self) -> int:
-        """Counts one more, and returns the turn it belongs to."""
+        """Counts a requested summary, and returns the turn of the callback."""
         self._count += 1
         return self._turn
 
     def close(self, turn: int) -> bool:
-        """Counts one less; returns False if the callback of that turn has ended."""
+        """Counts a summary as awaited. Returns False if the callback of that turn has ended."""
         if turn != self._turn:
             return False
         self._count -= 1
         return True
 
     def check(self, callback: str) -> None:
-        """Refuses a callback that did not await all of them."""
+        """Raises InvalidCallback if the callback did not await all its summaries."""
         if self._count:
             raise InvalidCallback(
-                f"{callback} must await ctx.compact(…): an async callback awaits every summarizer, "
-                "and a callback that is not async can use no async one"
+                f"{callback} must await ctx.compact(…): an async callback must await every summarizer, "
+                "and a synchronous callback must not use an async summarizer"
             )

@@ -1,4 +1,4 @@
-"""A plan over a view: which spans are to be replaced, and the view that results.
+"""A plan of compactions: the spans of a view to replace, and the resulting view.
 
 Spans of seqs are translated to indexes of the view's elements. Every lookup is a bisection, so a plan of thousands of
 spans over a long thread stays cheap.
@@ -19,7 +19,7 @@ from compaction_store.jsonable import AsDict
 from compaction_store.models import Attempt, Compaction, Element, Payload, Span
 from compaction_store.rendering.view import View
 
-# Means all earlier records among a record's inputs: its summary may repeat any of them.
+# Among the inputs of a record, this number means all earlier records: the summary may repeat any of them.
 EVERYTHING = 0
 
 
@@ -46,7 +46,7 @@ class PlannedSpan(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The state of a plan at one moment, which the plan can be reset to."""
+    """The state of a plan at one moment, to which the plan can be reset."""
 
     attempts: int
     placed: tuple[PlannedSpan, ...]
@@ -58,7 +58,7 @@ class Plan:
     def __init__(self, elements: Sequence[Element]) -> None:
         self.base = elements
         self.attempts: list[Attempt] = []
-        # Disjoint and in order. A span that is planned over others replaces them.
+        # The planned spans are disjoint and in order. A span that covers other planned spans replaces them.
         self._placed: list[PlannedSpan] = []
         self._starts = [element.seq for element in elements]
         self._sums = [0, *accumulate(element.tokens for element in elements)]
@@ -71,7 +71,7 @@ class Plan:
         last_seq = self.base[-1].end_seq
         if type(start) is not int or type(end) is not int or not 1 <= start <= end <= last_seq:
             given = f"{start} to {end}" if type(start) is type(end) is int else "seqs that are not integers"
-            raise InvalidSpan(f"a span must lie within seqs 1 to {last_seq}, its start not after its end; not {given}")
+            raise InvalidSpan(f"a span must lie within seqs 1 to {last_seq} and must not end before its start: {given}")
         low = bisect_right(self._starts, start) - 1
         high = bisect_right(self._starts, end) - 1
         cut = self.base[low].seq != start or self.base[high].end_seq != end
@@ -126,7 +126,7 @@ class Plan:
         return [message for element in self.folded() for message in element.messages]
 
     def place(self, low: int, high: int, attempt: Attempt) -> None:
-        """Plans an attempt on a range that `indexes` returned."""
+        """Adds an attempt to the plan. Its range must be one that `indexes` returned."""
         self.last_planned.settle()
         self._placed[self._overlapping(low, high)] = [PlannedSpan(low, high, len(self.attempts))]
         self.attempts.append(attempt)
@@ -160,7 +160,7 @@ class Plan:
         self._folded = None
 
     def _overlapping(self, low: int, high: int) -> slice:
-        """Returns which of the planned spans overlap a range of indexes."""
+        """Returns the slice of the planned spans that overlap a range of indexes."""
         if not self._placed or self._placed[-1].high < low:
             # The common case: most plans are made from the first message to the last.
             return slice(len(self._placed), None)
@@ -180,10 +180,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRun(AsDict, Sequence[Compaction]):
-    """The result of one call of `compact`: its records in order, whatever their outcome; the reason; and the new view.
+    """The result of one call of `compact`: its records in order, with any outcome, the reason, and the new view.
 
     `errors` are the exceptions of callbacks and summarizers, in order. With a budget, the view's `measured` is the best
-    known figure for its size.
+    known figure for the size of the view.
     """
 
     records: tuple[Compaction, ...]

@@ -1,4 +1,4 @@
-"""Builds the plan of a compaction from what callbacks ask for. Nothing here touches a database.
+"""Builds the plan of a compaction from the requests of callbacks, without access to a database.
 
 The view, the rules and the requests are the only inputs, so the same requests give the same plan. Every attempt is
 kept, whatever its outcome. If a callback raises, only what it planned is withdrawn.
@@ -27,7 +27,7 @@ from compaction_store.tokens import Counter
 
 
 class PlanBuilder:
-    """A view, a growing plan of what replaces parts of it, and the callback that is planning now."""
+    """A view, the growing plan of its compactions, and the callback whose turn it is."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PlanBuilder:
         self.plan = Plan(view.elements)
         #: The errors of callbacks and summarizers, in order.
         self.errors: list[Exception] = []
-        #: Why nothing is planned; a strategy sets a better reason if it knows one.
+        #: The reason if nothing is planned. A strategy sets a more precise reason if it knows one.
         self.idle_reason = "the callbacks found nothing to compact"
         self._log = AttemptLog(self.plan, view.thread_id, authority)
         self.rules = SpanRules(self.plan, self._log, stalled)
@@ -87,19 +87,17 @@ class PlanBuilder:
     # ---- callbacks in turn
 
     def begin(self, callback: str) -> Mark:
-        """Starts a callback's turn. Returns the mark to give to `void` if it fails."""
+        """Starts a callback's turn. Returns a mark for `void`, in case the callback fails."""
         self._log.begin(callback)
         self._summaries.open.begin()
         return self.plan.mark()
 
     def finish(self) -> None:
-        """Ends a callback's turn. Refuses a callback that did not await every summary."""
+        """Ends a callback's turn. Raises InvalidCallback if the callback did not await every summary."""
         self._summaries.open.check(self._log.callback)
 
     def void(self, mark: Mark, error: Exception) -> None:
-        """Withdraws everything that was planned since the mark. Keeps rejected and failed attempts, and records the
-        error.
-        """
+        """Withdraws everything that was planned since the mark, and records the error. Other attempts are kept."""
         if not any(error is known for known in self.errors):
             self.errors.append(error)
         self._summaries.open.begin()
@@ -112,7 +110,7 @@ class PlanBuilder:
 
     @property
     def authority(self) -> Payload | None:
-        """The authority that attempts are recorded with."""
+        """The authority to record with attempts."""
         return self._log.authority
 
     @authority.setter
@@ -120,12 +118,12 @@ class PlanBuilder:
         self._log.authority = stated
 
     def mark(self) -> Mark:
-        """Returns a mark to give to `withdraw`."""
+        """Returns a mark for `withdraw`."""
         return self.plan.mark()
 
     def withdraw(self, mark: Mark, text: str) -> None:
-        """Withdraws everything that was planned since the mark. Summaries stay on record, because a model was paid for
-        them.
+        """Withdraws everything that was planned since the mark. The attempts stay on record, because they may have cost
+        money.
         """
         self.plan.withdraw(mark, {"type": NotSmaller.__name__, "text": text, "no_progress": True})
 
@@ -158,15 +156,15 @@ class PlanBuilder:
         stand_ins = tuple(encode(message).payload for message in messages)
         replaced = [m for element in self.plan.elements(*indexes) for m in element.messages if m is not None]
         if not stand_ins:
-            raise InvalidInput("the stand-ins must be at least one message; call remove() to leave nothing in the view")
+            raise InvalidInput("messages must be at least one message; call remove() to leave nothing in the view")
         if any(map(tool_pairs.is_system, stand_ins)) and not any(map(tool_pairs.is_system, replaced)):
             raise InvalidInput(NO_SYSTEM)
         if tool_pairs.call_and_result_ids(stand_ins) != tool_pairs.call_and_result_ids(replaced):
-            text = "the stand-ins do not keep the span's tool calls and results"
+            text = "the new messages do not keep the span's tool calls and results"
             self._log.reject(IdsChanged, span, "truncation", text, reason=reason)
         before, after = self.plan.tokens(*indexes), self.count(stand_ins)
         if after >= before and "larger" not in allow:
-            text = f"the stand-ins take {after} tokens, the span {before}"
+            text = f"the new messages have {after} tokens, the span has {before}"
             self._log.reject(NotSmaller, span, "truncation", text, reason=reason)
         inputs = self._log.inputs(indexes)
         self._log.apply(
@@ -174,7 +172,7 @@ class PlanBuilder:
         )
 
     def summarize(self, span: Span, summary: SummaryResult | Summarize, options: SummaryOptions) -> Planned:
-        """Plans a summary: now, or if the summarizer is async, when the result is awaited."""
+        """Plans a summary. If the result must be awaited, the summary is planned only then."""
         indexes = self.rules.check(span, "summary", options.allow, options.reason)
         if isinstance(summary, str | Summary):
             self._summaries.take_text(indexes, span, summary, options)
@@ -192,11 +190,11 @@ class PlanBuilder:
 
     @property
     def must_await(self) -> bool:
-        """Whether this is called on an event loop, which blocking work must not stop."""
+        """Whether the caller is on an event loop, which blocking work would stop."""
         return self._awaits and is_on_event_loop()
 
     def run(self, work: Work[None]) -> Planned:
-        """Runs work that plans: now, or when the result is awaited if this is called on an event loop."""
+        """Runs work that plans. On an event loop, the work runs when the result is awaited."""
         if not self.must_await:
             drive(work)
             return self.planned()

@@ -24,10 +24,9 @@ def to_json(
     measured: Payload | None = None,
     first: Iterable[Payload] = (),
 ) -> str:
-    """Returns the attempts of a run in the form in which the commit takes them: for each, its columns and a body with
-    its own salt.
+    """Returns the attempts of a run as JSON for the commit. Each attempt has columns, and a body with its own salt.
 
-    `first` are records that come before them.
+    The records in `first` come before the attempts.
     """
     of_run = {} if measured is None else {"measured": measured}
     records = list(first)
@@ -54,10 +53,10 @@ def stated(*, reason: str | None, authority: Payload | None) -> Payload:
 
 
 def _body(attempt: Attempt) -> Payload:
-    """Returns a body without empty fields: people read it."""
+    """Returns the body of an attempt's record. Empty fields are left out, because people read bodies."""
     body: Payload = {}
     if (summary := attempt.summary) is not None:
-        # An attempt that failed or was rejected keeps its cost and no text.
+        # The summary of a failed or rejected attempt has its cost, but no text.
         parts = {
             "summary_text": summary.text or None, "summarizer": summary.summarizer, "prompt": summary.prompt,
             "settings": summary.settings, "usage": summary.usage, "provider": summary.provider,
@@ -95,7 +94,7 @@ def from_row(row: Sequence[Any]) -> Compaction:
 
 
 def has_authority(record: Compaction, wanted: Mapping[str, Any]) -> bool:
-    """Returns whether a record's authority has all these members."""
+    """Returns whether a record's authority has all members of `wanted`."""
     stated = record.authority
     return stated is not None and all(
         name in stated and canonical(stated[name]) == canonical(value) for name, value in wanted.items()
@@ -119,7 +118,7 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
 
 
 def _superseded_by(written: Iterable[Compaction]) -> dict[int, int]:
-    """Returns which record of a run replaced which earlier one of it in the view."""
+    """Maps the number of each record that a later record of the run replaced to the number of the later record."""
     found = {}
     # The records that are active so far. A new record contains each of them completely, or does not overlap it.
     starts: list[int] = []
@@ -134,9 +133,10 @@ def _superseded_by(written: Iterable[Compaction]) -> dict[int, int]:
 
 
 def view_after(view: View, written: Sequence[Compaction], head: bytes) -> View | None:
-    """Returns the view just after a run's records, from the view that the run was planned on.
+    """Computes the view just after the records of a run, from the view on which the run was planned.
 
-    None if something else was written in between, or if a record cannot be read: then the view must be read.
+    Returns None if something else was written in between, or if a record cannot be read. The view must then be read
+    from the database.
     """
     if written[0].pos != view.pos + 1:
         return None
@@ -175,7 +175,7 @@ def no_progress(body: str | None) -> bool:
 
 
 def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any, ...]]) -> list[TokenStep]:
-    """Returns the steps of a view's tokens, in order. A revocation reverses its record's change."""
+    """Returns the changes of a view's size in tokens, in order. A revocation reverses the change of its record."""
     steps = [TokenStep(pos, tokens, None) for pos, tokens in messages]
     changes: dict[int, int | None] = {}
     for pos, number, revokes, before, after in applied:
@@ -189,11 +189,11 @@ def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any
 
 
 def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
-    """Returns the records that a record was made of, and the records that those were made of.
+    """Returns a record with the records that it was made from, and so on, as a tree.
 
-    Active spans are nested or disjoint, and an outer record is newer than those inside it. Sorted from left to right
-    and from outside to inside, they are a walk of the tree; a stack of open records gives each one its parent. Nothing
-    recurses, however deep the tree is.
+    Active spans are nested or disjoint, and an outer record is newer than the records inside it. The records are sorted
+    from left to right and from outside to inside, so a stack of open records has the parent of each record. The tree
+    may be very deep, so the function does not recurse.
     """
     inside = sorted(
         (entry for entry in log if entry.number < record.number and _is_part(entry, record)),

@@ -1,4 +1,4 @@
-"""The callback of a repair: it asks for a new summary of the span of a record that is to be revoked."""
+"""The strategy of a repair, which requests a new summary for the span of the record that the repair revokes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def check_arguments(
 
 
 def check_repairable(record: Compaction) -> None:
-    """Refuses a record that is not active, and one that hides messages instead of replacing them.
+    """Raises Conflict if a record is not active, or if it hides messages instead of replacing them.
 
-    If the status is not known, reading the view says why.
+    A record whose status is not known passes, because reading the view then raises an error with the reason.
     """
     place = about(record.thread_id)
     if record.status not in ("active", "unknown"):
@@ -44,7 +44,7 @@ def check_repairable(record: Compaction) -> None:
 
 
 class Repair:
-    """A strategy that summarizes one span, under the rules that its record was allowed to break."""
+    """A strategy that summarizes one span again. It may break the rules that the record was allowed to break."""
 
     name = "repair"
 

@@ -1,4 +1,4 @@
-"""Sends a view as a request, and sends it again, compacted harder, if the model refuses it as too long."""
+"""Sends a view as a request. If the model refuses it as too long, compacts the view further and sends it again."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import plain
 from compaction_store.rendering.view import Rendered, View
 
-# If the provider gives no figures, each request gets this share of the size of the one before.
+# If the provider gives no figures, each request has this share of the size of the previous request.
 _SHORTER = 0.75
-# The provider's figures cover the tools and the system prompt too, which do not get shorter.
+# A margin, because the provider's figures include the tools and the system prompt, which do not get shorter.
 _MARGIN = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A reply, the request that it answers, and the compactions that were made because earlier ones were too long."""
+    """A reply, its request, and the compactions that were made because earlier requests were too long."""
 
     reply: Any = field(repr=False)
     request: View | Rendered
     runs: tuple[CompactionRun, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the request and the runs, ready for `json.dumps`; the reply is the SDK's own."""
+        """Returns the request and the runs as values for `json.dumps`. The reply, an object of the SDK, is left out."""
         return {"request": self.request.as_dict(), "runs": plain(list(self.runs))}
 
 
@@ -43,7 +43,7 @@ def send(
     compact: Callable[[TokenBudget], Any],
     attempts: int,
 ) -> Work[Sent]:
-    """Calls until there is a reply, all attempts were refused, or nothing more can be compacted."""
+    """Calls the model until it replies, all attempts are refused, or nothing more can be compacted."""
     runs: list[CompactionRun] = []
     while True:
         request = view if render is None else render(view)
@@ -68,12 +68,12 @@ def send(
             continue
         if inspect.iscoroutine(reply):
             reply.close()
-            raise InvalidInput("call must be synchronous on a Store; an async one needs an AsyncStore")
+            raise InvalidInput("call must be synchronous on a Store; an async call needs an AsyncStore")
         return Sent(reply, request, tuple(runs))
 
 
 def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
-    """Returns a smaller budget, so that the refused view is over it by as much as the provider said."""
+    """Returns a smaller budget, which the refused view exceeds by as much as the provider reported."""
     size = view.tokens if view.measured is None else view.measured.tokens
     share = _SHORTER
     if refused.tokens is not None and refused.limit is not None:

@@ -1,7 +1,7 @@
-"""Estimates a view's size in a model's tokens: an exact count, a calibrated one, or the store's own.
+"""Estimates the size of a view in a model's tokens, by an exact count, a calibrated count or the store's own count.
 
-A reply with a receipt and a usage measures the view that it was written from. The ratio to the store's own count of
-that view calibrates later counts.
+If a reply has a receipt and a usage, the usage gives the size of the view that the model was sent. The ratio of this
+size to the store's own count of that view calibrates later counts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from compaction_store.messages.documents import parsed
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View
 
-# The most tokens of a model for one of the store's. A request with a higher ratio had other content besides the view.
+# The highest credible ratio of a model's tokens to the store's. Above it, the request had content besides the view.
 _MOST_RATE = 2.0
-# A lower ratio is not credible: the figure is a stub's, or the server left out most of the request.
+# The lowest credible ratio. Below it, a stub made up the figure, or the server left out most of the request.
 _LEAST_RATE = 0.25
 _WHOLE_INPUT = "prompt_tokens"
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -29,7 +29,7 @@ _COUNTS = (*_INPUT, "output_tokens", _WHOLE_INPUT, "completion_tokens")
 
 
 class Reported(NamedTuple):
-    """A reply's seq, the input tokens of its request, and the store's own count of the view it was written from."""
+    """A reply's seq, the input tokens of its request, and the store's own count of the view that the model was sent."""
 
     seq: int
     tokens: int
@@ -37,7 +37,7 @@ class Reported(NamedTuple):
 
 
 def usage_of(reply: Any) -> Payload | None:
-    """Returns the usage of an SDK's reply as meta: the stored message itself has no place for it."""
+    """Returns the usage of an SDK's reply as meta, because the stored message has no field for it."""
     usage = None if isinstance(reply, Mapping) else getattr(reply, "usage", None)
     counts = {name: count for name in _COUNTS if type(count := getattr(usage, name, None)) is int}
     return {"usage": counts} if counts else None
@@ -55,7 +55,7 @@ def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
 
 
 def _input(usage: Any) -> int | None:
-    """Returns all input tokens. Anthropic's first figure leaves out cached tokens, OpenAI's includes them."""
+    """Returns the sum of all input tokens. Anthropic reports cached tokens separately, and OpenAI includes them."""
     if not isinstance(usage, dict):
         return None
     names = (_WHOLE_INPUT,) if _WHOLE_INPUT in usage else _INPUT
@@ -73,7 +73,7 @@ def calibrated(local: int, budget: TokenBudget, found: Reported | None) -> Measu
 
 
 def is_worth_counting(measured: Measured, budget: TokenBudget) -> bool:
-    """Returns whether an exact count could matter: not far below the trigger, or right after a failure."""
+    """Returns whether to count a view exactly. It is counted once, and only if it is above half the trigger."""
     return measured.source != "exact" and measured.error is None and 2 * measured.tokens > budget.trigger_tokens
 
 
@@ -95,7 +95,7 @@ def counted(estimate: Measured, given: Any, budget: TokenBudget) -> Measured:
 
 
 def failed(estimate: Measured, error: Exception) -> Measured:
-    """Returns the estimate with the error of a counter; the error's text is left out, because it may quote the view."""
+    """Returns the estimate with the error of a counter. Other code's texts are left out, as they may quote the view."""
     return replace(estimate, error=own_text(error) or f"the counter raised {type(error).__name__}")
 
 
@@ -109,7 +109,7 @@ def _name(counter: object) -> str:
 
 
 def check_budget(budget: object, *, awaits: bool) -> None:
-    """Refuses an argument that is not a budget, and a counter that is not callable or needs an AsyncStore."""
+    """Raises an error if the argument is not a budget, or if its counter cannot be called by this kind of store."""
     if not isinstance(budget, TokenBudget):
         raise InvalidInput(f"budget must be a TokenBudget, not {type(budget).__name__}")
     if budget.counter is None:
@@ -119,11 +119,11 @@ def check_budget(budget: object, *, awaits: bool) -> None:
             f"a budget's counter must be a callable that takes a view and returns its tokens{other(budget.counter)}"
         )
     if not awaits and drivers.is_async(budget.counter):
-        raise InvalidCallback("on a Store a budget's counter must be synchronous; an async one needs an AsyncStore")
+        raise InvalidCallback("a budget's counter must be synchronous: an async counter needs an AsyncStore")
 
 
 def in_own_tokens(budget: TokenBudget | None, view: View) -> TokenBudget | None:
-    """Returns the budget with its limit and marks in the store's own tokens, like those of the view's elements."""
+    """Converts the limit and the marks of a budget to the store's own tokens, in which elements are counted."""
     measured = view.measured
     if budget is None or measured is None or measured.source == "local":
         return budget
@@ -141,7 +141,7 @@ def describe(view: View) -> str:
 
 
 def as_json(view: View) -> Payload | None:
-    """Returns how a run measured its view, for its records; None if only the store's own counter was used."""
+    """Returns the measurement of a run's view for its records; None if only the store's own counter was used."""
     measured = view.measured
     if measured is None or (measured.source == "local" and measured.error is None):
         return None

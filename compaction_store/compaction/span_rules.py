@@ -1,4 +1,4 @@
-"""Checks which spans of a view may be compacted, as far as that can be judged before a summary is written."""
+"""Checks whether a span of a view may be compacted, before a summary is written."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from compaction_store.messages import tool_pairs
 from compaction_store.models import Payload, Span
 
 _PAIRS: dict[str, tuple[type[Rejected], str]] = {
-    "split_pair": (SplitPair, "the span parts a tool call from its result"),
+    "split_pair": (SplitPair, "the span separates a tool call from its result"),
     "pending_call": (PendingCall, "a tool call in the span still waits for its result"),
 }
 
 
 class SpanRules:
-    """The rules over a view as it was given: every planned compaction folds whole pairs, or keeps their ids."""
+    """The rules for the spans of a view.
+
+    They are checked on the original view, because every planned compaction folds whole pairs of a call and its result,
+    or keeps their ids.
+    """
 
     def __init__(self, plan: Plan, log: AttemptLog, stalled: Iterable[Stalled]) -> None:
         self._plan = plan
@@ -27,14 +31,14 @@ class SpanRules:
         self._stalled = frozenset(stalled)
 
     def check(self, span: Span, kind: str, allow: Collection[str], reason: str | None) -> Indexes:
-        """Returns the indexes of a span that may be compacted; records and raises the rejection of any other."""
+        """Returns the indexes of a span. If the span may not be compacted, records the rejection and raises it."""
         low, high = self._plan.indexes(span)
         if (refusal := self._refusal(low, high, kind, allow)) is not None:
             self._log.reject(refusal[0], span, kind, refusal[1], reason=reason)
         return low, high
 
     def check_progress(self, span: Span, allow: Collection[str]) -> None:
-        """Refuses a span that was just rejected for making no progress."""
+        """Raises NoProgress if the span was just rejected because it made no progress."""
         callback = self._log.callback
         if "larger" not in allow and Stalled(callback, *span) in self._stalled:
             raise NoProgress(
@@ -52,7 +56,7 @@ class SpanRules:
 
     @cached_property
     def links(self) -> tool_pairs.Links:
-        """Which elements of the view belong together as tool calls and their results."""
+        """The links between tool calls and their results in the view."""
         return tool_pairs.Links(self._items)
 
     def _refusal(self, low: int, high: int, kind: str, allow: Collection[str]) -> tuple[type[Rejected], str] | None:

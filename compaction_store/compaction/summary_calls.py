@@ -1,7 +1,7 @@
-"""Records a summarizer's call: which summarizer and model, with which settings, at what cost.
+"""Records the call of a summarizer: its name, model, settings and cost.
 
-A failed call is recorded in the same way: a refusal is billed too, and an auditor must see which model refused. These
-values come from the summarizer's result or error, or from its attributes `name`, `model`, `prompt` and `settings`.
+A failed call is recorded in the same way, because a refusal is billed too and an auditor must see which model refused.
+The values come from the summarizer's result or error, or from its attributes `name`, `model`, `prompt` and `settings`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NOT_SETTINGS = frozenset({"model", "messages", "input", "timeout", "extra_heade
 
 
 class CallRecord:
-    """One call of a summarizer. The clock starts when this is made."""
+    """The record of one call of a summarizer. Its clock starts when the object is created."""
 
     def __init__(self, summarizer: object, view: TrackedView | None = None) -> None:
-        #: The whole view, if the summarizer asks for it.
+        #: The whole view, for a summarizer that reads it.
         self.view = view
         self._name = name_of(summarizer, "summarizer")
         self._summarizer = summarizer
@@ -53,13 +53,13 @@ class CallRecord:
         )
 
     def failed(self, error: Exception) -> Summary:
-        """Describes a failed call. Any exception may have a Summary as `attempted`."""
+        """Describes a failed call. An exception may have a Summary with the cost in its attribute `attempted`."""
         known = getattr(error, "attempted", None)
         return self.summary(without_text(known) if isinstance(known, Summary) else Summary(""))
 
     def failure(self, error: Exception) -> Payload:
-        """Returns a failed call as it is recorded with the call that succeeded after it."""
-        # An error of other code may quote the messages.
+        """Describes a failed call for the record of the call that succeeded after it."""
+        # Keep only a text of this package, because errors of other code may quote messages.
         text = own_text(error)
         known = self.failed(error)
         parts = {
@@ -79,7 +79,7 @@ class CallRecord:
 
 
 def recordable(summary: Summary) -> Summary:
-    """Returns a summary whose fields can be stored, whatever a summarizer put into them."""
+    """Returns a summary whose fields can be stored. Other values are converted or left out."""
     return replace(
         summary,
         model=(storable(summary.model) or None) if isinstance(summary.model, str) else None,
@@ -105,7 +105,7 @@ def settings(parameters: Mapping[str, Any]) -> Payload:
 
 
 def _storable(value: Any) -> Any:
-    """Returns a value that a body may contain: the given one, or the nearest."""
+    """Returns the value if a body may contain it, or else a copy in plain JSON."""
     try:
         is_valid = documents.fault("body", json.dumps({"": value})) is None
     except (TypeError, ValueError, RecursionError):

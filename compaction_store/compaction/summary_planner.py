@@ -22,7 +22,7 @@ from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload, Span, Summary
 from compaction_store.tokens import Counter
 
-NO_SYSTEM = "a stand-in must not be a system message: only a truncation of system messages may leave one"
+NO_SYSTEM = "a replacement must not have a system message, unless it shortens system messages"
 
 
 class _Asked(NamedTuple):
@@ -84,19 +84,18 @@ class SummaryPlanner:
                 self._log.fail(span, error, call, reason=options.reason)
             raise
         if not self.open.close(turn):
-            raise InvalidCallback("a summary must come before the callback that asked for it ends")
+            raise InvalidCallback("a summary must arrive before the callback that requested it ends")
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
             raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
         if len(self._plan.attempts) != tried:
-            # While the summary was written, another compaction was planned, by the summarizer itself or by another
-            # callback.
+            # The summarizer, or code beside it, has planned another compaction in the meantime: check the span again.
             indexes = self._rules.check(span, "summary", options.allow, options.reason)
         self.take(indexes, span, result, options, call)
 
     def take_text(self, indexes: Indexes, span: Span, result: str | Summary, options: SummaryOptions) -> None:
-        """Plans a text that the callback wrote, after its checks."""
+        """Checks a summary that the callback wrote itself, and plans it."""
         if options.checks and _is_text(result):
             summary = summary_calls.recordable(Summary(result) if isinstance(result, str) else result)
             request = self._request(indexes, span, options)
@@ -162,7 +161,7 @@ class SummaryPlanner:
 
 
 def _replacement(summary: Summary, span: Span, options: SummaryOptions) -> tuple[Payload, ...]:
-    """Returns the messages that a summary puts in place of its span."""
+    """Returns the messages that replace the span of a summary."""
     if not summary.replacement:
         return (framing.frame(summary.text, *span, options.role),)
     replacement = tuple(encode(message).payload for message in summary.replacement)

@@ -1,6 +1,6 @@
-"""The request to a summarizer: elements of a view, and how long the summary may be.
+"""The request to a summarizer: the elements of a view to summarize, and the maximum length of the summary.
 
-A request *is* the sequence of its elements, so any callable that takes elements is a summarizer.
+A request is itself the sequence of its elements, so any callable that takes elements is a summarizer.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ SummaryResult = str | Summary
 
 @runtime_checkable
 class Summarizer(Protocol):
-    """A callable that takes the elements and returns a text or a `Summary`, or on an AsyncStore an awaitable.
+    """A callable that takes elements and returns a text or a `Summary`. On an AsyncStore, it may return an awaitable.
 
-    If its result must be awaited, it is an async function or has a true `needs_async`.
+    If its result must be awaited, it must be an async function, or its attribute `needs_async` must be True.
     """
 
     def __call__(self, elements: Sequence[Element], /) -> SummaryResult | Awaitable[SummaryResult]: ...
 
 
 def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: str = "a callable") -> None:
-    """Refuses an object that cannot be called, and a class instead of its instance."""
+    """Raises InvalidCallback for an object that cannot be called, and for a class instead of its instance."""
     if isinstance(summarize, type):
         raise InvalidCallback(f"{what} must be {choices}, not the class {summarize.__name__}")
     if not callable(summarize):
@@ -38,9 +38,9 @@ def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: 
 
 
 class TrackedView:
-    """The whole view, for a summarizer. It remembers whether the summarizer read more than its span.
+    """A function that gives a summarizer the whole view, and remembers whether it was called.
 
-    The summary may then repeat any of the view, and the record says so.
+    If it was called, the summary may repeat anything from the view, and the record says so.
     """
 
     def __init__(self, look: Callable[[], Sequence[Element]], noted_by: TrackedView | None = None) -> None:
@@ -58,13 +58,13 @@ class TrackedView:
             self._noted_by.note()
 
     def unquoted(self) -> Sequence[Element]:
-        """Returns the view for a check that quotes nothing of it. This is not remembered as a read."""
+        """Returns the view for a check that quotes nothing from it. This call is not remembered."""
         return self._look()
 
 
 @dataclass(frozen=True)
 class Repair:
-    """The faults of a summary: its text, lines that it lacks, and texts in it that are not in the messages."""
+    """A summary to repair: its text, the lines that it lacks, and the texts in it that no message has."""
 
     text: str = field(repr=False)
     missing: tuple[str, ...] = field(repr=False)
@@ -73,11 +73,11 @@ class Repair:
 
 @dataclass(frozen=True)
 class Request(Sequence[Element]):
-    """The elements to summarize. `view` returns the whole view, None if it is not known.
+    """The elements to summarize. `view` is a function that returns the whole view, or None if the view is not known.
 
-    `budget` is the most tokens that the text of the summary may take, by `counter`. A store, `compress_context` and
-    `Ladder` always set it; it is None if a caller made the request without it. With `repair`, these elements already
-    have a summary, which must be written again without its faults.
+    `budget` is the maximum number of tokens of the summary's text, as counted by `counter`. A store, `compress_context`
+    and `Ladder` always set it; it is None if a caller made the request without it. If `repair` is given, the elements
+    already have a summary, which must be written again without its faults.
     """
 
     elements: tuple[Element, ...] = field(repr=False)
@@ -119,22 +119,22 @@ class Request(Sequence[Element]):
 
     @cached_property
     def before(self) -> tuple[Element, ...] | None:
-        """The elements before these in the view; None if the view is not known."""
+        """The elements of the view before those of the request; None if the view is not known."""
         return self._shown(None if self.view is None else self._before)
 
     @cached_property
     def after(self) -> tuple[Element, ...] | None:
-        """The elements after these in the view; None if the view is not known."""
+        """The elements of the view after those of the request; None if the view is not known."""
         return self._shown(self.unquoted_after)
 
     @property
     def unquoted_after(self) -> tuple[Element, ...] | None:
-        """The same as `after`, for a check that quotes nothing of it."""
+        """The same elements as `after`, for a check that quotes nothing from them."""
         return None if self.view is None else tuple(e for e in self._unquoted() if e.seq > self.end_seq)
 
     @property
     def unquoted_rest(self) -> tuple[Element, ...] | None:
-        """The elements before and after these, for a check that quotes nothing of them."""
+        """The elements of the view that the request lacks, for a check that quotes nothing from them."""
         after = self.unquoted_after
         return None if after is None else (*self._before, *after)
 
@@ -162,7 +162,7 @@ class Request(Sequence[Element]):
         return max(1, self.tokens - 1 if self.budget is None else min(self.budget, self.tokens - 1))
 
     def count(self, text: str) -> int:
-        """Counts the tokens of a text as the budget does."""
+        """Counts the tokens of a text in the same way as `budget`."""
         return count_text(text) if self.counter is None else self.counter.text(text)
 
     @property

@@ -1,4 +1,4 @@
-"""How many tokens a summary may take, and shortening a longer one."""
+"""Computes the maximum number of tokens of a summary, and shortens longer summaries."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _EMPTY: Payload = {"role": "user", "content": ""}
 
 
 class SummaryOptions(NamedTuple):
-    """The conditions of a summary. Without `framed`, only its text must be smaller than the span, not its frame.
+    """The conditions of a summary. With `framed`, the limits include its frame; otherwise they are for its text alone.
 
-    `room` is the most tokens that it may take, `stated_room` a smaller number to tell the summarizer. With `cut`, a
-    summary that is too long is shortened.
+    `room` is the maximum number of tokens, and `stated_room` is a smaller maximum that the summarizer is given. With
+    `cut`, a summary that is too long is shortened.
     """
 
     allow: frozenset[str]
@@ -39,13 +39,13 @@ class SummaryOptions(NamedTuple):
     checks: tuple[Check, ...] = ()
 
     def most_tokens(self, before: int) -> int | None:
-        """Returns the most tokens for a summary of a span that takes `before`, None if there is no limit."""
+        """Returns the maximum size of the summary of a span with `before` tokens; None if there is no limit."""
         saving = max(1, least_saving(self.min_saving, before))
         most = None if "larger" in self.allow else before - saving
         return most if self.room is None else min(self.room, self.room if most is None else most)
 
     def text_tokens(self, before: int, counter: Counter, span: Sequence[int]) -> int | None:
-        """Returns the most tokens to ask the summarizer for, None if there is no limit."""
+        """Returns the maximum number of tokens to request from the summarizer; None if there is no limit."""
         most = self.most_tokens(before)
         if most is None:
             return None
@@ -54,7 +54,7 @@ class SummaryOptions(NamedTuple):
 
 
 def count_encoded(counter: Counter, messages: Iterable[Payload]) -> int:
-    """Counts messages as they would be stored; raises InvalidMessage for one that cannot be."""
+    """Counts messages as they would be stored. Raises InvalidMessage if a message cannot be stored."""
     return sum(counter.tokens(encoded.payload, encoded.size) for encoded in map(encode, messages))
 
 
@@ -71,16 +71,16 @@ def least_saving(saving: float, before: int) -> int:
 
 def too_large(takes: int, before: int, most: int) -> str:
     """Returns the reason, with figures, why a summary is too large."""
-    text = f"the summary takes {takes} tokens, its span {before}"
-    return text if takes >= before else f"{text}; {most} is the most it may take"
+    text = f"the summary has {takes} tokens, and its span has {before}"
+    return text if takes >= before else f"{text}; the summary must have at most {most}"
 
 
 def cut(
     summary: Summary, span: Sequence[int], role: Role, most: int, counter: Counter
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
-    """Leaves out the middle of a summary. Returns it with its framed message, in at most `most` tokens.
+    """Leaves out the middle of a summary, so that its framed message has at most `most` tokens. Returns both.
 
-    Returns None if too little text would be left, and for a provider's own block, which cannot be altered.
+    Returns None if too little text would be left, or if the summary is a provider's own block, which cannot be altered.
     """
     if summary.replacement is not None:
         return None
@@ -100,7 +100,7 @@ def cut(
 def joined(
     texts: Sequence[str], span: Sequence[int], role: Role, most: int, counter: Counter
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
-    """Joins summaries, each cut to its share if they are too long together; or None if too little would be left."""
+    """Joins summaries. If they are too long together, cuts each to its share; None if too little would be left."""
     start_seq, end_seq = span
     sizes = [counter.text(text) for text in texts]
     tokens = most - counter.messages([framing.frame("-", start_seq, end_seq)])

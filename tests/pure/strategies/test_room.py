@@ -232,7 +232,7 @@ def test_a_summary_that_saves_too_little_is_refused(kind: Any) -> None:
     error = attempts_of(ctx)[0].error
     assert error is not None
     assert error["type"] == NotSmaller.__name__
-    assert "is the most it may take" in error["text"]
+    assert "the summary must have at most" in error["text"]
     anything = run(kind(nearly_all, min_saving=1, **options), elements(messages))
     assert attempts_of(anything)[0].outcome == "applied"
     for bad in (-1, 1.0, "a", None, True):
