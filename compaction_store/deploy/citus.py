@@ -1,9 +1,10 @@
-"""Distributes the tables over the nodes of a Citus cluster: `compaction-store distribute`, or this function.
+"""Distributes the tables over the nodes of a Citus cluster, for the command `distribute`.
 
-All tables are distributed by thread_uid and colocated, so a thread is in one shard, and a call with a thread's key runs
-as a whole on the node that has it. A cluster has one more table, of names, which is distributed by a hash of the name;
-`postgres.thread_names` finds keys in it. `distribute` is one transaction and can be repeated. The functions are those
-of a single server, except for the files in `migrations/sql/citus/` and for one setting; `verify` expects both.
+The tables of threads are distributed by thread_uid and colocated, so a thread is in one shard, and a call with a
+thread's key runs as a whole on the node with this shard. A cluster has one more table, `names`, which is distributed by
+a hash of the name; `postgres.thread_names` finds the keys of threads in it. `distribute` runs in one transaction and
+can be repeated. The functions are those of a single server, except for the files in `migrations/sql/citus/` and for one
+setting; `verify` expects these differences.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from compaction_store.postgres import connections, engines, partitions, queries,
 
 _OLDEST = 12
 _MOST_SHARDS = 64_000
-# The others are colocated with the first.
+# The other tables are colocated with the first.
 LOG = ("threads", "heads", "messages", "compactions", "events")
 NAMES = "names"
-# Imports stage rows there; they are not part of the log.
+# An import stages its rows in this table, which is not part of the log.
 _STAGED = "staged"
 TABLES = (*LOG, _STAGED)
-# Distributed by the names of threads, which need not exist yet.
+# This table is distributed by the name of the thread, because a turn may be on a thread that does not exist yet.
 _TURNS = "turns"
 _OF_TURNS = ["take_turn", "renew_turn", "leave_turn", "hold_turn", "end_turns"]
 # Moving the stored rows can take hours.
@@ -53,10 +54,9 @@ _DONE = """
     WHERE n.nspname = 'compaction_store'
 """
 _LOCAL = (
-    # For this transaction only. Sequential, because later statements do not see what parallel connections to the nodes
-    # have changed.
+    # Use one connection to each node, because later statements would not see changes by parallel connections.
     "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
-    # Safe here: our triggers read only their own row.
+    # This setting is safe here, because the store's triggers read only their own row.
     "SET LOCAL citus.enable_unsafe_triggers = on",
     "SET LOCAL search_path = pg_catalog, pg_temp",
     "SET LOCAL client_min_messages = warning",
@@ -109,8 +109,8 @@ _CALLED = (
     "SELECT pg_catalog.create_distributed_function("
     "%b::text::regprocedure, %b::text, colocate_with => %b::text, force_delegation => %b::bool)"
 )
-# `thread_names` calls these inside a transaction too. Citus does not delegate others there, and lets these access the
-# rows of one thread only. `cluster_forks` says how those that write forks are called.
+# `thread_names` calls these functions inside a transaction too. There, Citus delegates only functions that are marked,
+# and lets them access the rows of one thread only. `cluster_forks` describes the calls that write forks.
 _IN_TRANSACTIONS = [
     "append", "append_many", "append_observed", "load", "name_thread", "unname_thread", "open_named_thread",
     "claim_name", "stage", "finish_import", "hold_turn", "end_turns", "join_transaction",
@@ -124,7 +124,7 @@ class Distributed(NamedTuple):
     nodes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
+        """Returns the fields as values for `json.dumps`."""
         return named(self)
 
 
@@ -167,7 +167,7 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
                 with_ = _TURNS if argument == "p_thread_id" else TABLES[0]
                 queries.fetch(connection, _CALLED, (signature, argument, f"{schema.SCHEMA}.{with_}", is_forced))
         [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
-        # Makes queries across threads send their tenant to every node.
+        # With this setting, queries across threads send their tenant to every node.
         setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
         queries.fetch(connection, setting.as_string().replace("%", "%%"))
     return Distributed(now, nodes)
@@ -184,7 +184,7 @@ def check(connection: Connection) -> int:
     [(nodes,)] = queries.fetch(connection, _NODES)
     if not nodes:
         raise NotConfigured(
-            "no node of the cluster takes shards: SELECT citus_set_coordinator_host(…), then SELECT citus_add_node(…)"
+            "no node of the cluster takes shards: run SELECT citus_set_coordinator_host(…) and SELECT citus_add_node(…)"
         )
     return int(nodes)
 
@@ -216,7 +216,7 @@ def _spread(connection: Connection) -> None:
     _run_files(connection, "triggers")
     _run_files(connection, "policies")
     _run_files(connection, "comments")
-    # Neither table has rows that must stay.
+    # The rows of these two tables are temporary, so they need not be moved.
     queries.fetch(connection, "TRUNCATE compaction_store.staged, compaction_store.turns")
     for table in (*TABLES, NAMES, _TURNS):
         with_ = "none" if table in {TABLES[0], _TURNS} else f"{schema.SCHEMA}.{TABLES[0]}"

@@ -1,7 +1,7 @@
 """Checks a store's server: old snapshots, replication slots, standbys, settings of logins, statistics, shards.
 
-All of it comes from the server's own views. If the login may not see other sessions, a check says so; a check that
-could not be made is never reported as ok.
+All facts come from the server's own views. If the login may not see other sessions, a check says so. A check that could
+not be made is never reported as ok.
 """
 
 from __future__ import annotations

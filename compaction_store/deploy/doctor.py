@@ -1,7 +1,7 @@
 """Checks a database and this installation for problems that would break the store's promises, with remedies.
 
-Reads only, and never messages. A server that cannot be reached is a finding too. If the login may not see something,
-the check says so; a check that could not be made is never reported as ok.
+The doctor writes nothing, and reads no messages. A server that cannot be reached is a finding too. If the login may not
+see something, the check says so. A check that could not be made is never reported as ok.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Role(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Everything that was read from a server."""
+    """The facts that were read from a server."""
 
     version: int
     settings: Mapping[str, str]
@@ -74,8 +74,8 @@ class Seen(NamedTuple):
 def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 10.0) -> Iterator[Check]:
     """Yields the checks of this installation and of a database.
 
-    platform is the managed service that runs the server, a key of `platforms.PLATFORMS`; if it is None, the service is
-    recognized by its roles.
+    `platform` is the managed service that runs the server, a key of `platforms.PLATFORMS`. If it is None, the service
+    is recognized by its roles.
     """
     platforms.check_name(platform)
     yield from installation()
@@ -91,7 +91,7 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
 
 
 def installation() -> Iterator[Check]:
-    """Yields the checks of what is installed here."""
+    """Yields the checks of the installed packages."""
     found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
     yield Check("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
     missing = [extra for extra, package in _EXTRAS.items() if _version(package) is None]
@@ -140,7 +140,7 @@ def _read(connection: Connection, given: str | None) -> Seen:
     )
     [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
     tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
-    # A pooler puts its own process id into the protocol, so it differs from the server's.
+    # A pooler sends its own process id in the protocol, which differs from that of the server.
     pooled = driver.info.backend_pid != pid
     address = platforms.Address(driver.info.host, driver.info.port, pooled)
     service, around = _around(connection, address, given)

@@ -20,7 +20,7 @@ _CONSOLE = "make logins in SQL: those of the console are members of {}"
 
 
 class Platform(NamedTuple):
-    """A managed service: how it is recognized, and the words of its remedies."""
+    """A managed service, with the facts by which it is recognized, and with texts for remedies."""
 
     title: str
     #: The role by which a server of the service is recognized.
@@ -28,7 +28,7 @@ class Platform(NamedTuple):
     #: Where a setting of the server is changed.
     settings: str
     pooler: str
-    #: Matches "host:port" of its pooler.
+    #: Matches "host:port" of the service's pooler.
     pooled_at: str
     #: The address of the server without the pooler.
     direct: str
@@ -237,7 +237,7 @@ def _administrator(login: Login, *, is_migrated: bool) -> Iterator[Check]:
     by = "the administrator that migrated first" if login.grants_instead is None else login.grants_instead
     if login.is_owner is False:
         complete = False
-        what = f"{login.name} is no member of {_OWNER}: what it migrates belongs to {login.name} itself"
+        what = f"{login.name} is not a member of {_OWNER}, so everything that it migrates belongs to {login.name}"
         options = " WITH INHERIT TRUE, SET TRUE" if login.server_version >= _ADMIN_SINCE else ""
         yield Check(name, "note", what, f"as {by}: GRANT {_OWNER} TO {login.name}{options}")
     # Before Postgres 16, CREATEROLE allows granting every role.
@@ -262,7 +262,7 @@ def _all_tenants(connection: Connection, login: Login) -> Iterator[Check]:
         what = "no auditor sees all tenants: a checkpoint of all of them needs one"
         yield Check("all tenants", "note", what, f"as {login.name}: ALTER ROLE the_auditors_login BYPASSRLS")
     else:
-        what = f"{login.name} cannot give BYPASSRLS, so that no auditor sees all tenants"
+        what = f"{login.name} cannot grant BYPASSRLS, so no auditor sees all tenants"
         remedy = "make a checkpoint for each tenant: compaction-store checkpoint --tenant"
         yield Check("all tenants", "note", what, remedy)
 
@@ -318,7 +318,7 @@ def adapted(check: Check, platform: Platform | None) -> Check:
     if platform is None or check.state == "ok":
         return check
     if check.name in _MADE_UP_FOR and platform.has_own_storage:
-        what = f"{check.name} is off, which {platform.title} sets for all customers, as it has storage of its own"
+        what = f"{check.name} is off: {platform.title} sets this for all customers, because it has its own storage"
         return Check(check.name, "note", what)
     if check.name in _OF_SERVER:
         return dataclasses.replace(check, remedy=f"{check.name} = {_OF_SERVER[check.name]} {platform.settings}")

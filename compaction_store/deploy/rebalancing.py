@@ -1,4 +1,4 @@
-"""Moves shards between the nodes of a Citus cluster: `compaction-store rebalance`, or this function.
+"""Moves shards between the nodes of a Citus cluster, for the command `rebalance`.
 
 Citus copies a shard as the owner of its tables, a role that otherwise cannot log in. It cannot copy a table with
 row-level security while rows are written, so writers of a shard wait while it is moved.
@@ -16,7 +16,7 @@ from compaction_store.deploy import citus
 from compaction_store.errors import NotConfigured, PermissionDenied
 from compaction_store.postgres import connections, engines, queries
 
-# Shards of gigabytes take minutes.
+# Moving a shard of gigabytes takes minutes.
 _SECONDS = 24 * 3600.0
 _PLAN = """
     SELECT count(*) FROM pg_catalog.get_rebalance_table_shards_plan(rebalance_strategy := 'by_shard_count')
@@ -30,10 +30,10 @@ _HAS_OWNER = "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = 'compacti
 
 
 def rebalance(url: str) -> int:
-    """Moves shards until all nodes of a Citus cluster have about the same number; returns how many it moved.
+    """Moves shards until all nodes of a Citus cluster have about the same number. Returns the number of moved shards.
 
-    The URL must be that of the coordinator, and its login a superuser on every node. Meanwhile the role
-    compaction_store_owner can log in. If the process dies, run it again to remove that permission.
+    The URL must be that of the coordinator, and its login must be a superuser on every node. During the call, the role
+    compaction_store_owner can log in. If the process dies, run the function again to remove this permission.
     """
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
@@ -51,7 +51,7 @@ def _login(caller: connections.Connections) -> Iterator[None]:
         yield
     finally:
         if has_owner:
-            # On a new connection if the other one is broken.
+            # If the connection is broken, this opens a new one.
             caller.call(_set_login, "NOLOGIN")
 
 

@@ -1,7 +1,8 @@
 """Grants logins the schema's roles, so that each login has the privileges it needs and no others.
 
 A login that row-level security does not restrict, or that may write to all tables or read the server's files, can only
-be granted the owner's role. No login can be owner and application, or reviewer and application or loader, at once.
+be granted the owner's role. No login can have both the roles owner and application, or reviewer together with
+application or loader.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from compaction_store.postgres import connections, engines, queries, role_member
 
 Role = Literal["owner", "application", "loader", "auditor", "reviewer"]
 
-# docs/threats.md says what each may do.
+# docs/threats.md describes the privileges of each role.
 ROLES: dict[Role, str] = {
     "owner": "compaction_store_owner",
     "application": "compaction_store_app",
@@ -42,18 +43,18 @@ class _Login(NamedTuple):
 
 
 def grant(url: str, login: str, role: Role) -> None:
-    """Makes a login a member of one of the schema's roles; does nothing if it is one already.
+    """Grants a login one of the schema's roles. Does nothing if the login already has the role.
 
-    owner owns the schema and may change it: use it for migrations only. application reads its tenant's rows and calls
-    the functions that write. loader reads, loads messages and imports whole threads. auditor reads. reviewer records
-    verdicts on compaction records, and nothing else.
+    `owner` owns the schema and may change it: use it for migrations only. `application` reads its tenant's rows and
+    calls the functions that write. `loader` reads, loads messages and imports whole threads. `auditor` only reads.
+    `reviewer` only records verdicts on compaction records.
     """
     name = _checked(login, role)
     _run(url, lambda connection: _grant(connection, login, role, name))
 
 
 def revoke(url: str, login: str, role: Role) -> None:
-    """Ends the membership; does nothing if there is none."""
+    """Revokes a role from a login. Does nothing if the login does not have the role."""
     name = _checked(login, role)
     _run(url, lambda connection: _revoke(connection, login, name))
 
@@ -126,6 +127,6 @@ def _send(connection: Connection, statement: sql.Composed, name: str) -> None:
         queries.fetch(connection, statement.as_string().replace("%", "%%"))
     except errors.InsufficientPrivilege as error:
         raise PermissionDenied(
-            f"this login may not grant or revoke {name}: use a superuser, or a member of it with ADMIN OPTION",
+            f"this login may not grant or revoke {name}: use a superuser, or a member of {name} with ADMIN OPTION",
             sqlstate=error.sqlstate,
         ) from None
