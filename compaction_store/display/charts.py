@@ -1,4 +1,4 @@
-"""Charts of a thread: the tokens of its view at every pos, with its compactions, as text or SVG. No I/O."""
+"""Draws charts of a thread as text or SVG: the tokens of the thread's view at every pos, with its compactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 class Point(NamedTuple):
-    """The tokens of the view at a pos. `fell` says whether a compaction reduced them."""
+    """The tokens of the view at a pos. `fell` is True if a compaction reduced them."""
 
     pos: int
     tokens: int
@@ -22,7 +22,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The change of the view's tokens by a message or a record; None if the store must be asked."""
+    """A message or record at a pos. `change` is its change of the view's tokens; None if the view must be read."""
 
     pos: int
     change: int | None
@@ -72,10 +72,10 @@ def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
 
 
 def whole_course(steps: Iterable[Step], *, tokens: int | None, last_pos: int, erased_pos: int) -> Course:
-    """Computes the course of a thread whose view has these tokens now.
+    """Computes the course of a thread whose view now has `tokens` tokens, or an unknown number if it is None.
 
-    Erased tokens are in no step: they are subtracted at `erased_pos`. The course ends at `last_pos`, or with the steps
-    if the current tokens are not known.
+    No step has the tokens that erasures removed, so they are subtracted at `erased_pos`. The course ends at `last_pos`;
+    if `tokens` is None, it ends with the last step.
     """
     found = list(steps)
     if tokens is None:
@@ -88,7 +88,7 @@ def whole_course(steps: Iterable[Step], *, tokens: int | None, last_pos: int, er
 
 
 def _columns(line: Course, width: int) -> list[int]:
-    """Reduces the course to columns; each has its highest point, so that no peak is lost."""
+    """Reduces the course to columns. Each column shows its highest point, so that no peak is lost."""
     last = line.points[-1].pos
     columns = [0] * min(width, last)
     filled = [False] * len(columns)
@@ -164,7 +164,7 @@ _LINES = 4
 
 
 def x(pos: int, last_pos: int) -> float:
-    """Returns where a pos of a thread is in the chart, from the left."""
+    """Returns the x coordinate of a pos in the chart."""
     return round(_LEFT + (_RIGHT - _LEFT) * (pos - 1) / max(1, last_pos - 1), 1)
 
 
@@ -198,7 +198,7 @@ def svg(line: Course, title: str) -> str:
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Thins out the points, but keeps the falls and the point before each: all, or evenly so many."""
+    """Thins out the points. Keeps the falls and the point before each fall; if there are many, an even part of them."""
     stride = max(1, -(-len(points) // _MOST_POINTS))
     wanted = {*range(0, len(points), stride), len(points) - 1}
     falls = [at for at, point in enumerate(points) if point.fell]

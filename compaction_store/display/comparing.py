@@ -1,4 +1,4 @@
-"""Shows the originals of a record beside their replacement, in marked pieces. Pure."""
+"""Prepares the originals of a record and their replacement to be shown side by side, in marked pieces."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from compaction_store.display.saying import said
 from compaction_store.models import Compaction, Element, Message, Payload
 from compaction_store.probes.names import NameReader
 
-#: The longest text of one message in a list.
+#: The maximum number of characters of a message in a list.
 CUT = 4000
-# The largest span whose messages a summary is compared with.
+# The maximum number of messages, and of characters, with which a summary is compared.
 _MOST_COMPARED = 2000
 _MOST_COMPARED_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
 class Said:
-    """A message in a list: its text in pieces, cut if it is long."""
+    """A message in a list. Its text is in pieces; if it was cut, `cut` is the number of its characters."""
 
     head: str
     seq: int | None
@@ -29,7 +29,7 @@ class Said:
 
 
 def cut_text(text: str) -> tuple[str, int]:
-    """Returns the beginning of a text, and the number of its characters if it was cut."""
+    """Returns the beginning of a text and, if the text was cut, the number of its characters, else 0."""
     return (text, 0) if len(text) <= CUT else (text[:CUT], len(text))
 
 
@@ -41,7 +41,7 @@ def replacements(record: Compaction) -> list[str]:
 
 
 def without_text(record: Compaction) -> str:
-    """Says why a record has no text to show beside its originals."""
+    """Returns a sentence that explains why a record has no text to show beside its originals."""
     if record.outcome == "failed":
         return "nothing: the attempt failed, and the view stayed as it was"
     if record.outcome == "rejected":
@@ -54,7 +54,7 @@ def without_text(record: Compaction) -> str:
 
 
 def original(message: Message, kept: Facts | None, *, content: bool, whole: bool = False) -> Said:
-    """Returns a message for a list, cut unless `whole`. Names that the facts `kept` do not have are marked as lost."""
+    """Returns a message for a list. Its text is cut unless `whole`, and names that `kept` lacks are marked as lost."""
     head = f"{message.seq:,} {message.role or '—'}, {message.tokens:,} tokens"
     if message.redacted or not content:
         return Said(head, message.seq, [], 0, erased=message.redacted)
@@ -81,7 +81,7 @@ def _role(payload: Payload) -> str:
 
 
 class Sources:
-    """The facts of a record's originals that its summary may have, unless there is too much to compare with."""
+    """The facts of a record's originals, with which its replacement is compared, unless the originals are too large."""
 
     def __init__(self, record: Compaction, replaced: Iterable[str], names: NameReader) -> None:
         self._is_too_long = (record.end_seq or 0) - (record.start_seq or 0) >= _MOST_COMPARED
@@ -89,7 +89,7 @@ class Sources:
         self._bytes = 0
 
     def add(self, message: Message) -> bool:
-        """Adds an original. Returns False once no more are needed."""
+        """Adds an original. Returns False if the originals are now too large, so that no more need be added."""
         text = "" if message.payload is None or self._is_too_long else said(message.payload)
         self._bytes += len(text)
         if self._is_too_long or self._bytes > _MOST_COMPARED_BYTES:
@@ -100,5 +100,5 @@ class Sources:
 
     @property
     def facts(self) -> Facts | None:
-        """The facts of everything that was added; None if it was too much."""
+        """The facts of the added originals; None if these are too large."""
         return None if self._is_too_long else self._facts

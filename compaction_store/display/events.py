@@ -1,4 +1,4 @@
-"""Describes events in words. Pure."""
+"""Describes events in words, for pages and reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compaction_store.models import Event, Verdict
 
 
 def described(event: Event) -> str:
-    """Describes an event in words. A body from a bundle may contain anything; the description is then shorter."""
+    """Describes an event in words. Leaves out values of the wrong type, because a bundle's bodies may have any JSON."""
     body = event.body
     if event.kind == "redaction":
         what = "the whole thread: " if body.get("whole") is True else ""

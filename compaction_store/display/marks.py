@@ -1,6 +1,6 @@
 """Marks the names and quotations that a summary kept, lost or added, compared with its sources.
 
-Pure. Names are paths, identifiers and numbers, as the probes read them.
+Names are paths, identifiers and numbers. The probes find names in the same way.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ _SIGNS = re.compile(r"[\W_]+")
 
 
 def _bare(text: str) -> str:
-    """Returns the letters and digits of a text. Every text that has a name has those of the name's key in one piece."""
+    """Returns the letters and digits of a text.
+
+    If the text has a name, the result contains the letters and digits of the name's key.
+    """
     return _SIGNS.sub("", text.casefold())
 
 
 def _all_keys(name: Name) -> Iterator[str]:
-    """Yields the keys that a reader finds in a name: also the folders of a path, and a number with `#` and without."""
+    """Yields all keys that match a name, including the folders of a path, and a number with `#` and without."""
     for key in keys(name):
         yield key
         if key.isdecimal():
@@ -45,10 +48,11 @@ def _all_keys(name: Name) -> Iterator[str]:
 
 
 class Facts:
-    """The names and the quotations that texts have, to compare other texts with.
+    """The names and words of some texts, with which other texts are compared.
 
-    With `only`, just those texts can be compared: what they do not have is not looked for, which saves most of the
-    time. Facts that are compared with the same texts should share one reader of `names`, which reads each name once.
+    If `only` is given, the facts can be compared with these texts alone. Names that these texts lack are not searched
+    for, which saves most of the time. Facts that are compared with the same texts should share one reader `names`,
+    which reads each name only once.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class Facts:
     ) -> None:
         self._names = names or NameReader()
         self._keys: set[str] = set()
-        # The keys that are still looked for, by the letters and digits that a text must have to have them.
+        # For each key that is still searched for: the letters and digits that a text with this key must have.
         self._sought: dict[str, str] | None = None
         self._has_quotations = True
         if only is not None:
@@ -75,12 +79,12 @@ class Facts:
                 self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
         if not self._has_quotations:
             return
-        # All words as one string, with a mark at both ends, in which quotations are searched.
+        # Quotations are searched in one string of all words, with a space at both ends.
         self._words.append(f" {' '.join(words(text))} ")
 
     @property
     def is_complete(self) -> bool:
-        """Whether further texts make no difference to the texts that can be compared."""
+        """Whether further texts would change nothing in a comparison with the texts in `only`."""
         return self._sought is not None and not self._sought and not self._has_quotations
 
     def _may_have_more(self, text: str) -> bool:
@@ -117,7 +121,7 @@ class Facts:
             (start, end, self._has_name([name.key])) for name, start, end in self._names.at(text) if name.is_strong
         ]
         last = 0
-        # If two overlap, the first one counts; of two that begin at the same place, the longer one.
+        # If two of them overlap, the first counts. If two begin at the same place, the longer counts.
         for start, end, is_there in sorted(found, key=lambda each: (each[0], -each[1])):
             if start >= last:
                 yield start, end, "kept" if is_there else missing

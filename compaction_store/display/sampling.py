@@ -1,4 +1,4 @@
-"""Counts verdicts on a random sample of records, and bounds how many of all records are bad. Pure."""
+"""Counts verdicts on a random sample of records, and computes bounds on the number of bad records among all records."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from compaction_store.models import Verdict
 
 #: The largest population that a sample is drawn from, and the largest sample.
 MOST_POPULATION, MOST_DRAWN = 20_000, 200
-# Bounds are exceeded with this probability at most, on each side: 95 % confidence.
+# On each side, the true number lies outside of its bound with a probability of at most 1 in 40: 95 % confidence.
 _ONE_IN = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Counts the records of a sample that were judged, by verdict."""
+    """The number of records with each verdict, in a sample of `drawn` records out of `population`."""
 
     population: int
     drawn: int
@@ -30,7 +30,7 @@ class Coverage:
 
     @property
     def bad_in_population(self) -> tuple[int, int] | None:
-        """How many records of the whole population are bad, at least and at most, with 95 % confidence.
+        """The lower and the upper bound on the number of bad records in the population, with 95 % confidence.
 
         None until the whole sample was judged, because the records that are judged first are not a random sample.
         Records that a reviewer is unsure of count as good for the lower bound, and as bad for the upper bound.
@@ -44,7 +44,7 @@ class Coverage:
 
 
 def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Coverage:
-    """Counts the verdicts on a sample; if a record has several, only the newest."""
+    """Counts the verdicts on a sample. If a record has several verdicts, only the newest counts."""
     newest = {
         (each.thread_id, each.number): each.verdict for each in sorted(verdicts, key=lambda each: each.created_at)
     }
@@ -58,8 +58,8 @@ def _weight(population: int, drawn: int, bad: int, hits: range) -> int:
 
 
 def _least_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the lower bound: the smallest number of bad records for which a sample with this many or more is not too
-    unlikely.
+    """Returns the lower bound: the smallest number of bad records for which a sample with `seen` or more bad records is
+    likely enough.
     """
     low, high = seen, population - drawn + seen
     while low < high:
@@ -72,8 +72,8 @@ def _least_bad(population: int, drawn: int, seen: int) -> int:
 
 
 def _most_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the upper bound: the largest number of bad records for which a sample with this few or fewer is not too
-    unlikely.
+    """Returns the upper bound: the largest number of bad records for which a sample with `seen` or fewer bad records is
+    likely enough.
     """
     low, high = seen, population - drawn + seen
     while low < high:

@@ -1,4 +1,4 @@
-"""Formats a message for a person: its texts, and its calls as `call: read({"page": 7})`."""
+"""Formats messages for people: their texts, and their tool calls in the form `call: read({"page": 7})`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _part(part: Any) -> str:
 
 
 def _call(call: Any) -> str:
-    """Returns a call of any API as its name and arguments. A value of another form is returned as JSON."""
+    """Formats a call of any API with its name and arguments. Any other value is returned as JSON."""
     inner = call.get("function") or call.get("custom") or call if isinstance(call, dict) else None
     if not isinstance(inner, dict):
         return json.dumps(call, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Jinja templates that escape HTML and show every character. Needs the extra `web`."""
+"""Loads Jinja templates, which escape HTML and make every character visible. Needs the extra `web`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from compaction_store.messages.encoding import canonical
 
 
 class Lines(str):
-    """A text whose line breaks are shown."""
+    """A text that keeps its line breaks on a page."""
 
     __slots__ = ()
 
 
 def environment(folder: Path) -> Environment:
-    """Makes the environment of the templates in a folder, with the filters that all pages need."""
+    """Returns the environment for the templates in a folder, with the filters that all pages need."""
     made = Environment(
         loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, finalize=_visible,
         trim_blocks=True, lstrip_blocks=True,
@@ -34,7 +34,7 @@ def environment(folder: Path) -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Makes control characters, and characters that change the direction of text, visible in all output."""
+    """Escapes control characters and characters that change the direction of text, so that they are visible."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, Lines):

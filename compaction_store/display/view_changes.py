@@ -1,4 +1,4 @@
-"""Compares two views, without their messages. Pure."""
+"""Compares two views by their parts, without their messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compaction_store.models import Part
 
 
 class Change(NamedTuple):
-    """A part that is in the first view, the second view, or both."""
+    """A part of the first view, of the second view, or of both."""
 
     part: Part
     is_left: bool

@@ -14,7 +14,7 @@ _JOINER = "\u200d"
 _SELECTORS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
 _TAB = 4
-# Controls, formats, surrogates, line and paragraph separators.
+# The Unicode categories of controls, formats, surrogates, and line and paragraph separators.
 _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # Invisible characters of other categories: Unicode's default ignorables, including those not assigned yet.
 _IGNORED = (
@@ -39,9 +39,9 @@ def lines(text: str) -> list[str]:
 
 
 def json_shown(text: str) -> str:
-    """Returns the same JSON value, with unsafe characters as JSON's own escapes.
+    """Returns JSON for the same value in which unsafe characters are JSON escapes.
 
-    Raw control characters below U+0020 occur only between the tokens of valid JSON, never in a string.
+    Raw control characters below U+0020 become spaces, because valid JSON has them only between tokens.
     """
     text = _CONTROLS.sub(" ", text)
     if text.isascii() and text.isprintable():
