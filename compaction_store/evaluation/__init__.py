@@ -1,7 +1,7 @@
-"""Measures compactions of real threads: recorded ones, and those that another policy would have made.
+"""Evaluates compactions of real threads: recorded compactions, and those that another policy would have made.
 
-A thread is replayed in memory, message by message, and nothing is written. `docs/evaluation.md` says what each figure
-means and what it cannot show.
+A thread is replayed in memory, message by message, and nothing is written. `docs/evaluation.md` explains each figure
+and its limits.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from compaction_store.tokens import Counter as TokenCounter
 
 
 class ThreadRuns(NamedTuple):
-    """The results of one thread: runs and money by policy, and a hash of its rows; or why it was left out.
+    """The results of one thread: runs and money by policy, and a hash of its rows, or the reason why it was left out.
 
-    It can be pickled, to be sent from another process.
+    The results can be pickled, so that another process can send them.
     """
 
     runs: Mapping[str, tuple[Replayed, ...]]
@@ -37,7 +37,7 @@ class ThreadRuns(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """How threads are replayed: see `evaluate`."""
+    """The settings of a replay, which `evaluate` describes."""
 
     counter: TokenCounter
     seed: int = 0
@@ -54,7 +54,7 @@ class Settings:
         arguments.number(self.planted, "plant", least=0)
         if self.prices is not None and self.price is None:
             names = ", ".join(sorted(self.prices.models))
-            raise InvalidInput(f"model must be one that has a price: {names}; not {self.model!r}")
+            raise InvalidInput(f"model must be a model that has a price: {names}; not {self.model!r}")
 
     @property
     def price(self) -> ModelPrice | None:
@@ -75,13 +75,13 @@ def evaluate(
     judge: Judge | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
-    """Replays threads under policies; the string "recorded" names the thread's own compactions.
+    """Evaluates policies by replaying threads. The policy "recorded" is a thread's own compactions.
 
-    With `prices` and the `model` that the threads were for, money is computed too. `window` is that model's window, for
-    the recorded policy. With `replicates`, every policy is replayed that many times, because models write a different
-    summary each time. With `plant`, that many sentences with known facts are inserted into each thread in memory; the
-    thread's own compactions did not see them, so "recorded" must not be among the policies then. A `judge` is asked
-    about every summary.
+    If `prices` and the `model` of the threads are given, money is computed too. `window` is the context window of this
+    model, for the policy "recorded". Every policy is replayed `replicates` times, because a model's summaries differ
+    each time. `plant` is a number of sentences with known facts, which are inserted into each thread in memory. A
+    thread's own compactions did not see these sentences, so "recorded" must not be among the policies then. A `judge`
+    is asked about every summary.
     """
     settings = Settings(counter, seed, prices, model, window, replicates, plant, judge)
     checked = check_policies(policies, settings)
@@ -92,12 +92,12 @@ def check_policies(policies: Sequence[Policy | str], settings: Settings) -> dict
     """Returns the policies by name; the policy of the thread's own records is None."""
     checked = [_checked(policy) for policy in policies]
     if not checked:
-        raise InvalidInput("policies must have at least one policy, not none")
+        raise InvalidInput("policies must have at least one policy")
     named_ = {RECORDED if policy is None else policy.name: policy for policy in checked}
     if len(named_) < len(checked):
-        raise InvalidInput(f"policies must have different names; {len(checked)} policies have {len(named_)}")
+        raise InvalidInput(f"policies must have different names; {len(checked)} policies have {len(named_)} names")
     if settings.planted and RECORDED in named_:
-        raise InvalidInput(f"policies must not have {RECORDED!r} with plant: nothing was planted when it was recorded")
+        raise InvalidInput(f"policies must not have {RECORDED!r} with plant: recorded compactions saw no planted facts")
     return named_
 
 
@@ -164,7 +164,7 @@ def summed(
 
 
 def _digest(thread: RecordedThread) -> str:
-    """Returns the SHA-256 of the messages and the records of a thread, as they are replayed."""
+    """Returns the SHA-256 of everything from a thread that a replay uses: its messages and its records."""
     whole = hashlib.sha256(json.dumps(thread.thread_id).encode())
     for message in thread.messages:
         text = message.text if message.text is not None else json.dumps(message.payload, sort_keys=True)
@@ -195,7 +195,7 @@ def _unfit(thread: RecordedThread) -> str | None:
 
 
 def _grown(thread: RecordedThread) -> dict[int, int]:
-    """Returns the tokens of all messages before each seq."""
+    """Maps each seq to the tokens of all messages before it."""
     total, found = 0, {}
     for message in thread.messages:
         found[message.seq] = total

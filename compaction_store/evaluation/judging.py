@@ -1,8 +1,8 @@
 """A judge: a model that is asked whether a summary is good. Its verdicts are reported separately and are not added to
 other figures.
 
-Models disagree with themselves, so each summary is judged several times. Its agreement with people's verdicts on the
-same records (Cohen's kappa), if there are any, shows how far it can be trusted.
+A model's answers vary, so each summary is judged several times. If people gave verdicts on the same records, the
+judge's agreement with them (Cohen's kappa) shows how far the judge can be trusted.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 # The verdicts that a reviewer can give on a record, except unsure.
 _VERDICTS = {"good": True, "bad": False}
 
-# Asks a model: the prompt and a document. Returns its answer with the tokens used, or only its text.
+# A function that asks a model, given a prompt and a document. Returns the answer with the tokens used, or its text.
 Ask = Callable[[str, str], "Summary | str"]
 
 
 class Verdict(NamedTuple):
-    """How often a judge said yes and no about a summary. `unclear` answers were neither; for `failed` ones there was no
-    answer.
+    """The numbers of a judge's answers about a summary.
+
+    `unclear` answers are neither yes nor no, and `failed` is the number of calls without an answer.
     """
 
     yes: int
@@ -56,16 +57,16 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Asks a model about each summary, `replicates` times.
+    """A judge that asks a model `replicates` times about each summary.
 
-    `ask` is called with a prompt and a JSON document, and returns the answer as text or as a `Summary`; the method
-    `answer` of `AnthropicSummarizer` and `OpenAISummarizer` is one.
+    `ask` is called with a prompt and a JSON document, and returns the answer as text or as a `Summary`. It may be the
+    method `answer` of an `AnthropicSummarizer` or `OpenAISummarizer`.
     """
 
     def __init__(self, ask: Ask, *, model: str | None = None, prompt: str = PROMPT, replicates: int = 3) -> None:
         if not callable(ask):
             raise InvalidInput(
-                f"ask must be a callable of a prompt and a document that returns the answer{arguments.other(ask)}"
+                f"ask must be a callable that takes a prompt and a document and returns an answer{arguments.other(ask)}"
             )
         if inspect.iscoroutinefunction(ask) or getattr(getattr(ask, "__self__", None), "needs_async", False):
             raise InvalidInput("ask must not be async: give the summarizer a client that is not async")
@@ -77,7 +78,7 @@ class Judge:
         self.use = SummarizerUse()
 
     def of(self, source: Sequence[Element], replacement: Sequence[Payload | None]) -> Verdict:
-        """Returns the verdict on a summary in place of some elements."""
+        """Returns the verdict on a summary that replaces the elements in `source`."""
         notes = "\n".join(framed_text(message) or "" for message in replacement if message is not None)
         shown = document(source_document(source).pieces)
         asked = f'{{"source":{shown},"notes":{dump(notes)}}}'
@@ -123,7 +124,7 @@ def agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
 
 
 def labels_of(events: Iterable[Any]) -> Mapping[int, bool]:
-    """Returns the newest verdict of people on each record of a thread, from its events; leaves out unsure ones."""
+    """Maps the number of a record to people's newest verdict on it. Leaves out records with an unsure verdict."""
     found: dict[int, bool] = {}
     for event in events:
         record, verdict = event.body.get("number"), event.body.get("verdict")

@@ -1,9 +1,9 @@
-"""The money that each compaction cost and saved: measured where the usage of the calls was recorded, else modelled.
+"""Computes the money that each compaction cost and saved: measured if the usage of calls was recorded, else modelled.
 
 A compaction takes tokens off every later call until it is replaced or undone. It costs the calls of its summarizer, and
 the part of the next request after the summary, which is no longer in the provider's cache. Measured and modelled
 figures are never added up. Calls that would not have fitted the window without compaction are counted separately,
-because there is nothing to compare them with.
+because there is no cost to compare them with.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BASES: tuple[Basis, ...] = ("measured", "modelled")
 class FoldMoney(AsDict):
     """The money of one compaction. `calls` is the number of calls with it in the view.
 
-    `summarizer` is None if its price or its usage is unknown. If the compaction was `needed`, the next call would not
-    have fitted without it, and there is nothing to compare it with. `basis` says whether all figures come from recorded
-    usage.
+    `summarizer` is None if the price or the usage of the summarizer is unknown. A compaction was `needed` if the next
+    call would not have fitted the window without it; such a compaction is not compared. `basis` is "measured" if all
+    figures come from recorded usage.
     """
 
     record: int
@@ -48,7 +48,7 @@ class FoldMoney(AsDict):
 
     @property
     def pays_after(self) -> float | None:
-        """The number of calls after which it has saved as much as it cost; None if that is unknown or never happens."""
+        """The number of calls after which the savings equal the cost; None if it is unknown or infinite."""
         if self.summarizer is None or self.saved <= 0 or not self.calls:
             return None
         return (self.billed_anew + self.summarizer) / (self.saved / self.calls)
@@ -56,7 +56,7 @@ class FoldMoney(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class MoneySum(AsDict):
-    """The money of calls and of compactions of one basis. `unknown` and `needed` ones are in no sum."""
+    """The money of calls and compactions of one basis. `needed` and `unknown` are numbers of compactions left out."""
 
     requests: float = 0.0
     compared: int = 0
@@ -82,7 +82,7 @@ class Money(AsDict):
 
     `measured` and `modelled` are the costs of the calls' inputs, by recorded usage and by the sizes of the views.
     `wasted` is the cost of summaries that were not used; None if it is unknown. `beyond_window` are calls that would
-    not have fitted without compaction; they are in no saving.
+    not have fitted without compaction; the savings leave them out.
     """
 
     currency: str
@@ -100,7 +100,7 @@ class Money(AsDict):
 def money_of(
     run: Replayed, prices: Prices, model: ModelPrice, *, window: int | None, grown: Mapping[int, int]
 ) -> Money:
-    """Computes the money of a thread. `grown` has the tokens of all messages up to each call's seq."""
+    """Computes the money of a thread. `grown` maps each seq to the tokens of all messages before it."""
     beyond = [window is not None and grown[call.seq] > window for call in run.calls]
     first = {each.first_call: each for each in sorted(run.folds, key=lambda fold: (-fold.prefix, -fold.record))}
     return Money(
@@ -114,7 +114,7 @@ def money_of(
 
 
 def total(moneys: Iterable[Money], basis: Basis) -> MoneySum:
-    """Adds up the money of threads, of one basis."""
+    """Adds up the money of one basis over threads."""
     listed = list(moneys)
     folds = [fold for money in listed for fold in money.folds if fold.basis == basis]
     known = [fold for fold in folds if not fold.needed and fold.summarizer is not None]
@@ -127,14 +127,14 @@ def total(moneys: Iterable[Money], basis: Basis) -> MoneySum:
 
 
 def wasted(moneys: Iterable[Money]) -> float | None:
-    """Adds up the costs of summaries that were not used; None if one is unknown."""
+    """Adds up the costs of summaries that were not used; None if the cost of one is unknown."""
     parts = [money.wasted for money in moneys]
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
 
 
 def advice(folds: Sequence[FoldMoney]) -> str | None:
-    """Returns a sentence on the compactions that lost money, None if none did."""
+    """Returns a sentence on the compactions that lost money; None if there are none."""
     losing = [fold for fold in folds if fold.is_loss]
     if not losing:
         return None
@@ -172,7 +172,7 @@ def _of_fold(
     else:
         saved = len(with_it) * model.call(abs(taken_off), abs(taken_off))
     billed_anew = 0.0
-    # If several folds come before one call, everything after the first of them in the view is billed again.
+    # If several folds come before one call, everything after the first of these folds in the view is billed again.
     if 0 < fold.first_call < len(run.calls) and first[fold.first_call] is fold:
         before, call = run.calls[fold.first_call - 1], run.calls[fold.first_call]
         again = _measured_again(before, call, grown) if is_measured else _modelled_again(fold, before, call)
@@ -203,9 +203,7 @@ def _measured_again(before: ModelCall, call: ModelCall, grown: Mapping[int, int]
 
 
 def _as_in(call: ModelCall, tokens: int, model: ModelPrice) -> float:
-    """Returns the price of additional tokens at the start of a call: as read from the cache if the call read it, else
-    as sent.
-    """
+    """Returns the price of additional tokens at the start of a call, which are cached if the call used the cache."""
     assert call.usage is not None  # noqa: S101 — it is measured
     if call.usage.cache_read:
         return model.request(0, tokens, 0)
@@ -218,7 +216,7 @@ def _spent(call: ModelCall, model: ModelPrice) -> float:
 
 
 def _cost(uses: Mapping[str, SummarizerUse], prices: Prices) -> float | None:
-    """Returns the cost of summarizers; None if a price or a usage is unknown. One without a model costs nothing."""
+    """Returns the cost of summarizers; None if a price or a usage is unknown. Summarizers without a model are free."""
     spent = 0.0
     for name, use in uses.items():
         if use.without_usage:

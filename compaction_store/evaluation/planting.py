@@ -1,7 +1,7 @@
 """Plants sentences with known facts into threads in memory, to see which of them a policy keeps.
 
-They are for threads in which little is needed later, and for CI. Each has a kind of its own (a rule, a constraint, a
-fact, a goal, a preference) and phrases that are only in a view that kept it. Nothing is written anywhere.
+This helps with threads in which little is needed later, and in CI. Each sentence is a rule, a constraint, a fact, a
+goal or a preference, and has phrases that a view has only if it kept the sentence's content. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.models import Message, Payload
 from compaction_store.probes import Planted
 from compaction_store.tokens import Counter
 
-# Sentences that are planted later would mostly never be folded.
+# The part of a thread in which sentences are planted. Later sentences would mostly not be folded.
 _FIRST_PART = 0.7
 
 
@@ -35,7 +35,7 @@ def plant(thread: RecordedThread, count: int, *, seed: int, counter: Counter) ->
     dice = random.Random(f"{seed}:{thread.thread_id}")  # noqa: S311 — a sample, not a secret
     chosen: defaultdict[int, list[Planted]] = defaultdict(list)
     for number in range(count):
-        # Spread evenly, whatever their number.
+        # Spread the sentences evenly over the places.
         chosen[places[number * len(places) // count]].append(sentence(number, dice))
     messages = list(thread.messages)
     for at, planted in chosen.items():
@@ -45,7 +45,7 @@ def plant(thread: RecordedThread, count: int, *, seed: int, counter: Counter) ->
 
 
 def sentence(number: int, dice: random.Random) -> Planted:
-    """Returns a sentence. Any five consecutive ones have one of each kind."""
+    """Returns a sentence. Any five consecutive numbers give one sentence of each kind."""
     return _KINDS[number % len(_KINDS)](dice)
 
 

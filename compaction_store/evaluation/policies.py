@@ -31,5 +31,5 @@ class Policy:
             check_callback(callback, awaits=False)
 
 
-#: The name of the policy that made the thread's own records, from which it is replayed.
+#: The name of the policy that replays a thread's own records.
 RECORDED: Final = "recorded"

@@ -1,4 +1,4 @@
-"""Prices of models, from a file that the user provides. This package contains none, because prices change."""
+"""Reads prices of models from a file that the user provides. This package has no prices, because prices change."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from compaction_store.errors import InvalidInput
 _MILLION = 1_000_000
 _NEEDED = ("input", "output")
 _KNOWN = (*_NEEDED, "cache_read", "cache_write")
-# The ending of a name that providers add for one version of a model. Other endings name other models.
+# The suffix that providers add to a model's name for one version. A name with another suffix is another model's.
 _VERSION = re.compile(r"[-@](?:latest|\d{4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2})")
-# The most characters of a bad value in an error.
+# The maximum number of characters of a wrong value in an error.
 _SHOWN = 40
 _CURRENCY = re.compile(r"[^\W\d_]{1,10}|\S")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPrice:
-    """The prices of a million tokens of a model. Without prices for the cache, nothing counts as read from it."""
+    """The prices of a million tokens of a model. Without prices for the cache, cached tokens cost as much as others."""
 
     input: float
     output: float
@@ -33,14 +33,14 @@ class ModelPrice:
     cache_write: float | None = None
 
     def call(self, tokens: int, prefix: int) -> float:
-        """Returns the price of a request of this many tokens, of which the first `prefix` were sent before."""
+        """Returns the price of a request of `tokens` tokens, of which the previous request had the first `prefix`."""
         if self.cache_read is None:
             return tokens * self.input / _MILLION
         fresh = self.input if self.cache_write is None else self.cache_write
         return (prefix * self.cache_read + (tokens - prefix) * fresh) / _MILLION
 
     def request(self, fresh: int, cache_read: int, cache_write: int) -> float:
-        """Returns the price of the input of a request, by its recorded usage."""
+        """Returns the price of the input of a request from its recorded usage."""
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write
         return (fresh * self.input + cache_read * read + cache_write * write) / _MILLION
@@ -52,14 +52,14 @@ class ModelPrice:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices of some models, and the currency and the date that the file states."""
+    """The prices of models, with the currency and the date that the file states."""
 
     models: Mapping[str, ModelPrice]
     currency: str = "USD"
     as_of: str | None = None
 
     def of(self, model: str | None) -> ModelPrice | None:
-        """Returns the price of a model, by its name; the name may end with a date or `-latest` that is not listed."""
+        """Returns the prices of a model. Its name may end in a date or `-latest` that the name in the file lacks."""
         if model is None or model in self.models:
             return None if model is None else self.models[model]
         return next((
@@ -97,7 +97,7 @@ class Prices:
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name is there twice in one object")
+        raise ValueError("an object has the same name twice")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A stored thread as it is replayed: its messages and the records of its compactions, in order."""
+"""Reads a stored thread for a replay: its messages and the records of its compactions, in order."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class RecordedThread:
     records: tuple[Compaction, ...] = field(default=(), repr=False)
     #: Whether an entry of a kind that this release does not know may have changed what the model was sent.
     is_unknown: bool = False
-    #: The sentences that were planted into its messages, by seq.
+    #: The sentences that were planted into messages, by seq.
     planted: Mapping[int, tuple[Planted, ...]] = field(default_factory=dict, repr=False)
-    #: Verdicts of people on its records, by number.
+    #: The verdicts of people on records, by number.
     labels: Mapping[int, bool] = field(default_factory=dict, repr=False)
-    #: A reader of names; if threads share it, it already knows most of their names.
+    #: A reader of the names in texts. Threads that share a reader are probed faster, because it remembers names.
     reader: NameReader | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def facts(self) -> ThreadFacts:
-        """The facts of the messages that the probes need. They are read once for all policies."""
+        """The facts of the messages that the probes need. They are computed once for all policies."""
         return ThreadFacts((
             ThreadMessage(
                 message.seq, message.payload, message.tokens, _occurred(message), is_summary(message),
@@ -45,8 +45,8 @@ class RecordedThread:
     def folds(self) -> list[Compaction]:
         """The records that changed what the model was sent, in order.
 
-        They are the applied ones. An imported thread has none: the summaries that its program made are recorded as
-        observed.
+        These are the applied records. An imported thread has no applied records, so these are its observed records: the
+        summaries that its program made.
         """
         applied = [record for record in self.records if record.outcome == "applied"]
         observed = [
@@ -61,7 +61,7 @@ class RecordedThread:
         return any(message.payload is None for message in self.messages)
 
     def log(self) -> Iterator[Message | Compaction]:
-        """Yields messages and folds by position."""
+        """Yields messages and folds in the order of their pos."""
         entries: list[Message | Compaction] = [*self.messages, *self.folds]
         yield from sorted(entries, key=lambda entry: entry.pos)
 
@@ -72,7 +72,7 @@ def is_summary(message: Message) -> bool:
 
 
 def _occurred(message: Message) -> datetime:
-    """Returns when a message was said: an imported one was stored later."""
+    """Returns the time of a message. An imported message was stored later, so its meta has the time."""
     at = None if message.meta is None else message.meta.get("occurred_at")
     try:
         return datetime.fromisoformat(at) if isinstance(at, str) else message.created_at

@@ -1,8 +1,8 @@
 """Replays a thread in memory under a policy, and collects the results of the probes and the token counts.
 
-A policy compacts where an application would: before the model is called, if the view is over the budget. A call is a
-message of the assistant that follows a message of another role. Its reply is the recorded one, whatever the view was,
-so this shows what the view still offered, not what the model would have done with it.
+A policy compacts at the points where an application would: before the model is called, if the view is over the budget.
+An assistant message that follows a message of another role counts as a call of the model. The reply is always the
+recorded reply. So a replay shows the information that the view still had, but not the model's reply to that view.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import speaker
 from compaction_store.tokens import Counter as TokenCounter
 
-# Records that replace their span by a summary; other records replace it by nothing or by stand-ins.
+# The kinds of records that replace their span by a summary. Others hide the span, or replace it by shorter messages.
 _SUMMARIES = ("summary", "adoption")
-# With these a user withdraws messages, so the hidden messages do not count as lost.
+# The kinds of records with which a user withdraws messages. The hidden messages do not count as lost.
 WITHDRAWALS = ("rewind", "clear")
 
 
 class ModelCall(NamedTuple):
-    """A call of the model: the tokens of its view, how many at the start it shares with the previous call, and its
+    """A call of the model: the tokens of its view, the tokens at the start that the previous call also had, and its
     usage.
     """
 
@@ -44,7 +44,7 @@ class ModelCall(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """A fold of the view: its record, its span, and what it did to the size."""
+    """A fold of the view: its record, its span, and the size of the span before and after."""
 
     record: int
     start_seq: int
@@ -56,15 +56,15 @@ class Folded(NamedTuple):
     first_call: int
     #: The tokens of the view before the span: the prefix that the previous and the next call share.
     prefix: int
-    #: The model or the summarizer that wrote it, and the tokens used.
+    #: The model or summarizer that wrote the replacement, and the tokens used.
     summarizer: str | None = None
     use: SummarizerUse | None = None
 
 
 @dataclass
 class Replayed:
-    """A thread under a policy. `rounds` counts each record's fold from 1; `ends` has the call at which each record
-    ended.
+    """The results of a thread under a policy. `rounds` maps a record to the number of its fold, from 1. `ends` maps a
+    record to the index of the call at which it left the view.
     """
 
     thread_id: str
@@ -77,7 +77,7 @@ class Replayed:
     outcomes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     summarizers: dict[str, SummarizerUse] = field(default_factory=dict)
-    #: Calls whose view was over the model's window.
+    #: The number of calls whose view was over the model's window.
     over_window: int = 0
     #: The tokens of summarizers whose text was not used.
     wasted: dict[str, SummarizerUse] = field(default_factory=dict)
@@ -96,8 +96,8 @@ def replay(
     window: int | None = None,
     judge: Judge | None = None,
 ) -> Replayed:
-    """Replays a thread under a policy or, without one, as recorded; `window` is then the model's context window, if
-    known.
+    """Replays a thread under a policy. If `policy` is None, replays the thread's own records, with `window` as the
+    model's context window.
     """
     started = time.perf_counter()
     walk: _Walk = _Recorded(thread, window) if policy is None else _Simulated(thread, policy, counter)
@@ -108,7 +108,7 @@ def replay(
 
 
 class _Walk:
-    """The view as it grows, and the probes of it."""
+    """A growing view, and the probes on it."""
 
     def __init__(self, thread: RecordedThread, policy: str, limit: int | None) -> None:
         self.thread = thread
@@ -144,7 +144,7 @@ class _Walk:
         """Compacts the view if the policy requires it."""
 
     def usage(self, _message: Message) -> Usage | None:
-        """Returns the usage of the call of a reply, if the model was sent this view."""
+        """Returns the usage of the call for a reply; None unless the model was sent this view."""
         return None
 
     def fold(
@@ -156,12 +156,12 @@ class _Walk:
         replacement: tuple[Payload | None, ...],
         cost: tuple[str, SummarizerUse] | None = None,
     ) -> None:
-        """Replaces a span of the view. `cost` is the name of its summarizer with the tokens used."""
+        """Replaces a span of the view. `cost` is the name of the summarizer, with the tokens used."""
         inside = [i for i, element in enumerate(self.elements) if element.end_seq >= start and element.seq <= end]
         if not inside:
             return
         first, last = inside[0], inside[-1]
-        # The span of a program's own summary may begin or end inside an earlier one.
+        # The span of a program's own summary may begin or end inside an earlier span: then it covers that span too.
         start, end = min(start, self.elements[first].seq), max(end, self.elements[last].end_seq)
         kind, tokens = by.kind, by.tokens_after or 0
         removed = tuple(self.elements[first : last + 1])
@@ -188,7 +188,7 @@ class _Walk:
         self._probe.fold(Fold(record, start, end, replacement, is_summary=kind in _SUMMARIES))
 
     def revoke(self, record: int) -> None:
-        """Brings back what a record replaced, if it is in the view."""
+        """Puts the elements that a record replaced back into the view, if the record is in the view."""
         for place, element in enumerate(self.elements):
             if element.number == record:
                 under = self._under[record]
@@ -212,7 +212,7 @@ class _Walk:
         ]
 
     def count(self, attempt: Attempt | Compaction) -> tuple[str, SummarizerUse] | None:
-        """Counts an attempt with any outcome. Returns its summarizer and the tokens used."""
+        """Counts an attempt, whatever its outcome. Returns its summarizer and the tokens used."""
         self.result.outcomes[attempt.outcome] += 1
         if attempt.error is not None:
             self.result.errors[str(attempt.error.get("type", "unknown"))] += 1
@@ -229,7 +229,7 @@ class _Walk:
 
 
 class _Recorded(_Walk):
-    """The thread's own compactions, from its records."""
+    """A replay of the thread's own compactions."""
 
     def __init__(self, thread: RecordedThread, window: int | None) -> None:
         super().__init__(thread, RECORDED, window)
@@ -258,7 +258,7 @@ class _Recorded(_Walk):
 
 
 def _replacement(record: Compaction) -> tuple[Payload | None, ...]:
-    """Returns what the view had in place of the span. Of an observed summary only its text is known."""
+    """Returns the messages that replaced the span of a record. For an observed summary, only the text is known."""
     if record.outcome == "applied":
         return tuple(record.replacement or ())
     text = record.summary_text
@@ -268,7 +268,7 @@ def _replacement(record: Compaction) -> tuple[Payload | None, ...]:
 
 
 class _Simulated(_Walk):
-    """The compactions that a policy would have made."""
+    """A replay with the compactions that a policy would have made."""
 
     def __init__(self, thread: RecordedThread, policy: Policy, counter: TokenCounter) -> None:
         super().__init__(thread, policy.name, policy.budget.limit)

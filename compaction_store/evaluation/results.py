@@ -1,4 +1,4 @@
-"""Adds up the probes of many threads by policy, type and round, with intervals. There is no total score."""
+"""Adds up the probes of many threads by policy, type and round, with confidence intervals. There is no total score."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _LEAST_THREADS = 10
 _RESAMPLES = 1000
 _TAIL = 0.025
 _Z = 1.959964
-# A cliff: at least this share is lost at once, shown by at least this many probes.
+# A cliff is a round in which the share of kept probes falls by at least this much, shown by at least this many probes.
 _CLIFF = 0.25
 _LEAST_PROBES = 5
 OPEN_LOOP = (
-    "Replies are the recorded ones, whatever the view was: this shows what a view still offered, not what the model"
-    " would have done with it."
+    "All replies are the recorded replies. So these figures show the information that a view still had, not the replies"
+    " that the model would have written."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Rate(AsDict):
-    """`kept` of `asked` probes passed; `low` and `high` are the ends of the share's 95 % confidence interval."""
+    """The rate of kept probes: `kept` of `asked`. `low` and `high` are the ends of its 95 % confidence interval."""
 
     asked: int
     kept: int
     low: float
     high: float
-    #: By resampling threads, or by Wilson's formula for single probes if there are few threads.
+    #: The basis of the interval: resampled "threads" or, if there are few threads, "probes" with Wilson's formula.
     by: str = "threads"
     #: The smallest and the largest share among the replicates, if there are several.
     spread: tuple[float, float] | None = None
@@ -55,7 +55,7 @@ class Judged(AsDict):
     """The verdicts of a judge on the summaries of a policy. No other figure includes them.
 
     Of `asked` summaries, `good` had a majority of yes, `split` had different answers, and `undecided` had as many yes
-    as no. `agreement` is with verdicts of people on the thread's own records, or None if there are none.
+    as no. `agreement` compares the judge with people's verdicts on the thread's own records; None without verdicts.
     """
 
     model: str | None
@@ -75,7 +75,7 @@ class Judged(AsDict):
         return self.good / self.asked if self.asked else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
+        """Returns the fields as values for `json.dumps`."""
         found = AsDict.as_dict(self)
         found["agreement"] = None if self.agreement is None else self.agreement._asdict()
         return found
@@ -83,9 +83,9 @@ class Judged(AsDict):
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """A policy on all threads. `rounds` counts probes by type and round: the first fold of a thread is round 1.
+    """The results of a policy on all threads. All figures cover all `replicates` together.
 
-    All figures are of all `replicates` together.
+    `rounds` counts probes by type and round. The first fold of a thread is round 1.
     """
 
     policy: str
@@ -132,7 +132,7 @@ class PolicyResult:
 
     @property
     def folded_threads(self) -> int:
-        """The number of threads with a fold; the others say nothing about the policy."""
+        """The number of threads with a fold. Threads without a fold do not test the policy."""
         return len({run.thread_id for run in self.runs if run.folds})
 
     @property
@@ -153,7 +153,7 @@ class PolicyResult:
         return sum(run.seconds for run in self.runs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures, ready for `json.dumps`; without the time, the same input gives the same figures."""
+        """Returns the figures as values for `json.dumps`. The time is left out, so equal inputs give equal figures."""
         found: dict[str, Any] = {
             "policy": self.policy,
             "probes": {
@@ -179,17 +179,17 @@ class PolicyResult:
 
 
 def _rounded(found: MoneySum) -> dict[str, Any]:
-    """Returns a sum as JSON, without the noise of its last digits."""
+    """Returns a sum as values for JSON, rounded to six decimal places."""
     fields = {**found.as_dict(), "net": found.net}
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of `evaluate`. `skipped` has the threads that were not replayed, by the reason.
+    """The result of `evaluate`. `skipped` maps each reason to the number of threads that were skipped for it.
 
-    `inputs` is the SHA-256 of what was replayed: the threads with their messages and records, and the seed. `planted`
-    is how many sentences were planted in each thread.
+    `inputs` is the SHA-256 of everything that was replayed: the threads with their messages and records, the seed and
+    `planted`, the number of sentences that were planted in each thread.
     """
 
     policies: tuple[PolicyResult, ...]
@@ -221,10 +221,10 @@ class Evaluation:
         return found
 
     def documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields, for each thread that was replayed, its name and what an event may record of this evaluation.
+        """Yields the name of each replayed thread, with the document to record in an event of this thread.
 
-        The figures are those of the thread alone; `inputs` and `report` are the SHA-256 of all that was replayed, and
-        of the report as JSON.
+        The figures in the document are those of the thread alone. `inputs` and `report` are the SHA-256 of everything
+        that was replayed, and of the whole report as JSON.
         """
         report = hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
         found: dict[str, dict[str, Any]] = {}
@@ -243,7 +243,7 @@ class Evaluation:
             yield thread_id, {**about, "kept": policies}
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures, ready for `json.dumps`."""
+        """Returns the figures as values for `json.dumps`."""
         return {
             "threads": self.threads, "seed": self.seed, "planted": self.planted, "skipped": dict(self.skipped),
             "inputs": self.inputs, "limit": OPEN_LOOP,
@@ -273,7 +273,7 @@ def best_policy(found: Evaluation) -> str | None:
 def result_of(
     name: str, runs: Sequence[Replayed], money: Sequence[Money], *, seed: int, times: int, judged: Judged | None
 ) -> PolicyResult:
-    """Adds up the runs of a policy: all `times` replicates of the first thread, then those of the next one."""
+    """Adds up the runs of a policy. `runs` has all `times` replicates of a thread before those of the next thread."""
     by_type: dict[ProbeType, list[tuple[int, int]]] = {}
     by_replicate: dict[ProbeType, list[list[int]]] = {}
     rounds: dict[ProbeType, defaultdict[int, list[int]]] = {}
@@ -307,7 +307,7 @@ def _spread(counts: Sequence[Sequence[int]]) -> tuple[float, float] | None:
 
 
 def judged_by(judge: Judge, runs: Sequence[Replayed], labels: Mapping[str, Mapping[int, bool]]) -> Judged:
-    """Adds up the verdicts of a judge. `labels` are those of people, by thread and record."""
+    """Adds up the verdicts of a judge. `labels` are the verdicts of people, by thread and record."""
     verdicts = [verdict for run in runs for verdict in run.verdicts.values()]
     good = sum(verdict.is_good is True for verdict in verdicts)
     pairs = [

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 
 class Usage(NamedTuple):
-    """The input tokens of a call as the model's API reported them: sent anew, read from its cache, written to it."""
+    """The input tokens of a call that the model's API reported.
+
+    `fresh` tokens were neither read from the API's cache nor written to it.
+    """
 
     fresh: int
     cache_read: int
@@ -17,9 +20,9 @@ class Usage(NamedTuple):
 
 @dataclass
 class SummarizerUse:
-    """The tokens that summarizers read and wrote, by their own figures.
+    """The tokens that summarizers read and wrote, as they reported them.
 
-    `without_usage` counts the calls of models that reported none: what they cost is unknown.
+    `without_usage` counts the calls of models that reported no tokens, so their cost is unknown.
     """
 
     attempts: int = 0
@@ -47,9 +50,7 @@ class SummarizerUse:
 
 
 def usage_of(message: Mapping[str, Any]) -> Usage | None:
-    """Returns the input tokens that a reply, or the meta of one, reports. The field names may be Anthropic's or
-    OpenAI's.
-    """
+    """Returns the input tokens that a reply, or the meta of a reply, reports. Reads Anthropic's and OpenAI's fields."""
     given = message.get("usage")
     if not isinstance(given, Mapping):
         return None

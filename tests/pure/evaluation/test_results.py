@@ -138,7 +138,7 @@ def test_bad_input_is_refused() -> None:
         evaluate([], [RECORDED, RECORDED], counter=COUNTER)
     with pytest.raises(InvalidInput, match="must be a Policy"):
         evaluate([], ["other"], counter=COUNTER)
-    with pytest.raises(InvalidInput, match="model must be one that has a price: m; not 'n'"):
+    with pytest.raises(InvalidInput, match="model must be a model that has a price: m; not 'n'"):
         evaluate([], [RECORDED], counter=COUNTER, prices=Prices.of_json(PRICES), model="n")
 
 
