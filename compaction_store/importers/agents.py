@@ -1,7 +1,7 @@
-"""Sessions of the OpenAI Agents SDK: of SQLAlchemySession in Postgres, and of its SQLite sessions.
+"""Reads sessions of the OpenAI Agents SDK: those of SQLAlchemySession in Postgres, and SQLite sessions.
 
-A session becomes a thread of the items that the SDK returns, in its order. Items that were removed from a session, for
-example by `pop_item`, are gone from its table too.
+A session becomes a thread with the items that the SDK returns, in the same order. Items that were removed from a
+session, for example by `pop_item`, are also gone from its table, so they cannot be imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from compaction_store.importers.sources import Item, Notes, SourceThread, moment
 FORMAT = "openai-agents"
 MESSAGES = "agent_messages"
 
-# The SDK's times have no zone: in Postgres they are in the server's, in SQLite in UTC.
+# The SDK's times have no time zone. In Postgres they are in the server's time zone, and in SQLite in UTC.
 _POSTGRES = """
     SELECT id, message_data, to_char(created_at AT TIME ZONE current_setting('TimeZone') AT TIME ZONE 'UTC',
         'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
@@ -29,7 +29,7 @@ _SQLITE = """
 
 
 class AgentSessions:
-    """A database with sessions of the Agents SDK. `messages_table` names the messages' table if it was renamed."""
+    """A database with sessions of the Agents SDK. `messages_table` is the name of the table of messages."""
 
     format = FORMAT
     unit = "messages"

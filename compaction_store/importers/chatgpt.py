@@ -1,7 +1,7 @@
-"""ChatGPT's account export. A conversation is a tree of messages; the branch that was last shown is imported.
+"""Reads ChatGPT's account export. A conversation is a tree of messages; the branch that was last shown is imported.
 
-A message becomes a chat message with its text; its other fields are kept under "chatgpt". A message to a tool becomes a
-call, and the tool's message becomes the result.
+A message becomes a chat message with its text, and its other fields are kept under "chatgpt". A message to a tool
+becomes a call, and the tool's message becomes the result.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
 
 
 def _path(mapping: dict[str, Any], current: Any) -> dict[str, Any]:
-    """Returns the nodes from the root to the one that was last shown, by name."""
+    """Returns the nodes from the root to the node that was last shown, by name."""
     if not isinstance(current, str) or current not in mapping:
         leaves = [name for name, node in mapping.items() if not (isinstance(node, dict) and node.get("children"))]
         current = max(leaves, key=lambda name: _time(mapping[name]), default=None)
@@ -123,7 +123,7 @@ def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
 
 
 def _words(content: Any) -> tuple[str, bool]:
-    """Returns the text of a message's content, and whether the content is nothing but text."""
+    """Returns the text of a message's content, and whether the content has only text."""
     if isinstance(content, str):
         return content, True
     if not isinstance(content, dict):
@@ -146,5 +146,5 @@ def _texts(values: list[Any]) -> Iterator[str]:
         elif isinstance(value, dict):
             inside = list(_texts([value.get(name) for name in _WORDS]))
             kind = value.get("content_type")
-            # The export has pictures and sounds in separate files.
+            # The export has pictures and sounds in separate files, so only their type is known.
             yield from inside or ([f"[{kind}]"] if isinstance(kind, str) else [])

@@ -1,7 +1,7 @@
-"""Decodes the values of LangGraph's checkpoints (MessagePack) to plain data. Never imports or calls what they name.
+"""Decodes the values of LangGraph's checkpoints (MessagePack) to plain data. Never imports the classes that they name.
 
-An object is stored as its class's name and its fields, and becomes an `Object`. Types that JSON lacks become the
-nearest JSON type: bytes become base64, sets become lists.
+An object is stored with its fields and the name of its class, and becomes an `Object`. Types that JSON lacks become the
+nearest JSON type: bytes become base64, and sets become lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ except ImportError:
     msgpack = None
 
 _MAX_DEPTH = 200
-# LangGraph's extension types: those of objects hold a module, a name, and the value the object was made of.
+# The extension types of LangGraph. Those of objects have a module, a name, and the value from which the object is made.
 _OBJECTS = range(6)
 _WITH_FIELDS = frozenset({2, 4, 5})
 _ARRAY = 6
@@ -27,7 +27,7 @@ _MADE_OF = 2
 
 
 class Undecodable(ValueError):
-    """The bytes are not valid. The message quotes none of them."""
+    """The bytes cannot be decoded. The text of the error gives the reason, and quotes none of the bytes."""
 
 
 class Object(NamedTuple):
@@ -38,7 +38,7 @@ class Object(NamedTuple):
 
 
 class _Pairs(list[tuple[Any, Any]]):
-    """A map as it was read. Its keys may be of any type, even unhashable."""
+    """A map as a list of pairs, because its keys may be of any type, even unhashable."""
 
 
 def check_installed() -> None:
@@ -47,12 +47,12 @@ def check_installed() -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Decodes one value, which must take all the bytes."""
+    """Decodes the bytes of exactly one value."""
     return _decode(data, 0)
 
 
 def array_header(data: bytes, at: int = 0) -> tuple[int, int] | None:
-    """Returns an array's number of elements and the offset of the first; None if there is no array."""
+    """Returns the number of elements of an array and the offset of the first; None if there is no array."""
     unpacker = _unpacker(data, at)
     try:
         return unpacker.read_array_header(), at + unpacker.tell()
@@ -61,7 +61,7 @@ def array_header(data: bytes, at: int = 0) -> tuple[int, int] | None:
 
 
 def split(data: bytes, at: int) -> Iterator[bytes]:
-    """Splits the bytes from an offset on into those of each value."""
+    """Yields the bytes of each value, from an offset on."""
     unpacker = _unpacker(data, at)
     begin = end = at
     while end < len(data):
@@ -119,9 +119,10 @@ def _unpacker(data: bytes, at: int = 0) -> Any:
 
 
 def _check(data: bytes) -> None:
-    """Raises unless the bytes are exactly one value.
+    """Raises Undecodable unless the bytes are exactly one value.
 
-    Runs before decoding: if an array's header claims a billion elements, the library would allocate memory for them.
+    This check comes before decoding, because the library would allocate memory for every element that the header of an
+    array claims.
     """
     unpacker = _unpacker(data)
     with _translated():
@@ -139,7 +140,7 @@ def _decode(data: bytes, depth: int) -> Any:
 
 def _plain(value: Any, depth: int) -> Any:
     if depth > _MAX_DEPTH:
-        raise Undecodable("it is nested too deeply")
+        raise Undecodable("the value is nested too deeply")
     if isinstance(value, _Pairs):
         return {_name(_plain(name, depth + 1)): _plain(found, depth + 1) for name, found in value}
     if isinstance(value, list):
@@ -178,7 +179,7 @@ def _translated(failure: str = "the bytes are damaged") -> Iterator[None]:
     except msgpack.OutOfData:
         failure = "the bytes are cut off"
     except msgpack.StackError:
-        failure = "it is nested too deeply"
+        failure = "the value is nested too deeply"
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
         pass
     else:

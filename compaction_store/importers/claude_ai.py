@@ -1,7 +1,7 @@
-"""Claude.ai's account export, whose messages have blocks much like those of Anthropic's API.
+"""Reads Claude.ai's account export, whose messages have blocks much like those of Anthropic's API.
 
-The export puts a tool's result into Claude's own message; it becomes a user message, as in the API. Fields that the API
-does not have are kept under "claude".
+The export has the results of tools in Claude's own messages. They become user messages, as in the API. Fields that the
+API does not have are kept under "claude".
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
 
 
 def _shown(given: list[dict[str, Any]], conversation: Conversation) -> list[dict[str, Any]]:
-    """Returns the messages up to the one that was last shown; all messages if none names its parent."""
+    """Returns the messages up to the message that was last shown; all messages if none of them names its parent."""
     by_id = {message.get("uuid"): message for message in given}
     if not any(message.get("parent_message_uuid") in by_id for message in given):
         return given
@@ -68,7 +68,7 @@ def _shown(given: list[dict[str, Any]], conversation: Conversation) -> list[dict
 
 
 def _said(role: str, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Converts a message to the API's format: to several messages if it contains results of tools."""
+    """Converts a message to the API's format. It becomes several messages if it contains results of tools."""
     beside = {
         name: value for name, value in message.items() if name not in _IN_THE_MESSAGE and value not in (None, [], {})
     }
@@ -86,7 +86,7 @@ def _said(role: str, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
-    """Returns the blocks in the API's format, and the fields of each that are kept under "claude"."""
+    """Returns the blocks in the API's format, and the fields of each block that are kept under "claude"."""
     given = message.get("content")
     if not isinstance(given, list) or not given:
         words = message.get("text")

@@ -1,8 +1,9 @@
-"""Claude Code's session files. A session becomes a thread, and so does each of its side chains.
+"""Reads Claude Code's session files. A session becomes a thread, and so does each of its side chains.
 
 Lines of users and assistants become messages, in the order of the file, as they were sent to the API; rewound messages
 keep their place. Other lines, such as titles and snapshots of files, are left out. A compact boundary becomes a record
-of the messages before it, except those that it says were preserved; the summary after it becomes a message.
+of the messages before it, except messages that the boundary lists as preserved. The summary after the boundary becomes
+a message.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from compaction_store.models import Observed
 FORMAT = "claude-code"
 # Inside a message's text the quotes would be escaped, so this matches only the line's own field.
 _SIDE = re.compile(rb'"isSidechain"\s*:\s*true')
-# How many recent messages are remembered, to find a boundary's preserved messages and a side chain's earlier lines.
+# The number of recent messages to remember, to find a boundary's preserved messages and a side chain's earlier lines.
 _REMEMBERED = 10_000
 _LINE_TYPES = frozenset({
     "user", "assistant", "system", "summary", "progress", "attachment", "file-history-snapshot", "queue-operation",
@@ -60,7 +61,10 @@ def _session(file: LineFile) -> str:
 
 
 def _chains(file: LineFile) -> dict[str | None, list[Run]]:
-    """Finds the lines of each chain; the main chain's key is None. Memory grows only with switches between chains."""
+    """Finds the lines of each chain. The key of the main chain is None.
+
+    Memory grows only with the number of switches between chains.
+    """
     chains: dict[str | None, list[Run]] = {}
     tips: OrderedDict[str, str] = OrderedDict()
     last: str | None = None
@@ -129,7 +133,7 @@ class _Reading:
     def _message(self, line: Line, found: dict[str, Any]) -> Iterator[Item]:
         is_summary = found.get("isCompactSummary") is True
         if is_summary and self._boundary is None:
-            # Older versions wrote no boundary.
+            # Older versions wrote no boundary: use the line of the summary instead.
             self._boundary = {name: value for name, value in found.items() if name != "message"}
         yield from self._compaction(_said(found["message"]) if is_summary else None)
         own = text(found.get("uuid"))
@@ -150,7 +154,7 @@ class _Reading:
         yield message
 
     def _compaction(self, summary: str | None) -> Iterator[Item]:
-        """Yields the record of the last boundary, once it is known whether a summary follows it."""
+        """Yields the record of the last boundary. `summary` is the text of the summary that follows it, if any."""
         found, self._boundary = self._boundary, None
         if found is None:
             return

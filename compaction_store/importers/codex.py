@@ -1,4 +1,4 @@
-"""The Codex CLI's rollouts. A file becomes a thread of the items exchanged with OpenAI's Responses API.
+"""Reads rollouts of the Codex CLI. A file becomes a thread with the items exchanged with OpenAI's Responses API.
 
 A `compacted` line becomes a record of everything before it. Settings, events, and snapshots of the workspace, which no
 model sees, are left out. Rollouts of the first versions, whose lines are bare items, are read too.
@@ -41,7 +41,7 @@ class Codex(Files):
 
 
 def _session(file: LineFile) -> str:
-    """Returns the id in the first header. A forked rollout has its own header first, then copied ones."""
+    """Returns the id in the first header. A forked rollout has its own header first, and then copied headers."""
     for _, found in file.sample():
         header = found.get("payload") if found.get("type") == "session_meta" else found
         if isinstance(header, dict) and (found is not header or _is_old_header(found)):

@@ -1,8 +1,8 @@
-"""Messages of OpenAI's chat and Responses APIs and of Anthropic's API, as JSON lines.
+"""Reads JSON lines with messages of OpenAI's chat and Responses APIs and of Anthropic's API.
 
-The first line decides: if it is a message, an item or an API's response, the file is one thread; if it is a
-conversation, as in a fine-tuning file or a batch of requests, each line is a thread. Messages are stored unchanged. A
-request's `system` or `instructions` becomes its first message.
+If the first line is a message, an item or an API's response, the file is one thread. If the first line is a
+conversation, as in a fine-tuning file or a batch of requests, each line is a thread. Messages are stored unchanged. The
+`system` or `instructions` of a request becomes its first message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIMES = ("created_at", "created", "timestamp")
 
 
 class _Part(NamedTuple):
-    """A message in a line, and its meta."""
+    """A message from a line, with its meta."""
 
     message: Any
     meta: dict[str, Any]
@@ -84,7 +84,7 @@ def _stem(file: LineFile) -> str:
 
 
 def request(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the request in a line, bare or in a line of a batch; None if there is none."""
+    """Returns the request in a line; None if there is none. A line of a batch has the request in a field."""
     for inner in (found, found.get("body"), found.get("params")):
         if isinstance(inner, dict) and "role" not in inner and (
             isinstance(inner.get("messages"), list) or isinstance(inner.get("input"), list | str)

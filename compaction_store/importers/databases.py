@@ -1,4 +1,4 @@
-"""Databases of other programs, Postgres or SQLite, which are only read."""
+"""Opens databases of other programs, Postgres or SQLite, for reading only."""
 
 from __future__ import annotations
 

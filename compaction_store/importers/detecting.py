@@ -22,7 +22,7 @@ from compaction_store.importers import (
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, answered, request, said_in
 from compaction_store.importers.line_files import found_in
 
-# How many tables or fields an error names.
+# The maximum number of tables or fields that an error names.
 _SHOWN = 5
 _WORD = re.compile(r"[a-z][a-z_]{0,30}")
 _BUNDLE = "compaction-store/bundle/"
@@ -36,7 +36,8 @@ _OF_CHAT = frozenset({"image_url", "input_audio", "file"})
 def detect(source: str | Path) -> str:
     """Returns the name of a source's format.
 
-    Plain text messages look the same in OpenAI's chat format and in Anthropic's; the result is `openai-chat` then.
+    Plain text messages look the same in OpenAI's chat format and in Anthropic's format. For these, the result is
+    `openai-chat`.
     """
     database = databases.open_database(source)
     if database is None:
@@ -127,7 +128,7 @@ def _fields(found: dict[str, Any]) -> str:
 def _of_line(found: dict[str, Any]) -> str | None:
     """Returns the only format that a line can have; None if several match."""
     if found.get("type") == "manifest" and str(found.get("format")).startswith(_BUNDLE):
-        raise InvalidSource("it is a bundle of this package: import it with import_bundle")
+        raise InvalidSource("the file is a bundle of this package: import it with import_bundle")
     if claude_code.is_line(found):
         return claude_code.FORMAT
     if codex.is_line(found):

@@ -1,4 +1,4 @@
-"""Account exports: a JSON array of conversations, in a file, a folder, or the downloaded zip archive.
+"""Reads account exports: a JSON array of conversations, in a file, a folder, or the downloaded zip archive.
 
 Memory grows with the longest conversation, not with the file.
 """
@@ -16,11 +16,11 @@ from compaction_store.errors import InvalidSource
 from compaction_store.importers.line_files import Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread
 
-# In bytes. A conversation includes the branches that are no longer shown.
+# The maximum size of a conversation in bytes, with the branches that are no longer shown.
 LONGEST_CONVERSATION = 256 * 1024 * 1024
 _BLOCK = 1024 * 1024
 _NAME = re.compile(r"conversations(?:-\d+)?\.json")
-# A whole string, or a byte that matters outside of strings. A lone quote starts a string that the block cuts off.
+# Matches a whole string, or a byte that matters outside of strings. A lone quote begins a string that the block cuts.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\],]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
@@ -48,6 +48,9 @@ class Exported:
         """Yields the conversations, each with its place in the file; `notes` records other values."""
         for number, data in enumerate(self._elements(), 1):
             where = f"conversation {number:,} of {self.name}"
+            if data is None:
+                notes.refuse(where, f"it is longer than {LONGEST_CONVERSATION:,} bytes")
+                continue
             why = "it must be a JSON object"
             try:
                 found = parsed(data)
@@ -63,7 +66,7 @@ class Exported:
         failure = None
         try:
             with ExitStack() as stack:
-                yield from elements(self._blocks(self._opened(stack)))
+                yield from elements(self._blocks(self._opened(stack)), LONGEST_CONVERSATION)
         except (OSError, zipfile.BadZipFile) as error:
             failure = getattr(error, "strerror", None) or "the archive is damaged"
         except Unreadable as error:
@@ -83,8 +86,8 @@ class Exported:
             yield block
 
 
-def elements(blocks: Iterator[bytes], longest: int = LONGEST_CONVERSATION) -> Iterator[bytes | None]:
-    """Yields the bytes of each element of a JSON array; None for an element that is too long."""
+def elements(blocks: Iterator[bytes], longest: int) -> Iterator[bytes | None]:
+    """Yields the bytes of each element of a JSON array; None for an element that is longer than `longest` bytes."""
     splitter = _Splitter(longest)
     for block in _from_array(blocks):
         yield from splitter.feed(block)
@@ -98,7 +101,7 @@ class _Splitter:
     def __init__(self, longest: int) -> None:
         self.depth = 0
         self._longest = longest
-        # The current element from its start; it has been scanned up to `_at`.
+        # The bytes from the start of the current element on. They have been scanned up to `_at`.
         self._data = b""
         self._at = 0
         self._too_long = False
@@ -132,7 +135,7 @@ class _Splitter:
         return False, self.depth == 1 and token == b","
 
     def _keep(self, start: int) -> None:
-        """Drops the bytes before the current element; if it is too long, also the bytes of the element."""
+        """Drops the bytes before the current element. If the element is too long, also drops its own bytes."""
         if len(self._data) - start > self._longest:
             start, self._too_long = self._at, True
         if len(self._data) - start > self._longest:
@@ -141,11 +144,11 @@ class _Splitter:
 
 
 def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields the blocks from the first that is not blank, which must begin an array."""
+    """Yields the blocks from the first block on that is not blank. This block must begin an array."""
     for block in blocks:
         first = block.removeprefix(_BOM).lstrip(_SPACE)
         if first and not first.startswith(b"["):
-            raise Unreadable("it must be a JSON array of conversations")
+            raise Unreadable("the file must be a JSON array of conversations")
         if first:
             yield first
             break
@@ -153,7 +156,7 @@ def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Export:
-    """The files of an export. `read` yields a conversation's messages; `ids` names the fields of its id."""
+    """The files of an export. `read` yields a conversation's messages. `ids` names the fields that may have its id."""
 
     unit = "bytes"
 
@@ -188,7 +191,7 @@ class Export:
 
 
 def files(path: Path) -> list[Exported]:
-    """Returns the files of conversations in an export. A path to a file is accepted whatever its name."""
+    """Returns the files of conversations in an export. If the path is a file, the file may have any name."""
     if path.is_dir():
         found = [Exported(file) for file in sorted(path.iterdir()) if _NAME.fullmatch(file.name)]
         if not found:

@@ -1,4 +1,4 @@
-"""Opens a source in its format."""
+"""Opens sources of all formats."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ def _files(path: Path, form: str | None, skip_bad: bool) -> Source:
             return Export(path, form, export.messages, export.IDS, skip_bad=skip_bad)
     if form in (ANTHROPIC, CHAT, RESPONSES):
         return Conversations(path, form, skip_bad=skip_bad)
-    raise InvalidSource(f"{form} needs a database, and {path.name} is not one")
+    raise InvalidSource(f"{path.name} must be a database for the format {form}")

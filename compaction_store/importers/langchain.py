@@ -21,7 +21,7 @@ def identity(value: Any) -> str | None:
 
 
 def is_summary(value: Any) -> bool:
-    """Returns whether LangChain's summarization middleware wrote the message in place of those that it removed."""
+    """Returns whether the message is a summary by LangChain's summarization middleware."""
     more = value.fields.get("additional_kwargs") if isinstance(value, Object) else None
     return isinstance(more, dict) and more.get("lc_source") == "summarization"
 

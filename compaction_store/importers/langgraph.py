@@ -1,8 +1,8 @@
-"""LangGraph's checkpointers. A thread has every message that was ever in its state, in the order of appearance.
+"""Reads LangGraph's checkpoints. A thread gets every message that was ever in its state, in the order of appearance.
 
-A checkpoint holds the messages of its time, so all checkpoints are read, from the oldest kept to the latest. Messages
+A checkpoint has the messages of one moment, so all kept checkpoints are read, from the oldest to the latest. Messages
 that a later checkpoint no longer has are still imported. A record says that they were removed or rewritten, and has the
-messages that replaced them. If a checkpoint only adds messages, only the new ones are read.
+messages that replaced them. If a checkpoint only adds messages, only the new messages are read.
 
 Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches.
 
@@ -72,7 +72,7 @@ _SQLITE_STATE = """
 
 
 def has_tables(database: Database) -> bool:
-    """Whether a database has the tables of LangGraph's checkpointer."""
+    """Returns whether a database has the tables of LangGraph's checkpointer."""
     wanted = {CHECKPOINTS, BLOBS} if is_postgres(database) else {CHECKPOINTS}
     return wanted <= database.tables()
 
@@ -168,7 +168,7 @@ class SqliteCheckpoints(Checkpoints):
             data = None if found is None else json.dumps(found).encode()
             return None if self._channel not in versions else _Stored(checkpoint, whole.get("ts"), kind, data)
         if kind != "msgpack":
-            raise Undecodable(f"it is stored as {kind}")
+            raise Undecodable(f"the checkpoint is stored as {kind}")
         messages = checkpoint_values.find(
             blob, "channel_values", self._channel, known=comparison.body, known_count=comparison.length
         )

@@ -18,7 +18,7 @@ FORMAT = "langgraph"
 
 
 class Element(NamedTuple):
-    """A message of a state: its id or a substitute for one, the hash of its bytes, and the message."""
+    """A message of a state: its id or a name in place of an id, the hash of its bytes, and the message itself."""
 
     name: str
     form: bytes
@@ -26,8 +26,8 @@ class Element(NamedTuple):
 
 
 class State(NamedTuple):
-    """The messages of a checkpoint. If `goes_on` is true, they are only the messages that it adds to the last
-    checkpoint.
+    """The messages of a checkpoint. If `goes_on` is true, `elements` has only the messages that the checkpoint adds to
+    the previous one.
     """
 
     elements: list[Element]
@@ -89,7 +89,7 @@ class StateComparison:
         self.length = 0
 
     def named(self, found: Any, *, goes_on: bool) -> Iterator[Element]:
-        """Names the messages. One without an id is named by its hash and the number of equal ones before it."""
+        """Names the messages. A message without an id is named by its hash and its number among equal messages."""
         if not goes_on:
             self._alike = {}
         for raw, value in found:

@@ -1,6 +1,7 @@
 """Reads files of JSON lines, from any line on. Memory grows with the longest line, not with the file.
 
-JSON is read strictly: NaN is refused, and so is a repeated name in an object, of which Python would silently drop one.
+JSON is read strictly. NaN is refused, and so is an object with the same name twice, because Python would silently drop
+one of the two values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LOOKED_AT_BYTES = 4 * 1024 * 1024
 
 
 class Unreadable(ValueError):
-    """The reason why a line is not JSON, without content."""
+    """A line cannot be read as JSON. The text of the error gives the reason, without content."""
 
 
 class Line(NamedTuple):
@@ -35,7 +36,7 @@ class Line(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A range of lines: the number of the first line, and where the range begins and ends in the file."""
+    """A range of lines: the number of the first line, and the start and end of the range in the file."""
 
     number: int
     start: int
@@ -58,7 +59,7 @@ class LineFile:
         return f"line {number:,} of {self.name}"
 
     def lines(self, runs: Iterable[Run] | None = None) -> Iterator[Line]:
-        """Yields the lines of some runs, or all lines; skips blank ones."""
+        """Yields the lines of some runs, or all lines. Skips blank lines."""
         wanted = [Run(1, 0, self.size)] if runs is None else runs
         try:
             with self.path.open("rb") as file:
@@ -72,7 +73,7 @@ class LineFile:
         raise InvalidSource(f"cannot read {self.name}: {failure}")
 
     def _run(self, file: Any, number: int, start: int, end: int) -> Iterator[Line]:
-        # Lines appended while the file is read are left to the next import.
+        # Lines that are appended while the file is read are left to the next import.
         while start < end and (data := file.readline(min(LONGEST_LINE + 1, end - start))):
             at = start
             start += len(data)
@@ -89,7 +90,7 @@ class LineFile:
             number += 1
 
     def objects(self, notes: Notes, runs: Iterable[Run] | None = None) -> Iterator[tuple[Line, dict[str, Any]]]:
-        """Yields the lines that are JSON objects; `notes` records the others."""
+        """Yields the lines that are JSON objects. `notes` records other lines."""
         for line in self.lines(runs):
             why = "it is not a JSON object"
             try:
@@ -129,7 +130,7 @@ def parsed(data: bytes | None) -> Any:
     except Unreadable as error:
         failure = str(error)
     except ValueError:
-        # Python raises it for an integer of more than 4,300 digits.
+        # Python raises ValueError for an integer of more than 4,300 digits.
         failure = "a number is too long"
     raise Unreadable(failure)
 
@@ -178,7 +179,7 @@ class Files:
 
 
 def found_in(path: Path) -> Iterator[LineFile]:
-    """Yields the file itself, or every .jsonl file in a folder and below, by its path from there."""
+    """Yields the file itself, or every .jsonl file in a folder and its subfolders, named by its path in the folder."""
     if not path.is_dir():
         yield LineFile(path)
         return

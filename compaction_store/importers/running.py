@@ -1,7 +1,7 @@
 """Imports a source into a store, thread by thread, with `load_threads`.
 
-The key of a load is made from the format and the source's own id of the thread. So a second import of the same source
-adds only what is new in it, and continues one that was interrupted.
+The idempotency key of a load is made from the format and the thread's id in the source. So a second import of the same
+source adds only new messages, and continues an import that was interrupted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from compaction_store.store._async import AsyncStore
     from compaction_store.store._sync import Store
 
-# How many items a worker thread reads at once for the event loop.
+# A worker thread reads a page for the event loop: at most this many items, for about this many seconds.
 _PAGE = 256
 _PAGE_SECONDS = 0.02
 _REPORT_EVERY = 100
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
     thread_id: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
+        """Returns the fields as values for `json.dumps`."""
         return named(self)
 
 
@@ -49,9 +49,9 @@ class Progress(NamedTuple):
 class ThreadImported(AsDict):
     """The result of importing one thread.
 
-    `loaded` is None if the thread had no messages or the store refused it; `refused` is the error then. `skipped`
-    counts lines, rows or messages that could not be read, of which `bad` has the first hundred; `left_out` counts those
-    that are not messages of the conversation.
+    `loaded` is None if the thread had no messages, or if the store refused it with the error `refused`. `skipped` is
+    the number of lines, rows or messages that could not be read, and `bad` has the first hundred of them. `left_out` is
+    the number of lines, rows or messages that do not belong to the conversation.
     """
 
     thread_id: str
@@ -82,11 +82,12 @@ def import_into(
     """Imports the threads of a source and yields a result for each. The login needs the role compaction_store_loader.
 
     A thread's name is `prefix` followed by its id in the source; by default, `prefix` is the format and a colon. For a
-    source of one thread, `thread_id` sets the whole name. `only` imports the threads with these ids in the source.
+    source of one thread, `thread_id` sets the whole name. If `only` is given, only the threads with these ids in the
+    source are imported.
 
     A line, row or message that cannot be read, or a thread that the store refuses, raises an error and ends the import.
-    With `skip_bad` it is skipped and reported in the result. Threads loaded before an error stay, and the same call
-    again continues from there. `format` and `options` are as for `open_source`.
+    With `skip_bad` it is skipped and reported in the result. Threads that were loaded before an error stay, and the
+    same call continues after them. `format` and `options` are as for `open_source`.
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate(_to_load(importing, iter))
@@ -119,7 +120,7 @@ def key_of(form: str, source_id: str) -> str:
 
 
 def _to_load(importing: _Import, messages: Callable[[Iterator[Item]], object]) -> Work[None]:
-    """Yields what `load_threads` is given: each thread's name, messages and key."""
+    """Yields the input of `load_threads`: the name, the messages and the key of each thread."""
     threads = importing.threads()
     while (thread := (yield UninterruptedCall(next, threads, None))) is not None:
         try:
@@ -146,8 +147,9 @@ def _imported(importing: _Import, next_result: Callable[[], Any]) -> Work[None]:
 
 
 class _Begun(NamedTuple):
-    """A thread whose result is not yet yielded: the store will return it, or it is known because the thread has no
-    messages or was refused.
+    """A thread whose result has not been yielded yet.
+
+    If `is_loading`, the store will return the result. Otherwise, the thread has no messages or was refused.
     """
 
     thread: SourceThread
@@ -183,7 +185,7 @@ class _Import:
         self._begun: deque[_Begun] = deque()
 
     def open(self) -> None:
-        """Opens the source and keeps it as an attribute: a caller that is cancelled would have no result to close."""
+        """Opens the source. Keeps it as an attribute, so that `close` can close it even if the caller is cancelled."""
         if isinstance(self._given, str | Path):
             self.source = open_source(self._given, format=self._format, skip_bad=self.skip_bad, **self._options)
         elif self._format is not None or self._options:
@@ -218,7 +220,7 @@ class _Import:
         return self._thread_id if self._thread_id is not None else f"{prefix}{thread.source_id}"
 
     def begin(self, thread: SourceThread) -> Iterator[Item] | None:
-        """Returns a thread's items, or None if it has no message, or cannot be read and is to be skipped."""
+        """Returns the items of a thread; None if it has no message, or is skipped because it cannot be read."""
         self._items = self._read(thread)
         try:
             items = _from_first_message(self._items)
@@ -243,7 +245,7 @@ class _Import:
                 if number % _REPORT_EVERY == 0:
                     self._report(name)
         finally:
-            # A failed load leaves the generator in the middle of a file or of a database's cursor.
+            # A failed load leaves the generator in the middle of a file or of a database's cursor, so close it.
             if isinstance(thread.items, Generator):
                 thread.items.close()
 
@@ -252,8 +254,8 @@ class _Import:
             self._progress(Progress(self.source.done, self.source.total, self.source.unit, name))
 
     def results(self, done: ThreadLoaded | None) -> Iterator[ThreadImported]:
-        """Yields the results of the threads that were begun before a given one, then its own. Passing None yields all
-        that are left.
+        """Yields the results of the threads before a loaded thread, and then its own. If `done` is None, yields all
+        results that are left.
         """
         while self._begun:
             begun = self._begun.popleft()
@@ -283,7 +285,7 @@ def _from_first_message(items: Iterator[Item]) -> Iterator[Item] | None:
 
 
 class _Pages(AsyncIterator[Item]):
-    """Items that a worker thread reads a page at a time. An error is raised after the items read before it."""
+    """Items that a worker thread reads page by page. An error is raised after the items that were read before it."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = iter(items)

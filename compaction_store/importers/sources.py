@@ -1,6 +1,6 @@
-"""The interface of an importer: a source has threads, and a thread has messages and earlier compactions of them.
+"""The interface of an importer: a source has threads, and a thread has messages and records of earlier compactions.
 
-Input that cannot be read is never ignored: it raises `InvalidSource` with its place, or, if bad input is skipped, is
+Input that cannot be read is never ignored. It raises `InvalidSource` with its place or, if bad input is skipped, is
 recorded in the thread's `Notes`. Neither quotes any content.
 """
 
@@ -18,7 +18,7 @@ from compaction_store.models import Observed, ToLoad
 
 Item = ToLoad | Observed
 
-# How many skipped places of a thread are kept; the others are only counted.
+# The maximum number of skipped places that a thread's notes list. Further places are only counted.
 _KEPT = 100
 # A timestamp above this is in milliseconds: as seconds, it would be in the year 5138.
 _LAST_SECOND = 10**11
@@ -35,7 +35,7 @@ class Bad(AsDict):
 
 @dataclass(slots=True)
 class Notes:
-    """Counts input that was not imported: `skipped` if it is bad, `left_out` if it is not a message (a title)."""
+    """Counts of input that was not imported: `skipped` is bad input, and `left_out` is no message, such as a title."""
 
     skip_bad: bool
     skipped: int = 0
@@ -50,7 +50,7 @@ class Notes:
             self.bad.append(Bad(where, why, line))
 
     def take(self) -> Notes:
-        """Returns these notes and starts empty ones."""
+        """Returns a copy of these notes, and empties them."""
         other = Notes(self.skip_bad, self.skipped, self.left_out, self.bad)
         self.skipped, self.left_out, self.bad = 0, 0, []
         return other
@@ -58,9 +58,9 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class SourceThread:
-    """A thread in its source. `source_id` is its id there, from which the load's key is made.
+    """A thread in a source. The idempotency key of its load is made from `source_id`, its id in the source.
 
-    The items are read as they are iterated, and can be iterated only once.
+    The items are read while they are iterated, and can be iterated only once.
     """
 
     source_id: str
@@ -84,9 +84,9 @@ class Source(Protocol):
 
 
 def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None) -> ToLoad | None:
-    """Returns a message to load, or None if the store would refuse it, which `notes` records.
+    """Returns a message to load. If the store would refuse the message, adds this to `notes` and returns None.
 
-    The message is checked here because only here its place in the source is known; the store knows only its number.
+    The message is checked here, because the store would not know its place in the source.
     """
     kept = {name: value for name, value in meta.items() if value is not None}
     why = None
@@ -102,7 +102,7 @@ def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, lin
 
 
 def text(value: Any) -> str | None:
-    """Returns an id or a name, or None if it is empty or not text."""
+    """Returns an id or a name; None if the value is empty or not text."""
     return value if isinstance(value, str) and value else None
 
 
@@ -111,7 +111,7 @@ def count(value: Any) -> int | None:
 
 
 def moment(value: Any) -> str | None:
-    """Returns a time in ISO 8601. `value` is in that form, or a number of seconds or milliseconds since 1970."""
+    """Returns a time in ISO 8601. `value` has this format, or is a number of seconds or milliseconds since 1970."""
     if isinstance(value, str):
         return value or None
     if type(value) not in (int, float) or value < 0:

@@ -16,8 +16,8 @@ from imported import FIXTURES, metas, run, sound, stored
 from support.faces import Face
 
 import compaction_store as cs
-from compaction_store.importers import detect, open_source
-from compaction_store.importers.exports import elements
+from compaction_store.importers import Notes, detect, exports, open_source
+from compaction_store.importers.exports import Exported, elements
 from compaction_store.importers.line_files import Unreadable
 
 CHATGPT, CLAUDE = FIXTURES / "chatgpt.json", FIXTURES / "claude-ai.json"
@@ -189,7 +189,7 @@ def test_an_array_is_cut_alike_wherever_its_blocks_end() -> None:
         for _ in range(300):
             cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randrange(6)))
             blocks = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-            assert [json.loads(e) for e in elements(iter(blocks)) if e is not None] == values
+            assert [json.loads(e) for e in elements(iter(blocks), longest=10_000) if e is not None] == values
 
 
 def test_a_conversation_that_is_too_long_is_skipped_and_little_of_it_is_kept() -> None:
@@ -208,6 +208,18 @@ def test_a_conversation_that_is_too_long_is_skipped_and_little_of_it_is_kept() -
 
     with pytest.raises(Unreadable, match="a string is longer than 200 bytes"):
         list(elements(one_string(), longest=200))
+
+
+def test_the_note_on_a_conversation_that_is_too_long_has_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "LONGEST_CONVERSATION", 20)
+    monkeypatch.setattr(exports, "_BLOCK", 8)
+    path = tmp_path / "conversations.json"
+    path.write_text('[{"a": 1}, {"b": ["0123456", "789abcdef"]}]')
+    notes = Notes(skip_bad=True)
+    assert [found for _, found in Exported(path).conversations(notes)] == [{"a": 1}]
+    assert [bad.why for bad in notes.bad] == ["it is longer than 20 bytes"]
 
 
 def test_an_export_is_closed_after_a_thread(tmp_path: Path) -> None:

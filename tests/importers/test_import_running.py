@@ -92,7 +92,7 @@ def test_formats_and_options_are_checked(tmp_path: Path, store: Face) -> None:
         run(store, path, format="word")
     with pytest.raises(cs.InvalidInput, match="option 'channel'"):
         run(store, path, channel="x")
-    with pytest.raises(cs.InvalidSource, match=r"langgraph needs a database, and f\.jsonl is not one"):
+    with pytest.raises(cs.InvalidSource, match=r"f\.jsonl must be a database for the format langgraph"):
         run(store, path, format="langgraph")
     with pytest.raises(cs.InvalidInput, match="already open"):
         run(store, Made({}), format="codex")
