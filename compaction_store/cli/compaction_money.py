@@ -33,7 +33,7 @@ def read(store: Reader, thread: str, prices: Path, model: str | None, window: in
 
 
 def as_dict(money: Money) -> dict[str, Any]:
-    """Returns the money as values for `json.dumps`."""
+    """Returns the money as a dict for `json.dumps`."""
     from compaction_store.evaluation.money import BASES, advice, total
 
     return {

@@ -22,7 +22,7 @@ class Loss:
     probe: Probe
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as values for `json.dumps`."""
+        """Returns the fields as a dict for `json.dumps`."""
         return {"thread_id": self.session, **self.probe.as_dict()}
 
 

@@ -74,7 +74,7 @@ def run_steps(builder: PlanBuilder, steps: Steps) -> Work[None]:
 
 
 def _advance(builder: PlanBuilder, steps: Steps, outcome: Exception | None) -> list[Planned]:
-    """Runs steps until a result must be awaited. Returns the result in a list, because the driver awaits results."""
+    """Runs steps until a result must be awaited. Returns it in a list, because the driver would await a bare result."""
     while (step := _next(steps, outcome)) is not None:
         try:
             planned = builder.ask(step)

@@ -31,7 +31,7 @@ class Sent:
     runs: tuple[CompactionRun, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the request and the runs as values for `json.dumps`. The reply, an object of the SDK, is left out."""
+        """Returns the request and the runs as a dict for `json.dumps`. The reply, an object of the SDK, is left out."""
         return {"request": self.request.as_dict(), "runs": plain(list(self.runs))}
 
 

@@ -95,7 +95,7 @@ def counted(estimate: Measured, given: Any, budget: TokenBudget) -> Measured:
 
 
 def failed(estimate: Measured, error: Exception) -> Measured:
-    """Returns the estimate with the error of a counter. Other code's texts are left out, as they may quote the view."""
+    """Returns the estimate with the error of a counter. Leaves out texts of other code, which may quote the view."""
     return replace(estimate, error=own_text(error) or f"the counter raised {type(error).__name__}")
 
 

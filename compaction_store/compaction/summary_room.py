@@ -78,9 +78,10 @@ def too_large(takes: int, before: int, most: int) -> str:
 def cut(
     summary: Summary, span: Sequence[int], role: Role, most: int, counter: Counter
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
-    """Leaves out the middle of a summary, so that its framed message has at most `most` tokens. Returns both.
+    """Leaves out the middle of a summary, so that its framed message has at most `most` tokens.
 
-    Returns None if too little text would be left, or if the summary is a provider's own block, which cannot be altered.
+    Returns the new summary and its message. Returns None if too little text would be left, or if the summary is a
+    provider's own block, which cannot be altered.
     """
     if summary.replacement is not None:
         return None

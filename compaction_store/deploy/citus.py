@@ -124,7 +124,7 @@ class Distributed(NamedTuple):
     nodes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as values for `json.dumps`."""
+        """Returns the fields as a dict for `json.dumps`."""
         return named(self)
 
 

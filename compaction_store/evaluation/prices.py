@@ -83,7 +83,7 @@ class Prices:
         models = given.get("models") if isinstance(given, Mapping) else None
         if not isinstance(models, Mapping) or not models:
             raise InvalidInput(
-                f'prices must be a JSON object with "models", an object with a price for each name{other(given)}'
+                f'prices must be a JSON object with "models", an object of prices by model{other(given)}'
             )
         found = {name: _price(name, each) for name, each in models.items()}
         currency, as_of = given.get("currency", "USD"), given.get("as_of")

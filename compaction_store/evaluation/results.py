@@ -75,7 +75,7 @@ class Judged(AsDict):
         return self.good / self.asked if self.asked else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as values for `json.dumps`."""
+        """Returns the fields as a dict for `json.dumps`."""
         found = AsDict.as_dict(self)
         found["agreement"] = None if self.agreement is None else self.agreement._asdict()
         return found
@@ -137,7 +137,7 @@ class PolicyResult:
 
     @property
     def unreadable(self) -> int:
-        """The number of summaries that only a provider can read. They are only in the rate of repeated calls."""
+        """The number of summaries that only a provider can read. Only the rate of repeated calls includes them."""
         return sum(len(run.unreadable) for run in self.runs)
 
     def money_sum(self, basis: Basis) -> MoneySum:
@@ -153,7 +153,7 @@ class PolicyResult:
         return sum(run.seconds for run in self.runs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures as values for `json.dumps`. The time is left out, so equal inputs give equal figures."""
+        """Returns the figures as a dict for `json.dumps`. The time is left out, so equal inputs give equal figures."""
         found: dict[str, Any] = {
             "policy": self.policy,
             "probes": {
@@ -243,7 +243,7 @@ class Evaluation:
             yield thread_id, {**about, "kept": policies}
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures as values for `json.dumps`."""
+        """Returns the figures as a dict for `json.dumps`."""
         return {
             "threads": self.threads, "seed": self.seed, "planted": self.planted, "skipped": dict(self.skipped),
             "inputs": self.inputs, "limit": OPEN_LOOP,

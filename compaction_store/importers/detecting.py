@@ -120,7 +120,7 @@ def _seen(path: Path) -> str:
 
 
 def _fields(found: dict[str, Any]) -> str:
-    """Lists names in an object that are plain words, so that no content is shown."""
+    """Lists the names of an object's fields. Only plain words are listed, because other names may be content."""
     names = sorted(name for name in found if _WORD.fullmatch(name))[:_SHOWN]
     return f"the fields {', '.join(names)}" if names else "no fields with plain names"
 
