@@ -210,5 +210,5 @@ def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:
     assert "there are no transcripts in ~/.claude/projects or ~/.codex/sessions" in " ".join(
         run("autopsy", code=2).stderr.split()
     )
-    assert "must exist" in " ".join(run("autopsy", str(tmp_path / "no"), code=2).stderr.split())
+    assert "does not exist" in " ".join(run("autopsy", str(tmp_path / "no"), code=2).stderr.split())
     assert "must be given together" in run("autopsy", str(tmp_path), "--model", "m", code=2).stderr
