@@ -46,7 +46,7 @@ class NewestCheckpoint:
         return None if found is None else KnownEntry(found[1].pos, found[1].entry)
 
     def expected(self, tenant: str, after: UUID | None) -> ExpectedThreads:
-        """Returns the tenant's threads after a thread_uid, which a walk over all threads then ticks off."""
+        """Returns the threads of a tenant that a walk over all threads, begun after a thread_uid, must come to."""
         wanted = tenant_hash(tenant)
         heads = (head for head in self._heads or () if head.tenant == wanted)
         return ExpectedThreads((head for head in heads if after is None or head.thread_uid > after), self)

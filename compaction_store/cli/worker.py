@@ -90,7 +90,7 @@ def worker(
             return doctor.tenants(address) if all_tenants else tenant
 
         for name in names():
-            # Open the stores now, so that the worker fails if it cannot use the database. Later, it waits instead.
+            # Open the stores now, so that the worker fails if it cannot use the database. Later, it waits for it.
             stores.of(name)
         loop = _Loop(stores, names, callback, budget, actor, authority, parallel, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
