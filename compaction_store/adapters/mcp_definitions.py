@@ -20,8 +20,9 @@ OWN = (
     ),
     Tool(
         "list_compactions",
-        "List compaction records, newest first, of one thread or of all threads: which messages were replaced in the"
-        " view, when, by whom, with which model, and how it ended (`outcome`: applied, rejected, failed or observed)."
+        "List compaction records, newest first, of one thread or of all threads. Each record says which messages were"
+        " replaced in the view, when, by whom, with which model, and with which `outcome`: applied, rejected, failed or"
+        " observed."
         " Summaries are not in the list: recall_describe returns them. If `next` is present, there is more: call again"
         " with the same arguments and those in `next`.",
         {
@@ -43,10 +44,11 @@ OWN = (
     ),
     Tool(
         "seen_by_reply",
-        "Show what the model was sent when it wrote a reply. Returns JSON: `evidence` is proved if a receipt proves the"
-        " request, else reconstructed or differs; `elements` lists the parts of that view: messages by seq, and"
-        " compaction records with the range of seqs that each replaced. recall_expand returns the messages themselves."
-        " If `next` is present, there is more: call again with the same arguments and those in `next`.",
+        "Show the view that the model was sent when it wrote a reply. Returns JSON: `evidence` is proved if the reply's"
+        " receipt proves this view, reconstructed if there is no receipt, and differs if the receipt does not match."
+        " `elements` lists the parts of the view: messages by seq, and compaction records with the range of seqs that"
+        " each replaced. recall_expand returns the messages themselves. If `next` is present, there is more: call again"
+        " with the same arguments and those in `next`.",
         {
             "thread_id": THREAD,
             "seq": _SEQ._replace(description="The seq of the reply."),
