@@ -1,7 +1,7 @@
 """Store and Reader, AsyncStore and AsyncReader.
 
-`scripts/unasync.py` derives `_sync` from `_async`. Each is imported when it is first asked for, because a program needs
-one of them and importing both takes long.
+`scripts/unasync.py` derives `_sync` from `_async`. Each package is imported on its first use, because most programs
+need only one of them and importing both is slow.
 """
 
 from importlib import import_module

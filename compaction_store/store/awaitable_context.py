@@ -1,4 +1,4 @@
-"""Makes `AsyncStore.open` usable in two ways: awaited, or with `async with`, which closes the store at the end."""
+"""Lets callers either await `AsyncStore.open`, or use it with `async with`, which also closes the store."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _T = TypeVar("_T", bound=AbstractAsyncContextManager[Any])
 
 
 class AwaitableContext(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
-    """A coroutine that is also an async context manager: entering it awaits it and enters the result. It can be used
-    once.
+    """A coroutine that is also an async context manager: entering it awaits the coroutine and enters the result.
+
+    Like any coroutine, it can be used only once.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
@@ -34,7 +35,7 @@ class AwaitableContext(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T])
         try:
             return self._coroutine.throw(*error)
         finally:
-            # The error's traceback refers to this frame; a reference from here to the error would keep the opened store
+            # Break the reference cycle between the error's traceback and this frame, which would keep the opened store
             # alive.
             del error
 
@@ -53,7 +54,7 @@ class AwaitableContext(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T])
 
 
 def awaitable_context(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, AwaitableContext[_T]]:
-    """Makes an async function return an AwaitableContext."""
+    """Decorates an async function so that it returns an AwaitableContext."""
 
     @wraps(function)
     def call(*arguments: _P.args, **keywords: _P.kwargs) -> AwaitableContext[_T]:

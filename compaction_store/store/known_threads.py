@@ -1,4 +1,4 @@
-"""Remembers the last seq that a store received for each thread, to detect a database that went back in time."""
+"""Remembers the last seq that a store received for each thread, to detect a database that lost later messages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _MOST = 10_000
 
 
 class KnownThread(NamedTuple):
-    """A thread's key at the last append to its name, and the last seq of that append."""
+    """The thread_uid and the last seq of the last append to a name."""
 
     thread_uid: UUID
     last_seq: int
 
 
 class KnownThreads:
-    """Keeps 10,000 threads by their names. Threads and tasks share it without a lock: every step is atomic."""
+    """Up to 10,000 known threads by name. Concurrent use needs no lock, because every step is atomic."""
 
     def __init__(self) -> None:
         self._threads: OrderedDict[str, KnownThread] = OrderedDict()
@@ -26,9 +26,10 @@ class KnownThreads:
         return self._threads.get(thread_id)
 
     def put(self, thread_id: str, before: KnownThread | None, now: KnownThread) -> None:
-        """Stores the last seq of an append; `before` is the known seq when it began.
+        """Stores the last seq of an append. `before` is the entry that was known when the append began.
 
-        A seq that is not after `before` replaces a later known seq, because the thread went back.
+        A lower seq than the known one is usually ignored, because concurrent appends may end in any order. It is stored
+        if it is not after `before`, because the thread has then lost messages.
         """
         there = self._threads.get(thread_id)
         is_same = there is not None and there.thread_uid == now.thread_uid

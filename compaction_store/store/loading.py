@@ -1,12 +1,13 @@
-"""The steps of a load, from its first message to its last, without any I/O: `Load` yields requests to the database.
+"""The steps of a load, without any I/O: `Load` requests from its caller what it needs of the database.
 
-A load is stored in chunks. Each is one transaction with its own key: the load's key for the first chunk; for the others
-that key and the number of the load's messages before it. If a chunk is already stored, its commitments are compared
-with the messages, and it is not stored again. So an interrupted load continues where it stopped, even with other sizes
-of chunks.
+A load is stored in chunks, each in one transaction with its own key. The first chunk has the load's key; each later
+chunk has that key followed by the number of the load's messages before the chunk. If a chunk is already stored, its
+commitments are compared with the messages, and it is not stored again. An interrupted load therefore continues where it
+stopped, even if the size of chunks has changed.
 
-A compaction made by a provider, reported by a message or given between two, ends its chunk and is recorded before the
-next one, so that the log shows it where it happened. Its run_id follows from the load's key and that place.
+A provider's compaction may be reported by a message or given between two messages. It ends the chunk and is recorded
+before the next chunk, so that the log has it at the right place. Its run_id is derived from the load's key and that
+place.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from compaction_store.messages.provider_compactions import Record
 from compaction_store.models import Loaded, Observed, Payload, ToLoad
 from compaction_store.tokens import BY_CALLER, Counter
 
-# The size of one transaction: small enough that another writer of the thread hardly waits.
+# The most messages and bytes of a transaction, small enough that other writers of the thread wait only briefly.
 CHUNK_MESSAGES = 10_000
 CHUNK_BYTES = 16 * 1024 * 1024
 _PAGE = 1000
@@ -36,13 +37,13 @@ _TURN_SECONDS = 0.005
 
 
 class FindChunk(NamedTuple):
-    """Request for the first seq and the size of the chunk with a key, or None."""
+    """Asks for the first seq, the size and the thread_uid of the chunk with a key, or None if there is no chunk."""
 
     key: str
 
 
 class CountTokens(NamedTuple):
-    """Request for `Load.count` of a payload that takes long to count."""
+    """Asks the caller to run `Load.count` in a thread, because the payload takes long to count."""
 
     payload: Payload
     size: int
@@ -52,14 +53,14 @@ class CountTokens(NamedTuple):
 
 
 class ReadCommitments(NamedTuple):
-    """Request for the seq, salt and commitment of some messages, in order."""
+    """Asks for the seq, salt and commitment of up to `limit` messages, in order."""
 
     first_seq: int
     limit: int
 
 
 class End:
-    """Sent after the last message."""
+    """The value to send after the last message."""
 
 
 Request = CountTokens | FindChunk | ReadCommitments | Chunk | Record
@@ -70,9 +71,10 @@ _Steps = Generator[Request | None, Any, _T]
 
 
 class Load:
-    """One load. `send` returns its next request, or None if it needs the next message.
+    """The state of one load.
 
-    For a request, send it the database's answer; for None, send it the next message or, after the last one, `End`.
+    `send` returns a request, or None if the load needs the next message. Call it again with the answer to the request,
+    or with the next message; after the last message, send `End`.
     """
 
     def __init__(
@@ -95,17 +97,17 @@ class Load:
         self._expected_seq = expected_seq
         self._read = 0
         self._ended = False
-        # Rows encoded ahead, or for a chunk that another writer stored first; then messages that were read ahead but
-        # not encoded.
+        # Rows that are not stored yet: they were encoded ahead, or belong to a chunk that another call stored first.
+        # Messages that were read ahead but not encoded follow them.
         self._encoded: deque[Row] = deque()
         self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
         self._log = provider_compactions.Log(key)
-        # The salts of a first chunk that was sent already, as `load_threads` does.
+        # The salts of the first chunk if `load_threads` has sent it already, to recognize its messages.
         self._sent_salts = b""
         self._uncounted: list[tuple[int, Payload, int]] = []
-        # The thread's key, known after the first chunk: all other chunks must go to the same thread, even if it was
-        # erased.
+        # Known after the first chunk. All later chunks must go to this thread, even if its name now belongs to another
+        # thread.
         self.thread_uid: UUID | None = None
         self._first_seq = self._last_seq = self._added = self._recorded = 0
         self._steps = self._run()
@@ -125,7 +127,7 @@ class Load:
     # ---- reading a whole thread ahead, to store it together with others
 
     def read_ahead(self, message: Any) -> int:
-        """Checks and encodes a message before anything is stored. Returns its size; `count_ahead` counts its tokens."""
+        """Checks and encodes a message and returns its size. Does not count its tokens; `count_ahead` does."""
         if type(message) is Observed:
             self._take(message)
             return 0
@@ -139,7 +141,7 @@ class Load:
         return row.size
 
     def count_ahead(self) -> None:
-        """Counts the tokens of the messages that were read ahead. May run in another thread than the rest."""
+        """Counts the tokens of the messages that were read ahead. May be called in another thread."""
         for place, payload, size in self._uncounted:
             tokens = self.count(payload, size, place + 1)
             self._encoded[place] = self._encoded[place]._replace(tokens=tokens)
@@ -155,7 +157,7 @@ class Load:
         return not self._log.is_empty()
 
     def first_chunk(self) -> Chunk:
-        """Returns what was read ahead as a chunk. If it is not stored, run the load as usual."""
+        """Returns all messages that were read ahead as one chunk. If the chunk is not stored, run the load as usual."""
         self._sent_salts = os.urandom(16 * len(self._encoded))
         return Chunk(self.key, None, list(self._encoded), self._sent_salts)
 
@@ -169,8 +171,8 @@ class Load:
     def encode_ahead(self) -> Iterator[None]:
         """Encodes the next messages, one per step, while the database stores a chunk.
 
-        A transaction is open during these steps. So only messages in memory are read, only fast steps are taken, and
-        none of the caller's code is run.
+        A transaction is open during these steps, so they must be fast: they read only messages in memory, and they do
+        not run any code of the caller.
         """
         if self._in_memory is None or self._encoded or self._unencoded:
             return
@@ -202,7 +204,7 @@ class Load:
                 counter, tokens = self._counter.name, self._counter.tokens(encoded.payload, encoded.size)
             self._log.add_message(plain, encoded.payload, self._read + 1)
         except InvalidInput:
-            # It is refused later, when it is its turn.
+            # `_next` raises the error when the load reaches this message.
             return None
         self._read += 1
         return Row(encoded.text.encode(), encoded.role, counter, tokens, own_meta)
@@ -256,7 +258,10 @@ class Load:
         return rows
 
     def _compare(self, first: int, size: int, thread_uid: UUID, salts: bytes) -> _Steps[Placed]:
-        """Compares stored messages with the load's. Messages with the salts of this call were stored by this call."""
+        """Compares a stored chunk with the load's messages.
+
+        The chunk counts as a replay unless its first salt is one of this call, which then stored it.
+        """
         placed = Placed(first, size, replayed=True, thread_uid=thread_uid)
         end = first + size
         while first < end:
@@ -289,7 +294,7 @@ class Load:
         if tokens is None:
             counter = self._counter.name
             tokens = 0
-            # A message that is only compared is already stored with its tokens.
+            # A message that is only compared needs no count: its tokens are stored already.
             if counted:
                 long = self._counter.takes_long(encoded.size)
                 plain, size = encoded.payload, encoded.size
@@ -297,7 +302,7 @@ class Load:
         return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
 
     def _read_one(self, message: Any) -> tuple[encoding.Encoded, bytes | None, int | None]:
-        """Checks the next message. Returns it encoded, with its meta, and with its tokens if they are given."""
+        """Checks the next message. Returns the encoded message, its meta, and its tokens if they are given."""
         self._read += 1
         try:
             checked = self._checked(message)
@@ -353,7 +358,7 @@ def _tokens(tokens: object) -> int:
 
 
 class Source:
-    """Iterates over a caller's messages."""
+    """Iterates over the messages that the caller gave."""
 
     def __init__(self, messages: Messages) -> None:
         _check(messages)
@@ -365,7 +370,7 @@ class Source:
 
 
 class AsyncSource(AsyncIterator[Any]):
-    """Iterates over a caller's messages, async or not, and lets the event loop run in between."""
+    """Iterates over the messages that the caller gave, async or not, and regularly lets the event loop run."""
 
     def __init__(self, messages: AsyncMessages) -> None:
         self._async = aiter(messages) if isinstance(messages, AsyncIterable) else None

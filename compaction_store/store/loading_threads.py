@@ -1,6 +1,6 @@
-"""Gathers the threads of a `load_threads` into groups that are stored in one transaction each, without any I/O.
+"""Groups the threads of a call of `load_threads`, to store each group in one transaction. Does no I/O.
 
-A thread that is long, or that has compactions to record, is in no group: it is loaded by itself, as `load` does.
+A thread that is long, or that has compactions to record, is not put into a group but loaded by itself, as by `load`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AsyncThreads = Iterable[Any] | AsyncIterable[Any]
 
 
 class Options(NamedTuple):
-    """The arguments of a `load_threads` that are for all threads."""
+    """The arguments of `load_threads` that apply to all threads."""
 
     tenant: str
     counter: Counter
@@ -44,7 +44,10 @@ def check(threads: object) -> None:
 
 @dataclass
 class Thread:
-    """One thread of the load. `error` is set if it cannot be loaded; `is_whole` if all its messages were read."""
+    """One thread of the load.
+
+    `error` is set if the thread cannot be loaded. `is_whole` is true if all its messages were read ahead.
+    """
 
     key: ThreadKey
     load: loading.Load
@@ -59,7 +62,7 @@ class Thread:
 
     @property
     def is_alone(self) -> bool:
-        """Returns whether the thread cannot be in a group: it is not whole, is empty, or has compactions to record."""
+        """Whether the thread must be loaded alone: it is not whole, is empty, or has compactions to record."""
         return not self.is_whole or not len(self) or self.load.has_records()
 
     def is_enough(self) -> bool:
@@ -67,12 +70,12 @@ class Thread:
         return self.load.has_records() or len(self) >= loading.CHUNK_MESSAGES or self.size >= loading.CHUNK_BYTES
 
     def count(self) -> None:
-        """Counts the tokens of the messages that were read ahead; a refusal becomes the thread's error."""
+        """Counts the tokens of the messages that were read ahead. Stores any exception as the thread's error."""
         if self.error is not None:
             return
         try:
             self.load.count_ahead()
-        except Exception as error:  # noqa: BLE001 — raised in the thread's turn
+        except Exception as error:  # noqa: BLE001 — raised after the threads before this one are stored
             self.error = error
 
     def is_refused(self, options: Options) -> bool:
@@ -85,7 +88,7 @@ class Thread:
 
 
 class Group:
-    """Threads in the order in which they were given, to be stored together."""
+    """Threads that are to be stored together, in the order in which they were given."""
 
     def __init__(self) -> None:
         self.threads: list[Thread] = []
@@ -113,7 +116,7 @@ class Group:
             thread.count()
 
     def chunks(self, options: Options) -> list[tuple[str, Chunk]]:
-        """Returns the first chunks of the threads, with their names, up to the first whose error is to be raised."""
+        """Returns the threads' names with their first chunks, up to the first thread whose error will be raised."""
         found = []
         for thread in self.threads:
             if thread.error is None:
@@ -123,13 +126,13 @@ class Group:
         return found
 
     def key(self) -> str:
-        """Returns the key that settles an unknown outcome, if all threads have the same."""
+        """Returns the threads' key if it is the same for all; a retry with this key settles an unknown outcome."""
         keys = {thread.load.key for thread in self.threads}
         return keys.pop() if len(keys) == 1 else call.UNKEYED
 
 
 def begin(given: object, options: Options) -> Thread:
-    """Makes a thread of an item that the caller gave. Its messages are not read yet."""
+    """Makes a Thread from an item that the caller gave. Does not read its messages."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes) or len(given) not in _LENGTHS:
         raise InvalidInput(f"a thread to load must be {_PARTS}, not {type(given).__name__}")
     thread_id, messages, *key = given

@@ -1,4 +1,4 @@
-"""Calls a function every few seconds in the background: in a thread, or in a task of the event loop."""
+"""Calls a function every few seconds in the background, in a thread or in an asyncio task."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable
 
 
 class Periodic:
-    """Calls a function in a thread until it returns False or the calls are stopped."""
+    """Calls a function repeatedly in a thread, until it returns False or `stop` is called."""
 
     def __init__(self, function: Callable[[], bool], seconds: float) -> None:
         self._function = function
         self._seconds = seconds
         self._stopped = threading.Event()
-        # A daemon, so that a process can end in the middle of a turn.
+        # A daemon thread, so that it does not keep the process alive.
         threading.Thread(target=self._run, name="compaction-store turn", daemon=True).start()
 
     def stop(self) -> None:
-        """Starts no other call, and does not wait for one under way."""
+        """Stops the calls. Does not wait for a running call."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -27,7 +27,7 @@ class Periodic:
 
 
 class AsyncPeriodic:
-    """Calls an async function in a task until it returns False or the calls are stopped."""
+    """Calls an async function repeatedly in a task, until it returns False or `stop` is called."""
 
     def __init__(self, function: Callable[[], Awaitable[bool]], seconds: float) -> None:
         self._function = function
@@ -37,9 +37,9 @@ class AsyncPeriodic:
         self._task = asyncio.create_task(self._run(), name="compaction-store turn")
 
     def stop(self) -> None:
-        """Starts no other call, and does not wait for one under way."""
+        """Stops the calls. Does not wait for a running call."""
         self._is_stopped = True
-        # Do not cancel a call under way: that would close its connection.
+        # Do not cancel a running call: cancelling it would close its connection.
         if not self._is_calling:
             self._task.cancel()
 

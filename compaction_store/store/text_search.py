@@ -1,8 +1,8 @@
-"""Finds a text in stored messages, records and metadata, as a request to erase needs it.
+"""Finds a text in stored messages, records and metadata, to answer requests to erase.
 
 A match is literal, except that case, Unicode normal forms, invisible characters and runs of white space are ignored.
-Every string of a message is searched, and also its readable text in one piece: a text that is split into blocks, or
-escaped inside a tool call's arguments, is found too. Pictures and files are not searched.
+Every string of a message is searched. The readable text of a message is also searched as a whole, to find a text that
+is split into blocks. JSON escapes, as in the arguments of tool calls, are decoded. Pictures and files are not searched.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TextSearch:
     def in_message(self, thread_id: str, message: Message) -> Found | None:
         if message.payload is None:
             return None
-        # The readable text in one piece, because it may be split into blocks.
+        # Join the blocks of the readable text, because a match may span several blocks.
         excerpt = self._excerpt(" ".join(read(message.payload)[0])) or self._in_strings((message.payload, message.meta))
         if excerpt is None:
             return None
@@ -60,7 +60,7 @@ class TextSearch:
         return next((excerpt for text in strings(value) if (excerpt := self._excerpt(text)) is not None), None)
 
     def _excerpt(self, given: str) -> str | None:
-        """Returns the text around the first match, also inside escaped JSON, or None."""
+        """Returns the text around the first match, or None. Also searches the text with JSON escapes decoded."""
         for written in _unescaped(given):
             text = folded(written)
             place = text.find(self._wanted)
@@ -71,9 +71,9 @@ class TextSearch:
 
 
 def folded(text: str) -> str:
-    """Folds a text for comparison."""
+    """Removes the differences that a search ignores: case, normal forms, invisible characters, runs of white space."""
     if not text.isascii():
-        # Twice, because case folding may undo the normalization.
+        # Normalize twice, because case folding may undo the normalization.
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         text = _UNSEEN.sub("", text)
     return _SPACE.sub(" ", text.casefold())
@@ -93,13 +93,13 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> Iterator[str]:
-    """Yields the text, then the text with one more level of JSON escapes decoded each time."""
+    """Yields the text, then the text with one, two and three levels of JSON escapes decoded."""
     yield text
     for _ in range(_DEEPEST):
         if "\\" not in text:
             return
         undone = _ESCAPE.sub(_character, text)
-        # Joins the halves of surrogate pairs.
+        # Join the halves of surrogate pairs.
         undone = undone.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if undone == text:
             return

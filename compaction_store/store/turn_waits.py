@@ -1,4 +1,4 @@
-"""How long a turn waits before it asks again, and the error for a wait that was too long."""
+"""Decides how often a waiting turn polls the database, and makes the error for a turn that waited too long."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from compaction_store.postgres.queries import TurnState
 LONGEST_WAIT = 86_400
 LONGEST_LEASE = 3_600
 _FIRST_PAUSE = 0.008
-# If the queue has not moved for some time, ask again after this fraction of that time.
+# A turn whose place in the queue has not changed for some time polls again after this fraction of that time.
 _PART = 0.3
-# The first in the queue asks at least four times a second, all others twice. Places expire after 5 seconds.
+# The first in the queue polls at least four times a second and all others twice, since places expire after 5 seconds.
 _LONGEST_FIRST = 0.25
 _LONGEST_PAUSE = 0.5
 
@@ -25,23 +25,24 @@ def check_seconds(value: object, what: str, *, least: int, most: int) -> None:
 
 
 def pause(place: int, since: float) -> float:
-    """Returns the seconds until a turn asks again: the later its place and the longer it has had this place, the more.
+    """Returns the seconds until a waiting turn polls again.
 
-    So a queue of short turns moves fast, and one of long turns asks seldom.
+    The pause grows with the turn's place in the queue and with the time that it has had this place. A queue of short
+    turns thus moves fast, and a queue of long turns polls rarely.
     """
     longest = _LONGEST_FIRST if place == 1 else _LONGEST_PAUSE
     return min(max(_FIRST_PAUSE * place, _PART * since), longest)
 
 
 def timeout(found: TurnState, waited: float, thread_id: str) -> TurnTimeout:
-    """Makes the error for a wait that is over. A place is the number of turns that wait before this one, plus one."""
+    """Makes the error for a turn that waited too long."""
     ahead = found.place - 1
     who = "another turn" if found.actor is None else f"the turn of {found.actor!r}"
     if found.held_until is None:
-        what = "the thread was free for turns that came earlier"
+        what = "the thread is reserved for turns that were requested earlier"
     else:
         what = f"{who} has the thread, until {found.held_until:%Y-%m-%d %H:%M:%S%z} unless it is renewed"
-    behind = f", and {ahead} more came earlier" if ahead else ""
+    behind = f"; turns ahead in the queue: {ahead}" if ahead else ""
     return TurnTimeout(
         f"{what}{behind}; waited {waited:g} seconds{arguments.about(thread_id)}",
         actor=found.actor, login=found.login, until=found.held_until, ahead=ahead,
@@ -49,7 +50,7 @@ def timeout(found: TurnState, waited: float, thread_id: str) -> TurnTimeout:
 
 
 def gaps(own: Iterable[Span], first: int, last: int) -> tuple[Span, ...]:
-    """Returns the spans between a first and a last seq that are not among the caller's own."""
+    """Returns the spans from `first` to `last` that are not in `own`."""
     return tuple(_gaps(own, first, last))
 
 

@@ -1,4 +1,4 @@
-"""Strategies choose the spans of a thread to compact. Every strategy is an ordinary `on_compact` callback."""
+"""Strategies, which choose the spans of a thread to compact. A strategy is used like any `on_compact` callback."""
 
 from compaction_store.compaction.asking import Ask
 from compaction_store.compaction.callbacks import Strategy

@@ -1,7 +1,7 @@
-"""Summarizes each run of the assistant's messages; the user's messages stay in place.
+"""Summarizes each run of the assistant's messages and keeps the user's messages.
 
-A run is two or more messages of the assistant in a row. If it has a call without its result, only the parts of the run
-without that call are summarized. A single message stays, and a summary never joins a later run.
+A run is two or more adjacent messages of the assistant. If a run has a call without its result, only the parts of the
+run without that call are summarized. A single message is kept, and summaries are not summarized again.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def plan_assistant_runs(
 class AssistantRuns(Planner):
     """Summarizes each run of the assistant's messages; with `first_only`, only the first run that can be summarized.
 
-    With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are not touched,
-    and with a budget neither are results that no model has read yet, unless they take more than three quarters of the
-    window. With `when`, nothing is done below that threshold. If the summary of a run fails, that is recorded, and the
-    other runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The summaries are
-    messages with the role `role`.
+    With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are kept. With a
+    budget, results that no model has read yet are also kept, unless they take more than three quarters of the window.
+    With `when`, the strategy does nothing below that threshold. If the summary of a run fails, the failure is recorded,
+    and the other runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The summaries
+    are messages with the role `role`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AssistantRuns(Planner):
     def with_pins(self, pins: Pins) -> Self:
         """Returns a copy with more pins."""
         held = copy(self)
-        held._pins = self._pins | pins  # noqa: SLF001 — of our own kind
+        held._pins = self._pins | pins  # noqa: SLF001 — an instance of this class
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
@@ -126,7 +126,7 @@ class AssistantRuns(Planner):
         asks = [self._ask(run) for run in _runs(outline, self._min_length, tool_results=self._tool_results)]
         for ask in self._worth_asking(ctx, elements, asks):
             error = yield from attempt(ctx, ask)
-            # One run of the strategy makes one model call, even if that fails.
+            # With first_only, the strategy calls the model once, even if that call fails.
             if self._first_only and not isinstance(error, NoProgress):
                 return
 
@@ -138,7 +138,7 @@ class AssistantRuns(Planner):
         )  # fmt: skip
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
-        """Leaves out spans that no summary could make smaller."""
+        """Returns the asks whose span a summary could shorten enough."""
         if "larger" in self._allow:
             return asks
         sized = zip(asks, _tokens(elements, asks), strict=True)
@@ -167,7 +167,7 @@ def _runs(outline: Outline, min_length: int, *, tool_results: bool) -> Iterator[
 
 
 def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yields the longest ranges in which every element has one of the speakers and may be folded."""
+    """Yields the longest ranges whose elements may be summarized and have only the wanted speakers."""
     low: int | None = None
     for index, who in enumerate(outline.speakers):
         if who and who <= wanted and not outline.stays[index]:  # type: ignore[operator]
@@ -180,9 +180,9 @@ def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, i
 
 
 def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
-    """Returns the run if it splits no pair of call and result, else the parts of it without these pairs.
+    """Returns the run if it splits no call from its result. Otherwise, returns the parts of the run that do not.
 
-    In Anthropic's format, messages between a call and its result belong to their turns and must stay.
+    In Anthropic's format, messages between a call and its result must also stay, because they belong to these turns.
     """
     links = outline.links
     parts = links.problem(low, high) is not None

@@ -1,6 +1,6 @@
-"""The base of all strategies: a callback with a name for the records, and checks of its options.
+"""The base class of the strategies, and the checks of their options.
 
-A strategy yields the spans to compact and is sent the outcome of each. It neither awaits nor touches a database.
+A strategy is a generator: it yields each span to compact and is sent the outcome. It does no I/O.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
 class Planner(ABC):
-    """The base of the strategies. A strategy can be called with a context, so another callback can use it.
+    """The base class of the strategies.
 
-    An async callback must await the call. With an async summarizer a strategy needs an AsyncStore.
+    A callback can use a strategy by calling it with its context; an async callback must await that call. A strategy
+    with an async summarizer needs an AsyncStore.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name in a record's `callback`."""
+        """The name of the strategy in the `callback` field of records."""
 
     @property
     def needs_async(self) -> bool:
@@ -57,10 +58,10 @@ class Planner(ABC):
 
 
 def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
-    """Asks for a span. Returns None if it is planned, else the error.
+    """Yields the ask for a span. Returns None if the span's compaction is planned, and otherwise the error.
 
-    An error that was recorded, or that repeats an earlier rejection, is returned. Any other is a mistake in the use of
-    the strategy and is raised, because nothing else would show it.
+    Returns an error only if it is recorded, repeats an earlier rejection, or concerns a pin. Raises any other error,
+    which shows a mistake in the use of the strategy and would otherwise go unnoticed.
     """
     attempts = builder_of(ctx).attempts
     tried = len(attempts)
@@ -71,19 +72,19 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
 
 
 TOO_LITTLE = "a summary would be no shorter than its span"
-# The smallest share of a span that a summary must save to be worth a model call and a new prompt cache.
+# The smallest share of a span's tokens that a summary must save to be worth a model call and a lost prompt cache.
 MIN_SAVING = 0.1
 
 
 def worth(ctx: CompactionContext, tokens: int, summarize: SummarySource, min_saving: float) -> bool:
-    """Returns whether a summary of a span of `tokens` could save enough."""
+    """Returns whether the shortest summary of a span with that many tokens would save enough."""
     return tokens - least_summary(ctx, summarize) > summary_room.least_saving(min_saving, tokens)
 
 
 def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
-    """Returns the tokens of the shortest possible summary.
+    """Returns the number of tokens of the shortest possible summary in its frame.
 
-    The delimiter of a frame is made from the summary's hash, so some frames take a few tokens less. A `Summary` with
+    The delimiters of frames are made from hashes, so their tokens vary; the result is a lower bound. A `Summary` with
     its own replacement has no frame.
     """
     if isinstance(summarize, Summary) and summarize.replacement:
@@ -99,14 +100,14 @@ def check_summarizer(summarize: object) -> None:
 def check_allow(allow: Collection[str]) -> frozenset[str]:
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
-        # A callback may have put content here, which errors do not quote.
+        # Do not quote the names: a callback may have put content here by mistake.
         wrong = f"{len(allowed - ALLOWED)} of {len(allowed)} names are not"
         raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}; {wrong}")
     return allowed
 
 
 def check_saving(value: object, name: str = "min_saving") -> None:
-    """Checks an option for a saving: an integer in tokens, or a float for a share."""
+    """Checks an option that is an integer for a number of tokens, or a float for a share of the tokens."""
     if type(value) not in (int, float) or value < 0 or (type(value) is float and value >= 1):  # type: ignore[operator]
         raise InvalidInput(f"{name} must be an integer >= 0 in tokens, or a float from 0.0 to below 1.0{other(value)}")
 
@@ -117,8 +118,6 @@ def check_count(value: object, name: str, *, least: int) -> None:
 
 
 def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:
-    """Returns a strategy's name: its kind, and those of the options (name, value, default) that differ from their
-    defaults.
-    """
+    """Returns a strategy's name: its kind with the options, given as (name, value, default), that are not defaults."""
     given = [f"{name}={value!r}" for name, value, default in options if value != default]
     return f"{kind}({', '.join(given)})"

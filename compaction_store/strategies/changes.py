@@ -11,9 +11,10 @@ from compaction_store.strategies.truncation import Draft
 
 
 class Change(NamedTuple):
-    """The replacement of a span: shortened messages, a summary cut to `text`, or nothing.
+    """The replacement of a span of messages.
 
-    Positions are seqs, both ends inclusive.
+    The seqs `start_seq` and `end_seq` are both inclusive. The kind `truncation` has `messages` as the replacement, the
+    kind `summary` has `text`, and the kind `removal` has none.
     """
 
     start_seq: int

@@ -1,8 +1,8 @@
-"""Replaces old results of tools with one line each: the model sees that a tool was called and can call it again.
+"""Replaces old results of tools with one line each. The model still sees that a tool was called and can call it again.
 
-No model is called, and ids stay, so every call keeps its result. The user's own text next to a result stays. Results
-that are smaller than the line stay too, and so do results that load tools, encrypted results, and screenshots of
-OpenAI's computer tool, which cannot be text.
+The strategy calls no model. It keeps the ids, so that every call keeps its result, and the user's own text next to a
+result. It also keeps results that are smaller than the line, results that load tools, encrypted results, and
+screenshots of OpenAI's computer tool, which cannot be text.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from compaction_store.strategies.result_finding import WHOLE, ToolResult, tool_r
 from compaction_store.strategies.result_forms import SEARCH, with_line
 from compaction_store.tokens import Counter, chosen
 
-# The share of a view's tokens that a batch must save.
+# The default share of a view's tokens that clearing must save.
 CLEAR_AT_LEAST = 0.2
 
 
 class ClearToolResults(base.Planner):
     """Clears the results of tools, except the newest `keep` and those of the tools in `exclude`.
 
-    Results after the assistant's last message stay too, unless `keep` is 0, because no model has read them yet. Nothing
-    is cleared until clearing would save `clear_at_least` (an integer in tokens, or a float for a share of the view) or
-    meet the budget's target. So results are cleared in batches, because each time the prompt cache is lost for
-    everything after the first cleared result.
+    Results after the assistant's last message are also kept, unless `keep` is 0, because no model has read them yet.
+    Results are cleared in batches, because each batch loses the prompt cache for everything after the first cleared
+    result. A batch must save `clear_at_least`, an integer for a number of tokens or a float for a share of the view, or
+    meet the budget's target.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class ClearToolResults(base.Planner):
             yield from base.attempt(ctx, ask)
 
     def batch(self, elements: Sequence[Element], counter: Counter, missing: int | None = None) -> list[Change]:
-        """Returns all possible changes, or none if together they save too little.
+        """Returns all possible changes, or none if they would save too little together.
 
-        Saving `missing` is always enough: these are the tokens above a budget's target.
+        `missing` is the number of tokens above the budget's target; saving that many is always enough.
         """
         changes = list(self.changes(elements, counter))
         starts = {element.seq: place for place, element in enumerate(elements)}
@@ -128,7 +128,7 @@ def plan_clear_tool_results(
     clear_at_least: float = CLEAR_AT_LEAST,
     counter: Any = None,
 ) -> list[Change]:
-    """Returns what `ClearToolResults` would replace in a plain list of messages, the first with seq 1."""
+    """Returns the changes that `ClearToolResults` would make to a list of messages. The first message has seq 1."""
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
     return ClearToolResults(keep, exclude, clear_at_least=clear_at_least).batch(elements, counting)
@@ -146,7 +146,7 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
     alone = len(messages) == 1
     for found in results:
         message = messages[found.message]
-        assert message is not None  # noqa: S101 — that is where it was found
+        assert message is not None  # noqa: S101 — the result was found in it
         part = message if found.block == WHOLE else _block(message, found.block)
         if part is None or _is_cleared(part):
             continue
@@ -162,7 +162,7 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
 
 
 def _block(message: Payload, index: int) -> Payload | None:
-    """Returns a block of a message, or None if the message itself was a result and is cleared."""
+    """Returns a block of a message, or None if the message has none because it is a result that was cleared."""
     content = message.get("content")
     found = content[index] if isinstance(content, list) and index < len(content) else None
     return found if isinstance(found, dict) else None
@@ -193,7 +193,7 @@ def _put(message: Payload, index: int, block: Payload) -> Payload:
 
 
 def _uncited(part: Any) -> Any:
-    """Returns a text without its citations of web search results, because these are cleared."""
+    """Returns a text block without its citations of web search results, which were cleared."""
     cited = part.get("citations") if isinstance(part, dict) else None
     if not isinstance(cited, list):
         return part

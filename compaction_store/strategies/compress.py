@@ -1,7 +1,6 @@
-"""The ladder without a store: takes a plain list of messages and returns a shorter one.
+"""The ladder without a store: shortens a plain list of messages.
 
-If the result does not fit, or a summary failed, `error` says so. The caller's messages are never altered; messages that
-did not change are the same objects.
+The caller's messages are never altered. Messages that do not change are the same objects in the result.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from compaction_store.tokens import Counter, chosen
 class CompressResult(AsDict):
     """The result of `compress_context`.
 
-    `summary_coverage` is the share of the old messages' tokens that was summarized, or None if there was nothing to
-    summarize or no summarizer. `tail_tokens` are the tokens of the recent messages before anything was cut.
-    `results_left_out` counts results of tools without a call, which every API refuses: a note replaces them, and
-    `original_token_count` includes the notes.
+    `error` is set if the result does not fit or a summary failed. `summary_coverage` is the share of the old messages'
+    tokens that was summarized, or None if there was nothing to summarize or no summarizer. `tail_tokens` is the number
+    of tokens of the recent messages before anything was cut. `results_left_out` is the number of tool results without a
+    call. APIs refuse such results, so a note replaces them; `original_token_count` includes the notes.
     """
 
     messages: list[Payload] = field(repr=False)
@@ -69,10 +68,10 @@ def compress_context(
     role: Role = "user",
     checks: Sequence[Check] = (),
 ) -> CompressResult:
-    """Fits messages into at most `target_tokens` less `reserve`. `Ladder` says how.
+    """Fits messages into at most `target_tokens` minus `reserve`, with the steps of `Ladder`.
 
-    `client` is an Anthropic or OpenAI client, which summarizes with `model`, or any summarizer; without it nothing is
-    summarized. The default of `model` is a small one of the provider's. An async client or summarizer needs
+    `client` is a summarizer, or an Anthropic or OpenAI client that summarizes with `model`; without it, nothing is
+    summarized. The default of `model` is a small model of the provider. An async client or summarizer needs
     `compress_context_async`. The message with the summary has the role `role`, and the summary must pass `checks`.
     """
     job = _Job(
@@ -82,7 +81,9 @@ def compress_context(
         checks=checks,
     )  # fmt: skip
     if job.ladder.needs_async:
-        raise InvalidCallback("the summarizer must be synchronous here; compress_context_async takes an async one")
+        raise InvalidCallback(
+            "the summarizer of compress_context must be synchronous; for an async one use compress_context_async"
+        )
     return drive(job.work())
 
 
@@ -113,15 +114,15 @@ async def compress_context_async(
     return await drive_async(job.work())
 
 
-# The default models are small and cheap, and have a large window.
+# The default models are small and cheap and have a large context window.
 _MODELS = {"anthropic": "claude-haiku-4-5", "openai": "gpt-4o-mini"}
 
 
 def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | None:
-    """Makes a summarizer from a client; a callable is already a summarizer."""
+    """Makes a summarizer from a client. Returns a summarizer or None unchanged."""
     if client is None or callable(client) or isinstance(client, str | Summary):
         return cast("str | Summary | Summarize | None", client)
-    # Imported late, because few calls need it.
+    # Import these here, because few calls need them.
     from compaction_store.summarizers import AnthropicSummarizer, OpenAISummarizer  # noqa: PLC0415
     from compaction_store.summarizers.openai import is_client  # noqa: PLC0415
 
@@ -203,14 +204,14 @@ class _Job:
         return covered / self.old if self.old else None
 
     def _error(self) -> str | None:
-        """Returns what went wrong, without any content."""
+        """Returns a description of failed summaries and of a missed target, without any message content."""
         problems = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
             for attempt in self._builder.attempts
             if attempt.error is not None and attempt.kind == "summary" and attempt.error["type"] != NotSmaller.__name__
         ]
         if self._ctx.total_tokens > self.limit:
-            problems.append(f"{self._ctx.total_tokens} tokens are left, the target is {self.limit}")
+            problems.append(f"the result must have at most {self.limit} tokens, but has {self._ctx.total_tokens}")
         return "; ".join(dict.fromkeys(problems)) or None
 
 

@@ -1,7 +1,7 @@
-"""Finds and replaces the contents of a message that can be shortened, in every API's format.
+"""Finds and replaces the parts of a message that can be shortened, in the format of every supported API.
 
-A content is plain text, the JSON of a call's input, a picture or file, or thinking. Everything else stays unchanged:
-ids, names, encrypted content, results of a provider's search. Nothing is altered in place.
+Such a part, a `Content`, is plain text, the JSON of a call's input, a picture or file, or thinking. Everything else is
+kept: ids, names, encrypted content and results of a provider's search. Messages are never altered in place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEXT_FIELDS = {
 }  # fmt: skip
 _MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
 _THINKING = ("thinking", "redacted_thinking")
-# For each type of tool result, and of items with both a call and its result: the fields with text, or parts with text.
+# The fields that have text, or parts with text, by the type of a tool result or of an item with a call and its result.
 _INNER = {
     "message": ("content",),
     "tool_result": ("content",),
@@ -51,13 +51,13 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circul
 
 
 class Content(NamedTuple):
-    """A content of a message. `value` is text, the JSON value of an input, or a whole block."""
+    """A part of a message that can be shortened. `value` is a text, the JSON value of an input, or a whole block."""
 
     kind: ContentKind
     value: Any
 
 
-# Returns the new value: the same object if nothing changes, None to drop a block of thinking.
+# A function that returns the new value of a content: the same object to keep it, or None to drop a thinking block.
 Exchange = Callable[[Content], Any]
 
 
@@ -66,7 +66,10 @@ def compact(value: Any) -> str:
 
 
 def exchanged(message: Payload, exchange: Exchange) -> Payload:
-    """Returns the message with its contents exchanged, in order; the same object if none changed."""
+    """Calls `exchange` for each content of the message, in order, and returns the message with the new contents.
+
+    Returns the same object if no content changed.
+    """
     kind = message.get("type")
     if "role" not in message and isinstance(kind, str):
         return _block(message, exchange)
@@ -109,12 +112,12 @@ def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]
     new = [change(item, exchange) if isinstance(item, dict) else item for item in value]
     if all(a is b for a, b in zip(new, value, strict=True)):
         return value
-    # A message with nothing but thinking keeps it.
+    # Keep the thinking of a message that has nothing else.
     return [item for item in new if item is not None] or value
 
 
 def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
-    # `in` compares with a tuple by ==, so this works for an unhashable type too.
+    # A tuple, not a set, because the type in a malformed message may be unhashable.
     if block.get("type") in _THINKING:
         return None if exchange(Content("thinking", block)) is None else block
     return _block(block, exchange)
@@ -139,7 +142,7 @@ def _text(value: Any, exchange: Exchange) -> Any:
 
 
 def _said(block: Payload, field: str, exchange: Exchange) -> Payload:
-    """Exchanges a text and drops its citations, whose positions would no longer be right."""
+    """Exchanges a text. Drops its citations if the text changed, because their positions would be wrong."""
     new = _fields(block, exchange, {field: _text})
     if new is not block:
         new.pop("citations", None)
@@ -165,7 +168,7 @@ def _outputs(value: Any, exchange: Exchange) -> Any:
 
 
 def _output(block: Payload, exchange: Exchange) -> Payload:
-    """Exchanges an output of code: only logs and images are allowed there."""
+    """Exchanges an output of code. Replaces an image with logs, because the API allows only logs and images here."""
     if block.get("type") != "image":
         return _block(block, exchange)
     new = exchange(Content("media", block))

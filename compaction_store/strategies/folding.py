@@ -1,9 +1,9 @@
-"""The scan of the sliding window: yields the spans to fold while the window grows.
+"""The scan of the sliding window, which yields the spans to fold.
 
-The window grows from the oldest element. Each time the threshold is reached, everything in it that may be folded is
-folded: into one summary, or into several if something between must stay. Then the window, which now has the summaries,
-grows on. If the summaries alone reach the threshold, only the elements after the last one count, so that each summary
-covers a full window. The time is linear in the thread.
+The window starts with the oldest element and grows by one element at a time. Each time it reaches the threshold,
+everything in it that may be folded is folded: into one summary, or into several if something between them must stay.
+The summaries are then part of the window, which continues to grow. If the summaries alone reach the threshold, only the
+elements after the last summary are counted, so that each summary covers a full window. The scan takes linear time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ Index = int
 
 
 class Folded(NamedTuple):
-    """A folded span: its summary, and the summary's tokens."""
+    """The summary of a folded span, and its number of tokens."""
 
     item: Any
     tokens: int
 
 
 class Fold(NamedTuple):
-    """A span of indexes to summarize, both ends inclusive. The scan is sent the `Folded`, or None if it was refused."""
+    """A span of indexes to summarize, both ends inclusive.
+
+    The consumer sends the scan a `Folded` for it, or None if the span was not summarized.
+    """
 
     low: Index
     high: Index
@@ -37,7 +40,7 @@ Folds = Generator[Fold, Folded | None, None]
 
 
 class _Sums(NamedTuple):
-    """The size of several elements."""
+    """The total size of several elements."""
 
     tokens: int
     messages: int
@@ -48,7 +51,7 @@ class _Sums(NamedTuple):
 
 
 class _Sizes:
-    """The size of any range of elements, in constant time."""
+    """Computes the size of any range of elements in constant time."""
 
     def __init__(self, outline: Outline) -> None:
         self.users = ["user" in who for who in outline.speakers]
@@ -66,7 +69,7 @@ class _Sizes:
 
 
 class _Stretch(NamedTuple):
-    """A range that may be folded. `end` is the last index to fold, or None if no message is the assistant's."""
+    """A range that may be folded. `end` is the last index to fold, or None if no message is from the assistant."""
 
     low: Index
     end: Index | None
@@ -78,7 +81,7 @@ class _Stretch(NamedTuple):
 
 
 class _Stretches:
-    """The ranges of the window that may be folded, in order, as they grow block by block."""
+    """The ranges of the window that may be folded, in order. They grow block by block."""
 
     def __init__(self, outline: Outline, *, before_reply: bool) -> None:
         self._replies = ["assistant" in who for who in outline.speakers]
@@ -87,13 +90,13 @@ class _Stretches:
         ]
         self._before_reply = before_reply
         self._listed: list[_Stretch] = []
-        # Whether the last range has a message of the assistant.
+        # Whether the last range has a message of the assistant or a summary.
         self._spoken = False
         # The number of elements that would be folded now.
         self.size = 0
 
     def add(self, low: Index, high: Index) -> None:
-        """Adds a block that may be folded."""
+        """Adds a block of elements that may be folded."""
         if not self._listed or self._listed[-1].high + 1 != low:
             self._listed.append(_Stretch(low, None, low - 1))
             self._spoken = False
@@ -111,7 +114,7 @@ class _Stretches:
         return [Fold(piece.low, piece.end) for piece in self._listed if piece.end is not None]
 
     def drop(self, high: Index) -> None:
-        """Drops everything up to an index, because it is folded or will not be folded."""
+        """Drops everything up to an index, because it has been folded or will not be folded."""
         rest = [piece for piece in self._listed if piece.high > high]
         if rest and rest[0].low <= high:
             cut = rest.pop(0)
@@ -125,7 +128,7 @@ class _Stretches:
 
 
 class _Scan:
-    """The state of a scan. `_shown` is the window with its summaries."""
+    """The state of a scan. `_shown` has the elements of the window, with summaries in place of folded elements."""
 
     def __init__(
         self,
@@ -149,13 +152,13 @@ class _Scan:
         sealed = (index + 1 for index in reversed(range(len(items))) if outline.sealed[index])
         self._first = max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
         self._shown: list[Any] = []
-        # By how much the summaries made the window smaller.
+        # The size by which the summaries have shrunk the window.
         self._saved = _Sums(0, 0, 0)
         # The index in `_shown` after the last summary, or of the first element that may be folded.
         self._base: int | None = None
         self._base_total = _Sums(0, 0, 0)
         self._base_reaches: bool | None = None
-        # A threshold that even an empty window reaches is checked only at the end: it says nothing about the size.
+        # A threshold that even an empty window reaches says nothing about sizes, so everything is folded at the end.
         self._always = self._reaches(0, 0, _Sums(0, 0, 0), ends_with_user=False)
         self._least = 0
 
@@ -204,7 +207,7 @@ class _Scan:
             if folded is not None:
                 done.append((fold, folded))
         if not done:
-            # Try again only with twice as much: each refusal may have cost a model call.
+            # Try again only when there is twice as much to fold, because each refusal may have cost a model call.
             self._least = 2 * self._pieces.size
             return
         self._least = 0
@@ -215,7 +218,10 @@ class _Scan:
         self._rebase(len(self._shown) - (index - last), self._total(index).less(after))
 
     def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
-        """Puts the summaries into the window. No element after the first summary was folded before."""
+        """Replaces the folded elements of the window with their summaries.
+
+        No element after the first of these summaries was folded before.
+        """
         at = done[0][0].low
         place = len(self._shown) - 1 - (index - at)
         tail: list[Any] = []
@@ -228,7 +234,7 @@ class _Scan:
 
 
 def _first_reply(outline: Outline) -> Index:
-    """Returns the index of the first reply, where the original task ends."""
+    """Returns the index of the first reply. The messages before it are the original task."""
     for index, who in enumerate(outline.speakers):
         if "assistant" in who or "summary" in who:
             return index
@@ -245,9 +251,9 @@ def folds(
     before_reply: bool,
     whole_at_end: bool = False,
 ) -> Folds:
-    """Yields every span to fold, in the order in which the window reaches them. Predicates are called with `items`.
+    """Yields every span to fold, in order. Predicates are called with windows of `items`.
 
-    With `whole_at_end`, the last check counts the whole thread, even if the summaries alone reach the threshold.
+    With `whole_at_end`, the last check counts the whole window, even if the summaries alone reach the threshold.
     """
     return _Scan(
         outline,

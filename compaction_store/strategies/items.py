@@ -1,7 +1,7 @@
-"""The sliding window without a store, over objects with an `Item`'s methods or over messages as dicts.
+"""The sliding window without a store, for messages as dicts or for objects with the methods of `Item`.
 
-Nothing is lost: every summary in the result has its source, so the result has all items. It can be passed in again with
-more items after it; its summaries are not summarized again.
+Every summary in the result has its source, so no item is lost. The result can be passed in again with more items after
+it; its summaries are not summarized again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from compaction_store.strategies.thresholds import as_threshold, everything, fra
 from compaction_store.tokens import o200k_base
 
 T = TypeVar("T")
-_MUST_BE_SYNCHRONOUS = "the summarizer must be synchronous here; sliding_window_async takes an async one"
+_MUST_BE_SYNCHRONOUS = "the summarizer of sliding_window must be synchronous; for an async one use sliding_window_async"
 
 
 class Item(Protocol):
-    """The methods of an object for the sliding window. An object that makes calls counts as a message of the assistant.
+    """The methods that an object needs for the sliding window.
 
-    A method `toolcall_ids()`, the ids of its calls or of the calls it answers, makes pairs certain. Without it, a
-    result is paired with the nearest earlier call without a result, else with the last call.
+    An object with tool calls counts as a message of the assistant. It may also have a method `toolcall_ids()`, which
+    returns the ids of its calls, or of the calls whose results it has. Without that method, a result is paired with the
+    nearest earlier call that has no result, or else with the last call.
     """
 
     def is_user(self) -> bool: ...
@@ -42,27 +43,30 @@ class Item(Protocol):
 
 
 class Piece(NamedTuple, Generic[T]):
-    """An item of the result, and its source: the item itself, or for a summary the items that were summarized."""
+    """An item of the result with its source: the item itself or, for a summary, the items that were summarized."""
 
     item: T
     source: tuple[T, ...]
     is_summary: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps` if the items are."""
+        """Returns the fields as a dict, which `json.dumps` accepts if it accepts the items."""
         return named(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Slid(AsDict, Sequence[Piece[T]]):
-    """The pieces in order. If the summarizer raised, `error` is the exception; earlier summaries are kept."""
+    """The pieces of the result, in order.
+
+    If the summarizer raised an exception, `error` is that exception, and the pieces have the earlier summaries.
+    """
 
     pieces: tuple[Piece[T], ...] = field(repr=False)
     error: Exception | None = None
 
     @property
     def items(self) -> list[T]:
-        """The items of the result."""
+        """The items of the result, with summaries in place of their sources."""
         return [piece.item for piece in self.pieces]
 
     @property
@@ -96,11 +100,11 @@ def sliding_window(
     limit: int | None = None,
     count: Callable[[T], int] | None = None,
 ) -> Slid[T]:
-    """Folds items as `SlidingWindow` folds a thread. A predicate is given a `Window` of items.
+    """Folds items as `SlidingWindow` folds a thread. Predicates are called with a `Window` of items.
 
-    Unlike in a thread, the last message of the user may be folded, unless `allow=()`. `count` returns an item's tokens;
-    plain dicts do not need it. If the summarizer raises, the result has everything folded until then and the exception
-    as `error`. An async summarizer needs `sliding_window_async`.
+    Unlike in a thread, the last message of the user may be folded, unless `allow=()`. `count` returns the number of
+    tokens of an item; it is not needed for dicts. If the summarizer raises an exception, the result has the earlier
+    summaries, and the exception as `error`. An async summarizer needs `sliding_window_async`.
     """
     if is_async(summarize):
         raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
@@ -123,7 +127,7 @@ async def sliding_window_async(
     limit: int | None = None,
     count: Callable[[T], int] | None = None,
 ) -> Slid[T]:
-    """Does the same as `sliding_window`, with an async summarizer. A sync one runs in a worker thread."""
+    """Does the same as `sliding_window` with an async summarizer. A synchronous summarizer runs in a worker thread."""
     sliding = _Sliding(
         items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
     )
@@ -167,7 +171,10 @@ class _Sliding(Generic[T]):
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
-        """Returns the tokens to keep: a fraction of all sources. Of the result, it would shrink in each run."""
+        """Returns the number of tokens that `retain` keeps if it is a fraction and there are summaries, else None.
+
+        It is a fraction of the sources. A fraction of the summarized items would keep less in each run.
+        """
         if type(retain) is int or not any(piece.is_summary for piece in self._pieces):
             return None
         tail_of([], retain)
@@ -180,7 +187,7 @@ class _Sliding(Generic[T]):
         while error is None and (fold := self._next(folded)) is not None:
             try:
                 summary = yield Call(summarize, self._shown[fold.low : fold.high + 1])
-            except Exception as raised:  # noqa: BLE001 — returned to the caller with what was folded before
+            except Exception as raised:  # noqa: BLE001 — the result has the error and the earlier summaries
                 error = raised
                 continue
             if inspect.isawaitable(summary):
@@ -216,19 +223,19 @@ def _counted(items: Sequence[Any], count: Callable[[Any], int] | None) -> list[i
     if count is not None:
         return [count(item) for item in items]
     counter = o200k_base()
-    # Objects need no tokens unless the threshold reads them.
+    # Objects have no tokens without `count`.
     return [counter.messages([dict(item)]) if isinstance(item, Mapping) else 0 for item in items]
 
 
 def _pins(pin: PinOption, items: Sequence[Any]) -> Pins:
-    """Evaluates predicates on the items, because the outline only has payloads made from them."""
+    """Evaluates the predicates of pins on the items, because the outline has only payloads that were made from them."""
     pins = Pins(pin)
     held = [place for place, item in enumerate(items, 1) if any(predicate(item) for predicate in pins.predicates)]
     return Pins([*pins.spans, *held])
 
 
 def _payloads(items: Sequence[Any]) -> list[Payload]:
-    """Returns items as payloads: for an object, its speaker and its calls and results."""
+    """Returns items as payloads. The payload of an object has only its speaker, its calls and its results."""
     pairs = _Pairs()
     for place, item in enumerate(items):
         if not isinstance(item, Mapping):
@@ -237,12 +244,12 @@ def _payloads(items: Sequence[Any]) -> list[Payload]:
 
 
 class _Pairs:
-    """Pairs calls with results: by the ids that objects give, else by their order."""
+    """Pairs calls with results, by the ids that the objects return or else by their order."""
 
     def __init__(self) -> None:
         self._calls: dict[int, list[str]] = {}
         self._results: dict[int, list[str]] = {}
-        # Calls without ids that have no result yet, and the last call.
+        # The places of calls without ids that have no result yet, and of the last such call.
         self._open: list[int] = []
         self._last: int | None = None
 
@@ -276,7 +283,7 @@ class _Pairs:
             role = "assistant"
         results = [{"type": "function_call_output", "call_id": name} for name in self._results.get(place, ())]
         text = [{"type": "text"}] if role == "user" else []
-        # A call without a result has an id of its own.
+        # A call without a result needs an id that no result has.
         names = self._calls.get(place, ()) or ([f"call {place}"] if place in self._calls else ())
         return {
             "role": role,

@@ -1,13 +1,13 @@
-"""Brings a view under a target in steps (rungs), each only if those before were not enough.
+"""Shortens a view to a target in steps, called rungs. Each rung is used only if the rungs before it were not enough.
 
-1. Old messages are summarized, recent ones kept.
-2. Contents are cut to 8192 tokens, 4096, … down to 128.
+1. Old messages are summarized, and recent messages are kept.
+2. Contents are cut to 8192 tokens, then 4096, and so on down to 128.
 3. Messages are removed from the middle outwards.
 4. The first and the last message are cut.
 5. Summaries are cut, removed or withdrawn.
 
-Calls are removed together with their results. Only the final form is committed: one record for each contiguous span,
-and one for a summary that failed.
+Calls are removed together with their results. Only the final form is committed, with one record for each contiguous
+span and one for each summary that failed.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ RESERVE = 2048
 
 
 class Ladder(base.Planner):
-    """Summarizes old messages, cuts contents, removes messages, and cuts the first and the last, until the target is
-    met.
+    """Summarizes old messages, cuts contents and removes messages, step by step, until the view meets a target.
 
-    The target is the budget's, or `target_tokens` less `reserve` (by default 2048). A budget has its own reserve, so
-    nothing is subtracted from its target unless `reserve` is given, and then at most half.
+    The target is that of the budget, or `target_tokens` minus `reserve`, which is 2048 by default. A budget has its own
+    reserve, so its target is lowered only if `reserve` is given, and by at most half.
 
-    The summarizer gets the room as its budget, and a longer summary is cut to it. It is given the old messages in
-    parts of about `part_chars` of JSON, or all at once with None; either way there is one record. With
-    `keep_recent_tokens`, the recent messages are counted in tokens and cut only after all others are removed.
+    The summarizer gets the available room as its budget, and a longer summary is cut to it. The old messages are
+    summarized in parts of about `part_chars` characters of JSON, or all at once if `part_chars` is None; both ways make
+    one record. With `keep_recent_tokens`, the recent messages are those that have that many tokens, and they are cut
+    only after all others are removed.
 
-    With a budget, fewer than `keep_recent` messages are kept if there would be no room for a summary, even after their
-    long contents are cut. The others are summarized, instead of being cut or removed. Results after the assistant's
-    last message are cut only if the view would not fit the window otherwise, because no model has read them yet. If
-    other callbacks of the same run have brought the view halfway from the trigger to the target, nothing more is done.
+    With a budget, fewer than `keep_recent` messages are kept if they would leave no room for a summary, even with their
+    long contents cut. The other messages are then summarized instead of being cut or removed. Results after the
+    assistant's last message are cut only if the view would not fit the window otherwise, because no model has read them
+    yet. If earlier callbacks of the same run have brought the view at least halfway from the trigger to the target, the
+    ladder does nothing.
     """
 
     def __init__(
@@ -130,11 +131,11 @@ class Ladder(base.Planner):
         return held
 
     def limit(self, budget: TokenBudget | None) -> int:
-        """Returns the number of tokens that the view may have at the end."""
+        """Returns the number of tokens that the shortened view may have."""
         if self.target_tokens is not None:
             return self.target_tokens - (RESERVE if self.reserve is None else self.reserve)
         if budget is None:
-            raise InvalidInput("target_tokens must be given, because there is no budget")
+            raise InvalidInput("target_tokens must be given if there is no budget")
         target = budget.target_tokens
         return target - min(self.reserve or 0, target // 2)
 
@@ -145,13 +146,13 @@ class Ladder(base.Planner):
         yield from self.steps_to(ctx, limit, None if ctx.budget is None else ctx.budget.limit)
 
     def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
-        """Returns whether earlier callbacks saved so much that a little more is not worth a record."""
+        """Returns whether earlier callbacks saved so much that further changes are not worth a record."""
         if ctx.budget is None or self.target_tokens is not None or not builder_of(ctx).applied:
             return False
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
     def steps_to(self, ctx: CompactionContext, limit: int, most: int | None = None) -> Steps:
-        """Yields the steps down to a given limit. `most` is the number of tokens that fit the window."""
+        """Yields the steps that shorten the view to `limit` tokens. `most` is the number that fits the window."""
         if ctx.total_tokens <= limit:
             return
         builder = builder_of(ctx)
@@ -177,7 +178,7 @@ class Ladder(base.Planner):
         return tail([element.tokens for element in elements], self.keep_recent, self.keep_recent_tokens)
 
     def _summaries(self, ctx: CompactionContext, summarize: base.SummarySource, goal: Goal, rungs: Rungs) -> Steps:
-        """Summarizes each span of old messages. After a failure the summarizer is not called again in this run."""
+        """Summarizes each span of old messages, and stops after the first failure of the summarizer."""
         layout = Layout(ctx.elements, self.pins, ctx.links)
         end = rungs.end_of_old(layout, goal)
         sized = [(span, _tokens(layout, *span)) for span in self.old(layout, end)]
@@ -201,7 +202,7 @@ class Ladder(base.Planner):
         if callable(summarize) and self.part_chars is not None:
             ends = [elements[end].end_seq for _, end, _ in layout.parts(low, high, self.part_chars, _chars)]
             writer = InParts(summarize, ends) if len(ends) > 1 else summarize
-        # A summarizer that can be called again is asked for a shorter summary before one is cut.
+        # If a summary is too long, a summarizer that can be called again is called with less room before it is cut.
         once = isinstance(writer, InParts) or not callable(writer)
         ask = Ask(
             elements[low].seq, elements[high].end_seq, writer, reason=reason, min_saving=self.min_saving, room=room,
@@ -221,7 +222,7 @@ class Ladder(base.Planner):
         return error
 
     def old(self, layout: Layout, end: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yields the spans of indexes to summarize. A single summary is not summarized again."""
+        """Yields the spans of indexes to summarize. A span with only one summary is left out."""
         end = self.recent(layout.elements) if end is None else end
         for low, high in layout.for_summaries(layout.first, end - 1):
             filled = [element for element in layout.elements[low : high + 1] if element.messages]

@@ -1,9 +1,10 @@
-"""The spans of a view that a strategy may summarize or remove.
+"""Computes the spans of a view that a strategy may summarize or remove.
 
-System messages, the last message of the user and pinned elements are never touched. A summary is a message of the user
-and never comes between a call and its result. A system message inside a thread keeps its neighbours: Anthropic's API
-requires a turn of the user before it and a turn of the assistant after it. A removal also keeps the first and the last
-message, because a thread must begin with a message of the user. Indexes are those of the list of elements.
+System messages, the last message of the user and pinned elements are never changed. A summary is a message of the user
+and must not come between a call and its result. The neighbours of a system message inside a thread are kept, because
+Anthropic's API requires a turn of the user before it and a turn of the assistant after it. A removal also keeps the
+first and the last message, because a thread must begin with a message of the user. All indexes are indexes of the list
+of elements.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from compaction_store.strategies.pins import Pins
 
 
 def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None) -> int:
-    """Returns where the recent elements begin: the last `keep_recent`, or the fewest with `keep_recent_tokens`."""
+    """Returns the index at which the recent elements begin.
+
+    These are the last `keep_recent` elements, or the fewest at the end that have `keep_recent_tokens` together.
+    """
     if keep_recent_tokens is None:
         return max(0, len(tokens) - keep_recent)
     index, total = len(tokens), 0
@@ -31,7 +35,7 @@ def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None
 
 
 def unread(elements: Sequence[Element]) -> frozenset[int]:
-    """Returns the indexes of results after the assistant's last message: no model has read them yet."""
+    """Returns the indexes of results after the assistant's last message, which no model has read yet."""
     found: list[int] = []
     for index in range(len(elements) - 1, -1, -1):
         element = elements[index]
@@ -43,10 +47,10 @@ def unread(elements: Sequence[Element]) -> frozenset[int]:
 
 
 def held_unread(elements: Sequence[Element], limit: int | None) -> int:
-    """Returns how many elements at the end to keep so that a model reads new results whole.
+    """Returns how many elements at the end to keep, so that a model can read new results in full.
 
-    They are the unread results and the turn of the assistant that called for them; none without a limit, or if they
-    take more than three quarters of it.
+    These are the unread results and the assistant's turn with their calls. Returns 0 without a limit, or if they take
+    more than three quarters of the limit.
     """
     new = unread(elements)
     if not new or limit is None:
@@ -62,7 +66,7 @@ def _has_result(payload: Payload | None) -> bool:
 
 
 class Layout:
-    """Which elements of a view may be summarized or removed. Built in linear time."""
+    """Knows which elements of a view may be summarized or removed. It is built in linear time."""
 
     def __init__(
         self, elements: Sequence[Element], pins: Pins | None = None, links: tool_pairs.Links | None = None
@@ -103,22 +107,22 @@ class Layout:
                     yield piece
 
     def for_removal(self, low: int, high: int, spared: Collection[int] = ()) -> Iterator[tuple[int, int]]:
-        """Yields the largest spans that may be removed and have any messages."""
+        """Yields the largest spans that may be removed. Leaves out spans without messages."""
         for segment in _between(sorted(self._no_removal.union(spared)), low, high):
             for start, end in self.links.pieces(*segment):
                 if any(element.messages for element in self.elements[start : end + 1]):
                     yield start, end
 
     def stands_alone(self, index: int) -> bool:
-        """Returns whether an element is not part of a call and its result, and not between them."""
+        """Returns whether an element has no call or result of a pair with another element, and is not inside a pair."""
         return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
 
     def parts(
         self, low: int, high: int, size: int, measure: Callable[[Element], int]
     ) -> Iterator[tuple[int, int, int]]:
-        """Cuts a span that may be summarized into parts of at least `size`; the last may be smaller.
+        """Divides a span that may be summarized into parts of at least `size`; only the last part may be smaller.
 
-        Yields the first and last index of each part, and its size.
+        Yields the first index, the last index and the size of each part.
         """
         start, filled = low, 0
         for index in range(low, high + 1):
@@ -129,7 +133,7 @@ class Layout:
 
 
 def _between(barriers: Sequence[int], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Yields the parts of a range between its barriers."""
+    """Yields the parts of a range that lie between barriers."""
     for place in range(bisect_left(barriers, low), len(barriers)):
         barrier = barriers[place]
         if barrier > high:

@@ -1,6 +1,6 @@
-"""Leaves results without a call out of a list of messages and adds a note, as `rendering` does for requests.
+"""Replaces tool results without a call by a note in a list of messages, as `rendering` does for requests.
 
-A result answers the nearest earlier call with its id that has no result yet.
+A result belongs to the nearest earlier call with its id that has no result yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _NOTE: Payload = {"type": "text", "text": OF_NO_CALL}
 
 
 def without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
-    """Returns the messages, and the number of results left out. Unchanged messages are the same objects."""
+    """Returns the messages without orphaned results, and the number of these results.
+
+    Unchanged messages are the same objects.
+    """
     calls = _Calls()
     whole: list[Payload] = []
     left_out = noted = 0
@@ -28,7 +31,7 @@ def without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
             noted += 1
             continue
         if noted and not _is_result(kept):
-            # After all adjacent results: nothing may come between a call and its result.
+            # Put the note after all adjacent results, because nothing may come between a call and its result.
             whole.append({"role": "user", "content": OF_NO_CALL})
             noted = 0
         whole.append(kept)
@@ -48,7 +51,10 @@ class _Calls:
         self._waiting = defaultdict[tuple[bool, str], int](int)
 
     def read(self, message: Payload) -> tuple[Payload | None, int]:
-        """Returns the message without its orphaned results, or None if the message is itself one; and their number."""
+        """Returns the message without its orphaned results, and their number.
+
+        Returns None for a message that is itself an orphaned result.
+        """
         content = message.get("content")
         parts = content if isinstance(content, list) else []
         bare = {name: value for name, value in message.items() if name != "content"}
@@ -58,7 +64,7 @@ class _Calls:
             return None, alone
         if len(kept) == len(parts):
             return message, 0
-        # Results must be first in their turn, so the note is last.
+        # The note is last, because results must come first in their turn.
         return {**message, "content": [*kept, _NOTE]}, len(parts) - len(kept)
 
     def _orphans(self, message: Payload, repeated: frozenset[str] = frozenset()) -> int:
@@ -76,7 +82,7 @@ class _Calls:
 
 
 def _calls_in(parts: Sequence[Any]) -> frozenset[str]:
-    """Returns the ids of calls in blocks, which some frameworks repeat in `tool_calls`."""
+    """Returns the ids of the calls in content blocks. Some frameworks repeat these calls in `tool_calls`."""
     return frozenset(_ids(parts))
 
 

@@ -1,7 +1,7 @@
-"""The outline of a view for a strategy: the speakers, the elements that must stay, and the blocks to fold.
+"""The outline of a view for a strategy: the speakers, the elements that must stay, and the blocks that may be folded.
 
-Sealed summaries, system messages, the last message of the user and pinned elements must stay; `allow` lifts the rule it
-names. Indexes are those of the list of elements. Everything is computed in linear time.
+Sealed summaries, system messages, the last message of the user and pinned elements must stay. `allow` names rules that
+do not apply. All indexes are indexes of the list of elements. Everything is computed in linear time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
 def speaker(payload: Payload | None) -> Speaker:
-    """Returns who speaks in a message. A user's message with nothing but results of tools is a `result`.
+    """Returns the speaker of a message. For a user's message that has only tool results, this is `result`.
 
-    Items of OpenAI's Responses API without a role are the assistant's, unless they are results.
+    The speaker of an item of OpenAI's Responses API without a role is the assistant, unless the item is a result.
     """
     if not isinstance(payload, dict):
         return "other"
@@ -63,7 +63,7 @@ def speakers(element: Element) -> frozenset[Speaker]:
 
 
 def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], int] | None = None) -> list[Element]:
-    """Returns plain messages as elements of a view, from seq 1. Without `count`, all tokens are 0."""
+    """Returns messages as elements of a view. The first has seq 1. Without `count`, all token counts are 0."""
     return [
         Element(seq, seq, None, (message,), 0 if count is None or message is None else count(message), None, _NO_TIME)
         for seq, message in enumerate(messages, 1)
@@ -71,10 +71,10 @@ def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], i
 
 
 def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
-    """Returns whether a thread is in Anthropic's format, where adjacent messages of one role are one turn.
+    """Returns whether a thread is in Anthropic's format, in which adjacent messages of one role are one turn.
 
-    Lists of only text blocks count as Anthropic's. Plain strings fit any format; if there is nothing else, returns
-    None.
+    A message with a list of only text blocks counts as Anthropic's format. Returns None if all contents are plain
+    strings, which fit any format.
     """
     lists = False
     for payload in payloads:
@@ -92,7 +92,7 @@ def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
 
 
 class Block(NamedTuple):
-    """A range of elements that may not be split, both ends inclusive: no pair of call and result reaches beyond it."""
+    """A range of elements that must not be split, both ends inclusive. No call has its result outside of the range."""
 
     low: int
     high: int
@@ -100,9 +100,9 @@ class Block(NamedTuple):
 
 
 class Outline:
-    """A view as strategies read it.
+    """The elements of a view with their speakers, and which of them must stay.
 
-    Summaries by callbacks whose name begins with `made_by` are sealed; None seals none.
+    Summaries by callbacks whose name begins with `made_by` are sealed. If `made_by` is None, no summary is sealed.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Outline:
         return tool_pairs.last_user(tool_pairs.items_of(self.elements))
 
     def _keep_system(self) -> None:
-        """Keeps system messages, and the assistant's turn after one, which Anthropic's API requires."""
+        """Keeps system messages and the assistant's turn after each, because Anthropic's API requires that turn."""
         started = follows = False
         for index, who in enumerate(self.speakers):
             system = "system" in who
@@ -146,7 +146,7 @@ class Outline:
     @cached_property
     def is_anthropic(self) -> bool:
         found = speaks_anthropic(m for e in self.elements if not e.is_summary for m in e.messages)
-        # If only plain strings are left beside summaries, the messages that showed the format may have been folded.
+        # If only strings and summaries are left, assume Anthropic: messages that showed its format may be summarized.
         return any(element.is_summary for element in self.elements) if found is None else found
 
     @cached_property
@@ -155,13 +155,13 @@ class Outline:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """All elements in order, in the smallest possible blocks."""
+        """All elements in order, divided into the smallest possible blocks."""
         borders = [*self.links.borders(), len(self.elements)]
         keep = [stays or index in self.links.pending for index, stays in enumerate(self.stays)]
         return [Block(low, after - 1, not any(keep[low:after])) for low, after in pairwise(borders)]
 
     def safe(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Returns the largest spans inside a range that may be folded and split no pair."""
+        """Returns the largest spans inside a range that may be folded without splitting a call from its result."""
         found: list[tuple[int, int]] = []
         for place in range(bisect_left(self.blocks, (low,)), len(self.blocks)):
             block = self.blocks[place]

@@ -1,6 +1,6 @@
-"""Summarizes a long span in parts that a model can read, and joins the summaries.
+"""Summarizes a long span in parts that fit a model's window, and joins the summaries.
 
-If a part fails, the whole summary fails; the parts before it can still be used for the beginning of the span.
+If a part fails, the whole summary fails. The earlier parts can still be used as a summary of the span's beginning.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from compaction_store.drivers import Call, Work, begin
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary
 
-# The tokens of an empty line between two summaries.
+# The number of tokens of an empty line between two summaries.
 _BETWEEN = 1
 
 
 class InParts:
-    """A summarizer that calls another one for each part, with a share of the room.
+    """A summarizer that calls another summarizer for each part, with a share of the room.
 
     `ends` are the last seqs of the parts.
     """
@@ -36,7 +36,7 @@ class InParts:
 
     @property
     def done_to(self) -> int | None:
-        """The last seq of the parts summarized so far, or None if there are none."""
+        """The last seq that has been summarized so far, or None if no part has."""
         return self._ends[len(self._done) - 1] if self._done else None
 
     def __call__(self, elements: Sequence[Element]) -> SummaryResult | Awaitable[SummaryResult]:
@@ -61,13 +61,13 @@ class InParts:
         if not isinstance(summary, Summary) or not isinstance(summary.text, str):
             raise InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
         if summary.replacement is not None:
-            raise InvalidInput("part_chars must be None for a summarizer that returns a provider's own block")
+            raise InvalidInput("part_chars must be None for a summarizer that returns a Summary with a replacement")
         if not summary.text.strip():
             raise ValueError("the summary of a part is empty")
         self._done.append(summary)
 
     def joined(self) -> Summary:
-        """Returns one summary of all parts summarized so far."""
+        """Returns the joined summaries of all parts that have been summarized so far."""
         done = self._done
         durations = [summary.duration for summary in done if summary.duration is not None]
         return Summary(
@@ -88,7 +88,7 @@ def _share(budget: int, part: Request, whole: Request) -> int:
 
 
 def _sum(usages: Iterator[Payload | None]) -> Payload | None:
-    """Sums integers by name; other values differ between calls and are left out."""
+    """Sums the integers by name. Leaves out all other values, which cannot be added."""
     given = [usage for usage in usages if usage]
     sums = Sums[str]()
     for name, value in chain.from_iterable(usage.items() for usage in given):

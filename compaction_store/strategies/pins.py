@@ -1,4 +1,4 @@
-"""Pins: seqs, spans of seqs and messages that a strategy must not touch."""
+"""Pins, which mark messages that a strategy must not change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PinOption = Pin | Iterable[Pin]
 
 
 class Pins:
-    """Pins in any form that a caller may use: a seq, a span as a pair of seqs, a predicate of a message, or several.
+    """One pin or several. A pin is a seq, a span as a pair of seqs, or a predicate that is called with a message.
 
-    A predicate applies to messages only: a summary is pinned by its span.
+    A predicate is not called for summaries; they can be pinned by a seq or a span.
     """
 
     def __init__(self, pin: PinOption = ()) -> None:
@@ -28,7 +28,7 @@ class Pins:
         for one in [pin] if isinstance(pin, int) or callable(pin) or _is_pair(pin) else pin:
             self._add(one)
         self.spans.sort()
-        # For each span, the largest end among it and the spans before it.
+        # For each span, the largest end of this span and the spans before it.
         self._reach = list(accumulate((end for _, end in self.spans), max))
 
     def _add(self, pin: Any) -> None:

@@ -1,4 +1,4 @@
-"""Runs strategies one after the other, and adds pins to any strategy."""
+"""Runs strategies one after another, and adds pins to any strategy."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from compaction_store.strategies.thresholds import Predicate, Threshold, as_thre
 
 
 class Pipeline(Planner):
-    """Runs strategies in order, each on the plan of those before it. Everything is committed at once.
+    """Runs strategies in order, each on the view that the earlier ones planned. All plans are committed at once.
 
-    With `when`, a strategy runs only if the threshold is still reached. With `pin`, pinned messages are not touched.
-    The strategies may include plain callbacks, which ignore the pins. Each record names its strategy.
+    With `when`, a strategy runs only while the threshold is reached. With `pin`, pinned messages are not changed. Plain
+    callbacks may be among the strategies, but they ignore the pins. Each record names its strategy.
     """
 
     def __init__(
@@ -35,7 +35,9 @@ class Pipeline(Planner):
     ) -> None:
         for strategy in strategies:
             if not isinstance(strategy, Strategy) and not callable(strategy):
-                raise InvalidCallback(f"a pipeline must be of strategies, not of {type(strategy).__name__}")
+                raise InvalidCallback(
+                    f"a pipeline must consist of strategies and callbacks, not of {type(strategy).__name__}"
+                )
         self._pins = Pins(pin)
         self._strategies = strategies
         self._when = None if when is None else as_threshold(when)
@@ -64,9 +66,10 @@ class Pipeline(Planner):
 
 
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:
-    """Returns the strategy with pins: seqs, spans of seqs or predicates of a message.
+    """Returns a strategy that does not change pinned messages. A pin is a seq, a span of seqs or a predicate.
 
-    A span that contains a pin is cut around it; a replacement of such a span by shorter messages is refused.
+    If a span to summarize or remove contains a pin, the parts around the pin are used. If a span to replace by shorter
+    messages contains a pin, it is refused.
     """
     return _pinned(strategy, Pins(pins))
 
@@ -78,7 +81,7 @@ def _pinned(strategy: Strategy, pins: Pins) -> Strategy:
 
 
 class _Pinned(Planner):
-    """Any strategy, with its spans cut around pins."""
+    """A strategy whose spans are cut around pins."""
 
     def __init__(self, strategy: Strategy, pins: Pins) -> None:
         self._strategy = strategy
@@ -101,7 +104,7 @@ class _Pinned(Planner):
 
 
 class _Cuts:
-    """Requests the parts of a span without pinned elements."""
+    """Asks for the parts of a span that have no pinned elements."""
 
     def __init__(self, elements: Sequence[Element], pins: Pins) -> None:
         self._elements = elements

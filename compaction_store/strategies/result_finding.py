@@ -1,4 +1,4 @@
-"""Finds the results of tools in a view, in every API's format, with the name of each tool."""
+"""Finds the tool results in a view and the names of their tools, in the format of every supported API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHOLE = -1
 
 
 class ToolResult(NamedTuple):
-    """A result: the indexes of its element, message and block (-1 if the message is the result), and its tool."""
+    """The place and the tool of a result. `block` is -1 if the whole message is the result."""
 
     element: int
     message: int
@@ -23,7 +23,7 @@ class ToolResult(NamedTuple):
 
 
 def tool_results(elements: Sequence[Element]) -> Iterator[ToolResult]:
-    """Yields every result in order. A result answers the nearest earlier unanswered call with its id."""
+    """Yields every result in order. A result belongs to the nearest earlier call with its id that has no result yet."""
     waiting = defaultdict[str, list[str]](list)
     for place, element in enumerate(elements):
         if element.is_summary:
@@ -39,7 +39,7 @@ def tool_results(elements: Sequence[Element]) -> Iterator[ToolResult]:
 
 
 def _parts(message: Payload) -> Iterator[tuple[int, Payload]]:
-    """Yields the message, the blocks of its content, and its `tool_calls`."""
+    """Yields the index and value of the message, of each block of its content, and of each of its `tool_calls`."""
     yield WHOLE, message
     content = message.get("content")
     if isinstance(content, list):
@@ -51,7 +51,7 @@ def _parts(message: Payload) -> Iterator[tuple[int, Payload]]:
 
 
 def _called(part: Payload) -> tuple[str, str] | None:
-    """Returns the id and the tool of a call."""
+    """Returns the id and the tool's name of a call, or None if the part is not a call."""
     kind = part.get("type")
     if not isinstance(kind, str):
         return None
@@ -66,7 +66,7 @@ def _called(part: Payload) -> tuple[str, str] | None:
 
 
 def _answered(part: Payload, waiting: dict[str, list[str]]) -> str | None:
-    """Returns the name of the tool whose result this is, or None if it is not a result that can be cleared."""
+    """Returns the name of the tool of a result, or None if the part is not a result that can be cleared."""
     kind, role = part.get("type"), part.get("role")
     if role == "tool":
         return _tool(part.get("tool_call_id"), waiting, "a tool")
@@ -84,5 +84,5 @@ def _tool(id_: object, waiting: dict[str, list[str]], usual: str) -> str:
     calls = waiting.get(id_) if isinstance(id_, str) else None
     if not calls:
         return usual
-    # Keep the last name, for a call that is answered twice.
+    # Keep the last name, because a call may have two results.
     return calls.pop() if len(calls) > 1 else calls[0]

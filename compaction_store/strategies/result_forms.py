@@ -1,4 +1,4 @@
-"""Replaces the content of a tool result with one line, in every API's format."""
+"""Replaces the content of a tool result with one line, in the format of every supported API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEARCH = "web_search_tool_result"
 
 
 def with_line(part: Payload, line: str) -> Payload | None:
-    """Returns the result with a line as its content, or None if its format has no place for one."""
+    """Returns the result with a line as its content, or None if its format has no place for a line."""
     if any(part.get("role") == role for role in ("tool", "function")):
         return {**part, "content": line}
     return FORMS[part["type"]](part, line)
@@ -30,7 +30,7 @@ def _json_output(part: Payload, line: str) -> Payload:
 
 
 def _search(part: Payload, _line: str) -> Payload | None:
-    """Empties the results of a web search: they are encrypted and cannot be replaced by text."""
+    """Removes the results of a web search, because they are encrypted and cannot be replaced by text."""
     return {**part, "content": []} if isinstance(part.get("content"), list) else None
 
 
@@ -43,7 +43,7 @@ def _shell(part: Payload, line: str) -> Payload | None:
 
 
 def _inner(part: Payload, line: str) -> Payload | None:
-    """Replaces the text of an inner object, whose type decides the field."""
+    """Replaces the text of the object in `content`. Its type decides which field has the text."""
     content = part.get("content")
     kind = content.get("type") if isinstance(content, dict) else None
     inner: dict[str, Payload] = {

@@ -1,7 +1,7 @@
-"""Chooses how far a ladder changes a view, and how much room it gives to summaries before they are written.
+"""Chooses how much a ladder changes a view, and how much room its summaries get.
 
 A summary is requested only if there is room for it. The room is found by planning the later rungs with a placeholder of
-the summary's size, so a view that can fit without a summarizer also fits with one.
+that size, so a view that can fit without a summarizer also fits with one.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from compaction_store.strategies.truncation import Caps, Draft
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
-# The shares of the limit that summaries may take, as divisors. The first share is used that leaves room for the rest.
+# The shares of the limit that summaries may take, as divisors. The first share that leaves room for the rest is used.
 _SHARES = (4, 8, 16)
-# The messages at the end that are never summarized for lack of room.
+# The number of messages at the end that are not summarized to make room.
 _LAST = 2
-# Elements up to this many times the floor are summarized: cutting them would save little.
+# Elements of up to this many times the floor count with their full size, because cutting them would save little.
 _SMALL = 4
 
 IndexSpan = tuple[int, int]
 
 
 class Goal(NamedTuple):
-    """The target of a view, the most that fits the window, and the seqs of unread results.
+    """The tokens that a view should have at most, the tokens that fit the window, and the seqs of unread results.
 
-    Unread results are cut only if the view would not fit the window. If they take more than half of the limit, the
-    limit is raised so that half of it is left for the rest.
+    Unread results are cut only if the view would not fit the window otherwise. If they take more than half of the
+    limit, the limit is raised by the excess.
     """
 
     limit: int
@@ -53,14 +53,14 @@ class Goal(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A draft of the view; `withdrawn` is set if it leaves out the summaries of this ladder."""
+    """A draft of the view. `withdrawn` is true if the draft leaves out the summaries of this ladder."""
 
     draft: Draft
     withdrawn: bool
 
 
 class Rungs:
-    """The rungs that need no model. `recent` returns the index at which the recent elements begin."""
+    """Plans the rungs that need no model. `recent` returns the index at which the recent elements begin."""
 
     def __init__(
         self, counter: Counter, caps: Caps, pins: Pins, recent: Callable[[Sequence[Element]], int], *, verbatim: bool
@@ -72,8 +72,9 @@ class Rungs:
         self._verbatim = verbatim
 
     def choose(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Choice:
-        """Returns the mildest draft that meets the goal, else the mildest that fits the window, else the smallest.
+        """Returns the draft with the fewest changes that meets the goal.
 
+        If no draft does, returns the draft with the fewest changes that fits the window, or else the smallest draft.
         `before` is the view without the summaries of this ladder, or None if there are none.
         """
         tried: list[Choice] = []
@@ -88,7 +89,7 @@ class Rungs:
         return min(tried, key=lambda choice: choice.draft.left)
 
     def _forms(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Iterator[Choice]:
-        """Yields drafts, the mildest first: summaries kept, summaries cut, and both without this ladder's summaries."""
+        """Yields drafts: with summaries kept, with summaries cut, then the same without this ladder's summaries."""
         views = [(layout, False)] + ([] if before is None else [(Layout(before, self._pins), True)])
         for view, withdrawn in views:
             yield Choice(self._draft(view, goal), withdrawn)
@@ -105,10 +106,10 @@ class Rungs:
         return draft.fit(verbatim=self._verbatim)
 
     def end_of_old(self, layout: Layout, goal: Goal) -> int:
-        """Returns the index of the first element that is not summarized.
+        """Returns the index of the first element that is not summarized, usually that of the first recent element.
 
-        With a budget, it is later than `recent` if the recent elements would leave no room for a summary, even with
-        long contents cut to the floor. Otherwise much of them would be cut or removed.
+        With a budget, it is later if the recent elements would leave no room for a summary, even with long contents cut
+        to the floor. Summarizing some of them is better than cutting or removing most of them.
         """
         elements, recent = layout.elements, self._recent(layout.elements)
         if self._verbatim or goal.most == goal.limit:
@@ -130,10 +131,10 @@ class Rungs:
         return index if left >= 0 else recent
 
     def rooms(self, layout: Layout, spans: Sequence[IndexSpan], goal: Goal) -> list[tuple[IndexSpan, int]]:
-        """Returns the spans to summarize, each with the most tokens for its framed summary."""
+        """Returns the spans to summarize, each with the number of tokens that its framed summary may have."""
         sizes = [sum(element.tokens for element in layout.elements[low : high + 1]) for low, high in spans]
         total = sum(element.tokens for element in layout.elements)
-        # If the summary has this size, nothing else needs to change.
+        # With a summary of up to this size, nothing else needs to change.
         free = goal.limit - (total - sum(sizes))
         for limit in sorted({goal.limit, goal.most}):
             wanted = {max(free, limit // _SHARES[0]), free, self._least(), *(limit // share for share in _SHARES)}
@@ -141,7 +142,7 @@ class Rungs:
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, goal._replace(limit=limit))):
                     return shares
-        # Nothing fits: use the summaries, which come nearest.
+        # Nothing fits. Summaries come nearest to the limit.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
     def _least(self) -> int:
@@ -150,7 +151,7 @@ class Rungs:
         )
 
     def _fits(self, layout: Layout, shares: Sequence[tuple[IndexSpan, int]], goal: Goal) -> bool:
-        """Returns whether the other rungs meet the goal if the summaries use all of their room."""
+        """Returns whether the later rungs can meet the goal if the summaries use all of their room."""
         elements: list[Element] = []
         at = 0
         for (low, high), tokens in shares:
@@ -166,7 +167,10 @@ class Rungs:
 
 
 def _shared(whole: int, spans: Sequence[IndexSpan], sizes: Sequence[int], least: int) -> list[tuple[IndexSpan, int]]:
-    """Divides the room by the sizes of the spans. Spans with too small a share are dropped, the smallest first."""
+    """Divides the room in proportion to the sizes of the spans.
+
+    While a share is too small, the smallest span is dropped.
+    """
     chosen = list(zip(spans, sizes, strict=True))
     while chosen:
         total = max(1, sum(size for _, size in chosen))

@@ -1,7 +1,7 @@
-"""Shortens one message: its contents share a cap, smaller ones stay whole and larger ones lose their middles.
+"""Shortens one message to a cap. Its contents share the cap: small contents are kept, and large ones lose their middle.
 
-The result is as well-formed as the message. The inputs of calls stay JSON; a picture or a file is replaced by a note;
-thinking is left out if the API allows it, and never altered. The time is linear in the message, whatever the cap.
+The result is as well-formed as the message. The inputs of calls stay JSON. A picture or a file is replaced by a note.
+Thinking is never altered, but left out if the API allows that. The time is linear in the size of the message.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """Decides whether inputs of calls and thinking may be cut, in addition to text."""
+    """Whether the inputs of calls and thinking may be cut, in addition to text."""
 
     inputs: bool = True
     thinking: bool = False
 
 
 def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload:
-    """Returns the message with its contents cut to `cap` tokens; the same object if that saves nothing."""
-    # The common case: one plain string.
+    """Returns the message with its contents cut to `cap` tokens together, or the same object if nothing is cut."""
+    # The most common message has one string as its content.
     content = message.get("content")
     if isinstance(content, str) and "tool_calls" not in message and "function_call" not in message:
         new = cut(content, cap, counter)
@@ -41,7 +41,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
         return message
     level = max(1, _level(sizes, cap))
     at: Iterator[int] = iter(sizes)
-    # Drop either all thinking of a message or none, because a turn with thinking must begin with it.
+    # Drop either all thinking of a message or none, because a turn that has thinking must begin with it.
     thoughtless = any(p.kind == "thinking" and size > level for p, size in zip(found, sizes, strict=True))
 
     def exchange(piece: Content) -> Any:
@@ -54,7 +54,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
 
 
 def cut(text: str, cap: int, counter: Counter) -> str:
-    """Cuts the middle out of a text; returns the text itself if nothing would be left."""
+    """Cuts the middle out of a text. Returns the text unchanged if nothing would be left of it."""
     kept = counter.cut(text, cap, "ends", LONG_MARK if cap >= _LONG else MARK)
     return kept if kept.strip() else text
 
@@ -75,7 +75,7 @@ def size_of(piece: Content, counter: Counter) -> int:
 
 
 def _level(sizes: Sequence[int], cap: int) -> int:
-    """Returns the largest size to cut every content to, so that together they take `cap`."""
+    """Returns the largest size to which all contents can be cut so that they take at most `cap` together."""
     left, count = cap, len(sizes)
     for size in sorted(sizes):
         if size * count > left:
@@ -99,7 +99,7 @@ def _shorter_arguments(text: str, level: int, counter: Counter) -> str:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        # It was not JSON before and need not be afterwards.
+        # The text is not JSON, so the cut text need not be JSON either.
         return cut(text, level, counter)
     if not isinstance(value, dict):
         return compact(cut(compact(value), level, counter))
@@ -107,7 +107,7 @@ def _shorter_arguments(text: str, level: int, counter: Counter) -> str:
 
 
 def shorter_json(value: Payload, cap: int, counter: Counter) -> Payload:
-    """Cuts the long texts in an object; if that is not enough, returns a note with both ends of its JSON."""
+    """Cuts the long texts in a JSON object. If that is not enough, returns a note with both ends of its JSON."""
     texts = list(_texts(value))
     sizes = [counter.text(text) for text in texts]
     frame = max(0, counter.text(compact(value)) - sum(sizes))
@@ -121,7 +121,7 @@ def shorter_json(value: Payload, cap: int, counter: Counter) -> Payload:
 
 
 def _note(text: str, cap: int, counter: Counter) -> Payload:
-    """Returns a note of at most `cap` tokens. In JSON the text is escaped, so it takes more tokens than alone."""
+    """Returns a note of at most `cap` tokens, including the tokens for JSON escapes."""
     most = cap
     while most > 0:
         note = {"shortened": cut(text, most, counter)}

@@ -1,8 +1,9 @@
-"""A window grows from the oldest message; each time it reaches a threshold, its messages become one summary.
+"""A strategy that scans a thread from its oldest message and summarizes the window each time it reaches a threshold.
 
-The end of the thread is kept, and so is the beginning up to the first reply: system messages and the original task.
-Calls stay with their results. Summaries of a window are not summarized again, so folded spans do not change, until they
-take a quarter of a budget. Other strategies' summaries are folded like messages and recorded as inputs.
+The end of the thread is kept. So is its beginning up to the first reply, which has the system messages and the original
+task. Calls stay with their results. The strategy does not summarize its own summaries again, so folded spans do not
+change, until the summaries take a quarter of the budget's trigger. The summaries of other strategies are folded like
+messages and recorded as inputs.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from compaction_store.strategies.thresholds import (
 )
 from compaction_store.tokens import o200k_base
 
-# How the names of all sliding windows begin.
+# The names of all sliding windows begin with this.
 _OWN = "SlidingWindow("
-# The share of the trigger, as a divisor, above which the own summaries are summarized too.
+# The share of the trigger, as a divisor, above which the strategy's own summaries are summarized too.
 _FULL = 4
 ThresholdOption = Threshold | Predicate | int | None
 
@@ -68,8 +69,8 @@ def plan_sliding_window(
 ) -> list[Span]:
     """Returns the spans that `SlidingWindow` would summarize, in order. The first message has seq 1.
 
-    Each summary is assumed to take `summary_tokens`. `over(fraction=…)` is a fraction of `limit`; `count` counts a
-    message's tokens, by default as the store does.
+    Each summary is assumed to have `summary_tokens` tokens. `over(fraction=…)` means a fraction of `limit`. `count`
+    returns the number of tokens of a message; the default is the store's counter.
     """
     listed = list(messages)
     reached = everything if threshold is None else as_threshold(threshold)
@@ -84,7 +85,7 @@ def plan_sliding_window(
 
 
 def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
-    """Yields all folds, assuming that every summary takes `tokens`."""
+    """Yields all folds under the assumption that every summary has that many tokens."""
     folded: Folded | None = None
     while True:
         try:
@@ -100,11 +101,11 @@ def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable
 
 
 def _room(elements: Sequence[Element], retain: float) -> int | None:
-    """Returns how many tokens a fraction keeps after earlier folds: the tokens that were kept then, and a fraction of
-    the newer ones.
+    """Returns how many tokens `retain` keeps if it is a fraction and there are earlier folds, else None.
 
-    A fraction of the remaining tokens would keep less in every run. Messages with a pos before the last summary's pos
-    were kept then.
+    These are the tokens that the last fold kept, and a fraction of the tokens of newer messages. A fraction of all
+    remaining tokens would keep less in every run. Messages with a pos before that of the last summary are those that
+    the last fold kept.
     """
     own = [i for i, e in enumerate(elements) if _is_own(e)]
     if type(retain) is int or not own:
@@ -116,7 +117,10 @@ def _room(elements: Sequence[Element], retain: float) -> int | None:
 
 
 def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> int:
-    """Returns how many elements at the end are kept: `retain`, or as many as fit the fraction or the room."""
+    """Returns how many elements at the end are kept.
+
+    This is `retain` if it is an integer; otherwise as many elements as fit `room`, or that fraction of all tokens.
+    """
     if type(retain) is int:
         check_count(retain, "retain", least=0)
         return retain
@@ -133,19 +137,23 @@ def _is_own(element: Element) -> bool:
 
 
 class SlidingWindow(Planner):
-    """Folds a thread window by window.
+    """Summarizes a thread window by window.
 
-    `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate of a `Window`. The default is the
-    budget's trigger; without a budget, or within it, everything that may be folded is folded at once. `retain` is
-    the number of messages to keep at the end of the thread, or as a float a fraction of its tokens: a fraction of the
-    tokens since the last summary is kept in addition to those kept then, so that later runs keep no less. With a
-    budget, results that no model has read yet are kept too, unless they take more than three quarters of the window.
-    Messages of the user alone, without a reply, are not folded. If the window's own summaries take more than a quarter
-    of the budget's trigger, they are summarized again together with what follows: each fold would save less than the
-    one before, until the view no longer fits.
+    `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate that is called with a `Window`. The
+    default is the budget's trigger; if there is no budget, or the view is within it, everything that may be folded is
+    folded at once.
+
+    `retain` is the number of messages to keep at the end of the thread, or, as a float, a fraction of its tokens. After
+    the first run, the tokens that the last run kept are kept again, and that fraction of the newer tokens. With a
+    budget, results that no model has read yet are also kept, unless they take more than three quarters of the window.
+    Messages of the user without a reply are not folded.
+
+    If the strategy's own summaries take more than a quarter of the budget's trigger, they are summarized again together
+    with the messages after them. Otherwise each fold would save less than the one before, until the view no longer
+    fits.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
-    only before a reply, so that roles alternate. `allow` is as for `CompactionContext.compact`.
+    only before a reply, so that roles alternate. `allow` has the meaning that it has for `CompactionContext.compact`.
     """
 
     def __init__(
@@ -193,7 +201,7 @@ class SlidingWindow(Planner):
     def with_pins(self, pins: Pins) -> Self:
         """Returns a copy with more pins."""
         held = copy(self)
-        held._pins = self._pins | pins  # noqa: SLF001 — of our own kind
+        held._pins = self._pins | pins  # noqa: SLF001 — an instance of this class
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
@@ -222,12 +230,12 @@ class SlidingWindow(Planner):
                 continue
             error = yield from attempt(ctx, ask)
             if error is not None and not isinstance(error, Rejected):
-                # The next summary would probably fail too. The plan so far is kept.
+                # Stop, because the next summary would probably fail too. The earlier summaries stay planned.
                 return
             folded = None if error is not None else _planned(ctx, inside)
 
     def _is_full(self, ctx: CompactionContext) -> bool:
-        """Returns whether the summaries take so much of the budget that each fold would gain less than the last."""
+        """Returns whether the strategy's own summaries take so much of the budget that they must be summarized too."""
         if ctx.budget is None or self._threshold is not None:
             return False
         taken = sum(element.tokens for element in ctx.elements if _is_own(element))
@@ -252,7 +260,7 @@ def _next(found: Folds, folded: Folded | None) -> Fold | None:
 
 
 def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:
-    """Returns the summary that was just planned, as it will be in the view."""
+    """Returns the summary that was just planned as an element of the view."""
     made = builder_of(ctx).attempts[-1]
     tokens = made.tokens_after or 0
     first, last = inside[0], inside[-1]

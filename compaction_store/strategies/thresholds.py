@@ -1,9 +1,9 @@
-"""When to compact: conditions on a window of a thread, which compose with `|` and `&`.
+"""Thresholds: conditions that decide when to compact a window of a thread. They can be combined with `|` and `&`.
 
     over(tokens=100_000) | over(fraction=0.7)
     over(turns=20) & on_turn_end
 
-A threshold is reached at its number, not only above it. `over()` without a number is never reached.
+A threshold is reached at its number, not only above that number. `over()` without a number is never reached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Measurable(Protocol):
-    """The input of a threshold. Turns are messages of the user; the limit is the budget's."""
+    """The input of a threshold. `turns` is the number of messages of the user; `limit` is the limit of the budget."""
 
     @property
     def tokens(self) -> int: ...
@@ -40,7 +40,7 @@ class Measurable(Protocol):
 
 
 class Measure(NamedTuple):
-    """The size of a thread, without the thread."""
+    """The size of a thread or a window. Unlike a `Window`, it does not have the messages."""
 
     tokens: int = 0
     messages: int = 0
@@ -54,7 +54,7 @@ class Measure(NamedTuple):
 
 
 class Window(Sequence[_T_co]):
-    """Part of a thread during a scan, and its size. The items are read only on demand."""
+    """A part of a thread during a scan, with its size. The items are not copied."""
 
     def __init__(self, items: Sequence[_T_co], start: int, end: int, measure: Measure) -> None:
         self._items = items
@@ -83,13 +83,13 @@ Predicate = Callable[[Window[Any]], Any]
 
 
 class Threshold(ABC):
-    """A condition on a window. A call returns whether it is reached; `fired` names the parts that are reached."""
+    """A condition on a window. Call it to find out whether it is reached; `fired` names the parts that are reached."""
 
     needs_tokens = False
 
     @abstractmethod
     def fired(self, measured: Measurable) -> tuple[str, ...]:
-        """Returns the names of the parts that are reached; nothing if the whole condition is not."""
+        """Returns the names of the parts that are reached. Returns no name if the whole condition is not reached."""
 
     def __call__(self, measured: Measurable) -> bool:
         return bool(self.fired(measured))
@@ -130,7 +130,7 @@ class _OverFraction(Threshold):
 
     def fired(self, measured: Measurable) -> tuple[str, ...]:
         if measured.limit is None:
-            raise NotConfigured("over(fraction=…) needs a budget: pass budget= to compact()")
+            raise NotConfigured("over(fraction=…) needs the limit of a budget: pass budget= to compact()")
         return ("fraction",) if measured.tokens >= fraction_of(self.fraction, measured.limit) else ()
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ class _Predicate(Threshold):
 
 @dataclass(frozen=True, repr=False)
 class _Everything(Threshold):
-    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — anything is enough
+    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — always reached
         return ("everything",)
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class _Everything(Threshold):
 
 @dataclass(frozen=True, repr=False)
 class _Never(Threshold):
-    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — nothing is ever enough
+    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — never reached
         return ()
 
     def __repr__(self) -> str:
@@ -208,18 +208,18 @@ class _All(_Any):
 
 
 everything: Threshold = _Everything()
-"""Always reached, even by an empty window."""
+"""A threshold that every window reaches, even an empty one."""
 
 on_turn_end: Threshold = _OnTurnEnd()
-"""Reached when the last message is the user's."""
+"""A threshold that is reached when the last message is from the user."""
 
 
 def over(
     *, tokens: int | None = None, messages: int | None = None, turns: int | None = None, fraction: float | None = None
 ) -> Threshold:
-    """Returns a threshold: a number of tokens, messages or turns (messages of the user), or a fraction of the budget.
+    """Returns a threshold on the number of tokens, messages or turns, or on a fraction of the budget's limit.
 
-    If several are given, any one is enough. `fraction` is a fraction of the budget's limit and needs a budget.
+    A turn is a message of the user. If several are given, reaching any one is enough. `fraction` needs a budget.
     """
     parts: list[Threshold] = []
     for what, number in (("tokens", tokens), ("messages", messages), ("turns", turns)):
@@ -234,7 +234,7 @@ def over(
 
 
 def as_threshold(value: Any) -> Threshold:
-    """Converts a number of tokens or a predicate of a window to a threshold. A threshold is returned as it is."""
+    """Converts a number of tokens, or a predicate of a window, to a threshold. Returns a threshold unchanged."""
     if isinstance(value, Threshold):
         return value
     if type(value) is int:
@@ -250,14 +250,14 @@ def check_fraction(value: object, name: str) -> None:
 
 
 def fraction_of(fraction: float, whole: int) -> int:
-    """Returns a fraction of a number, rounded down. Decimal, because in binary 0.29 of 100 would be 28."""
+    """Returns a fraction of a number, rounded down. Uses decimals, because with floats 0.29 of 100 would be 28."""
     return int(Decimal(str(fraction)) * whole)
 
 
 def safe_tokens(tokens: int | None = None, *, context_window: int | None = None, fraction: float | None = None) -> int:
-    """Returns a number of tokens to compact at: `tokens`, but at most a fraction of the model's window.
+    """Returns the number of tokens at which to compact: `tokens`, but at most a fraction of the model's window.
 
-    The defaults are 100,000 tokens, and 0.7 of a window of 128,000.
+    The defaults are 100,000 tokens and 0.7 of a window of 128,000 tokens.
     """
     check_fraction(0.7 if fraction is None else fraction, "fraction=")
     window = 128_000 if context_window is None else context_window
@@ -265,7 +265,7 @@ def safe_tokens(tokens: int | None = None, *, context_window: int | None = None,
 
 
 def measure(messages: Iterable[Payload], *, tokens: int | None = None, limit: int | None = None) -> Measure:
-    """Measures a plain list of messages. Without `tokens`, they are counted as the store does."""
+    """Measures a plain list of messages. Without `tokens`, their tokens are counted with the store's counter."""
     listed = list(messages)
     who = [speaker(message) for message in listed]
     counted = o200k_base().messages(listed) if tokens is None else tokens
@@ -273,7 +273,7 @@ def measure(messages: Iterable[Payload], *, tokens: int | None = None, limit: in
 
 
 def window_of(elements: Sequence[Element], limit: int | None = None) -> Window[Element]:
-    """Returns a whole view as a window. Summaries count as messages, but not as turns of the user."""
+    """Returns a whole view as a window. Summaries count as messages, but not as turns."""
     users = [not element.is_summary and "user" in speakers(element) for element in elements]
     size = Measure(
         sum(element.tokens for element in elements), sum(len(element.messages) for element in elements), sum(users),

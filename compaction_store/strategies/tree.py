@@ -1,9 +1,9 @@
-"""Summaries of summaries, so that the view of a thread stays bounded however long the thread is.
+"""A tree of summaries, which keeps the view of a thread bounded however long the thread is.
 
-Old messages are folded into leaves of about `leaf_tokens`; `fan_in` adjacent summaries of one level are merged into one
-of the next level. So each message is summarized once for each level; a million messages need six levels. Only the end
-of the folded part changes: the beginning of the view stays the same, byte for byte, until a whole level is full. The
-level of a summary is part of its record's callback, such as "SummaryTree level 2".
+Old messages are summarized in leaves of about `leaf_tokens` tokens. When there are `fan_in` adjacent summaries of one
+level, they are merged into one summary of the next level. Each message is thus summarized once for each level, and a
+million messages need six levels. Only the end of the summarized part changes: the beginning of the view stays the same
+until a whole level is full. The level of a summary is part of its record's callback, such as "SummaryTree level 2".
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from compaction_store.tokens import chosen
 
 LEAF_TOKENS = 8000
 FAN_IN = 8
-# Summaries of the highest level are merged into one of the same level, so that the view stays bounded beyond 80 million
+# Summaries of this level are merged into a summary of the same level, so that the view stays bounded beyond 80 million
 # messages.
 HIGHEST = 8
 _LEVEL = re.compile(r"SummaryTree.* level (\d{1,2})\Z")
 
 
 class Node(NamedTuple):
-    """A summary of the tree, existing or planned. Positions are seqs, both ends inclusive."""
+    """A summary in the tree, existing or planned. `start_seq` and `end_seq` are inclusive."""
 
     level: int
     start_seq: int
@@ -46,12 +46,12 @@ class Node(NamedTuple):
         return named(self)
 
 
-# A generator of the nodes to make, which is sent whether each was made.
+# A generator of the nodes to make. After each node, send it True if the node was made, and False otherwise.
 Growth = Generator[Node, bool, None]
 
 
 class SummaryTree(base.Planner):
-    """Folds the elements before the last `keep_recent` as soon as they fill a leaf, and merges full levels."""
+    """Summarizes the elements before the last `keep_recent` as soon as they fill a leaf, and merges full levels."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SummaryTree(base.Planner):
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        """Yields one node after the other. After a failure the summarizer is not called again in this run."""
+        """Yields an ask for each node to make, and stops after the first failure of the summarizer."""
         builder = builder_of(ctx)
         caller = builder.rename(self.name)
         unread = held_unread(ctx.elements, None if ctx.budget is None else ctx.budget.limit)
@@ -135,7 +135,7 @@ class SummaryTree(base.Planner):
                     yield from self._merge(row)
 
     def _row(self, layout: Layout, low: int, high: int) -> Iterator[Node]:
-        """Yields the summaries of a span, and the new leaves between them, which have level 0."""
+        """Yields the existing summaries of a span and the new leaves between them. New leaves have level 0."""
         start = low
         for index in range(low, high + 2):
             element = layout.elements[index] if index <= high else None
@@ -149,7 +149,10 @@ class SummaryTree(base.Planner):
             start = index + 1
 
     def _merge(self, row: list[Node]) -> Growth:
-        """Merges the end of a row as long as it is full, including short unsummarized parts between its summaries."""
+        """Merges the last nodes of a row while there are `fan_in` of one level.
+
+        A merged span includes short parts between the summaries that were not summarized.
+        """
         while row:
             level = row[-1].level
             count = next((n for n, node in enumerate(reversed(row)) if node.level > level), len(row))
@@ -162,7 +165,7 @@ class SummaryTree(base.Planner):
 
 
 def level_of(element: Element) -> int:
-    """Returns the level of a summary; another strategy's summary counts as a leaf."""
+    """Returns the level of a summary. The summary of another strategy has level 1, like a leaf."""
     found = _LEVEL.match(element.callback or "")
     return int(found[1]) if found else 1
 
@@ -175,11 +178,11 @@ def plan_summary_tree(
     messages: Iterable[Any], leaf_tokens: int = LEAF_TOKENS, fan_in: int = FAN_IN, *, keep_recent: int = 15,
     counter: Any = None,
 ) -> list[Node]:  # fmt: skip
-    """Returns the nodes that `SummaryTree` would make of a plain list of messages, in order, if no summary failed."""
+    """Returns the nodes that `SummaryTree` would make for a plain list of messages, in order, if no summary fails."""
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
     tree = SummaryTree("-", leaf_tokens, fan_in, keep_recent=keep_recent)
-    growth = tree._growth(Layout(elements))  # noqa: SLF001 — the class above
+    growth = tree._growth(Layout(elements))  # noqa: SLF001 — a class of this module
     nodes: list[Node] = []
     try:
         node = next(growth)

@@ -1,7 +1,8 @@
-"""Makes a view fit without a model: cuts contents, then removes messages, then cuts the first and the last.
+"""Makes a view fit without a model: cuts contents, then removes messages, then cuts the first and the last message.
 
-Savings are estimated before anything is cut, so a message that will be removed is never tokenized, and no message twice
-for the same cap. The time is linear in the thread. The file has over 300 lines because all steps work on one draft.
+Savings are estimated before anything is cut. A message that will be removed is therefore never tokenized, and no
+message is cut twice to the same cap. The time is linear in the thread. The file has over 300 lines because all steps
+work on one draft.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from compaction_store.strategies.shortening import Rule, shorten, size_of
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
-# A cut must save more than the cap divided by this number; less is not worth a record.
+# A cut must save more than the cap divided by this number. Smaller savings are not worth a record.
 _LEAST_GAIN = 8
-# If messages must be removed anyway, contents are cut that save this share of what is over the limit, as a divisor.
+# If messages must be removed anyway, a cut must save this share of the tokens over the limit, as a divisor.
 _LEAST_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The largest and smallest cap for contents, and whether inputs of calls are cut."""
+    """The largest and the smallest cap for contents, and whether the inputs of calls may be cut."""
 
     start: int = 8192
     floor: int = 128
@@ -45,12 +46,12 @@ class Caps:
 
 
 class Draft:
-    """A view while it is made to fit: the tokens of its elements, and what was cut, joined and removed.
+    """A view that is being made to fit: the tokens of its elements, and what was cut, joined and removed.
 
-    `recent` is the index at which the recent elements begin: they are removed after all others. `kept` are never
-    touched. Summaries of this run are kept as well; with `cut_summaries`, all summaries are cut and then removed if
-    nothing else is left. With `least_cut`, a cut must save so many tokens, because each is a record of its own; smaller
-    cuts are made before a summary is removed.
+    `recent` is the index at which the recent elements begin, which are removed after all others. The elements in `kept`
+    are never changed. Summaries of this run are kept too, unless `cut_summaries` is set: then all summaries are cut,
+    and removed if nothing else is left. With `least_cut`, a cut must save at least that many tokens, because each cut
+    is recorded; smaller cuts are made only before a summary is removed.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class Draft:
         self.total = sum(self.tokens)
         self.forms: dict[int, tuple[Payload, ...]] = {}
         self.cap_of: dict[int, int] = {}
-        # For each run of summaries that was joined: the new text, its tokens, and the tokens of the run before.
+        # For each run of joined summaries: the new text, its tokens, and the tokens of the run before it was joined.
         self.joined: dict[tuple[int, int], tuple[str, int, int]] = {}
         self.removed: list[tuple[int, int]] = []
         self.lost = 0
-        # Summaries of this run are kept; older ones are removed after everything else.
+        # Summaries of this run are kept; older summaries are removed after everything else.
         self.summaries = frozenset(i for i, e in enumerate(elements) if e.is_summary)
         fresh = frozenset(i for i in self.summaries if (elements[i].number or 0) < 0)
         self.fresh = frozenset[int]() if cut_summaries else fresh
@@ -93,7 +94,7 @@ class Draft:
 
     @property
     def left(self) -> int:
-        """The current tokens of the view."""
+        """The number of tokens that the view has now."""
         return self.total - self.lost
 
     @property
@@ -101,7 +102,7 @@ class Draft:
         return self.left - self.limit
 
     def fit(self, *, verbatim: bool = False) -> Draft:
-        """Makes the view fit the limit, or come as near as possible.
+        """Changes the view until it fits the limit or nothing more can be changed.
 
         With `verbatim`, the recent elements are cut only if removing all others is not enough.
         """
@@ -121,10 +122,10 @@ class Draft:
         return self
 
     def _ends_to_cut(self) -> list[int]:
-        """Returns the ends to cut together with the middle.
+        """Returns the first and last elements that are cut together with the middle.
 
-        An end is cut if it takes half of the limit and is not the last message of the user. All ends are cut if
-        removing everything else is not enough.
+        Such an element is cut if it takes more than half of the limit and is not the last message of the user. All of
+        them are cut if removing everything else is not enough.
         """
         floor = self.caps.floor
         gains = self._gains(self.middle)
@@ -141,9 +142,9 @@ class Draft:
         return chosen
 
     def _stage(self, indexes: Sequence[int], *, only_old: bool) -> None:
-        """Cuts contents; if that is not enough, removes from the middle outwards and cuts only what is left.
+        """Cuts contents. If that is not enough, removes elements from the middle outwards and cuts only the others.
 
-        Old elements are removed first, then summaries are cut, then recent elements are removed, and summaries last.
+        Old elements are removed first. Then summaries are cut, then recent elements are removed, and finally summaries.
         """
         if self.over <= sum(self._gains(indexes).values()):
             self._cut_until(indexes)
@@ -165,17 +166,15 @@ class Draft:
             self._shorten_summaries(self.caps.floor)
         if self.over > 0:
             self._remove_until(indexes, order, and_summaries=False)
-        # From here on every cut counts: nothing but summaries could be removed instead.
+        # From here on, make even small cuts, because only summaries could be removed instead.
         self.least_cut = 0
         self._cut(self.remaining(indexes), self.caps.floor)
         if self.over > 0 and not self.cut_summaries and self.summaries > self.fresh:
             self._unjoin()
             self._remove_until(indexes, order, and_summaries=True)
 
-    # Cutting.
-
     def _gain(self, index: int, cap: int) -> int:
-        """Estimates how much cutting an element to a cap saves; 0 if it was cut to that cap before."""
+        """Estimates the tokens that cutting an element to a cap saves. Returns 0 if the saving is not worth a cut."""
         tokens = self.tokens[index]
         if tokens <= cap or self.cap_of.get(index, cap + 1) <= cap:
             return 0
@@ -186,7 +185,7 @@ class Draft:
         return {index: self._gain(index, self.caps.floor) for index in indexes}
 
     def _cut_until(self, indexes: Sequence[int]) -> None:
-        """Cuts to the largest cap that is enough, in the order given, and stops as soon as the view fits."""
+        """Cuts elements in the given order to the largest cap that is enough, and stops as soon as the view fits."""
         for cap in self.caps.steps():
             if self.over <= 0:
                 return
@@ -215,10 +214,8 @@ class Draft:
             self.tokens[index] = tokens
             self.forms[index] = kept
 
-    # Summaries.
-
     def _shorten_summaries(self, least: int) -> None:
-        """Joins adjacent summaries and cuts their texts, the largest first, until the view fits."""
+        """Joins adjacent summaries and cuts their texts, the largest summaries first, until the view fits."""
         self._unjoin()
         least += frame_tokens(self.counter, (1, 1))
         for low, high in sorted(self._neighbours(), key=lambda run: -self._taken(*run)):
@@ -237,7 +234,7 @@ class Draft:
             self.total += tokens - taken
 
     def _neighbours(self) -> Iterator[tuple[int, int]]:
-        """Yields runs of summaries that may be cut, including removed elements between them."""
+        """Yields the runs of adjacent summaries that may be cut. A run may include elements without messages."""
         gone = {i for low, high in self.removed for i in range(low, high + 1)}
         run: tuple[int, int] | None = None
         for index, element in enumerate(self.layout.elements):
@@ -269,8 +266,6 @@ class Draft:
             self.total += taken - tokens
         self.joined = {}
 
-    # Removing.
-
     def _outwards(self) -> Iterator[int]:
         """Yields all indexes from the middle outwards, the recent ones after all others."""
         count = len(self.tokens)
@@ -290,7 +285,7 @@ class Draft:
 
     @cached_property
     def _calls_kept(self) -> AbstractSet[int]:
-        """Returns the recent calls whose inputs must not be cut, because otherwise they would be removed."""
+        """The recent calls with long inputs. They are not removed if the inputs of calls must not be cut."""
         if self.caps.inputs:
             return frozenset()
         recent = range(self.recent, len(self.tokens))
@@ -305,14 +300,14 @@ class Draft:
         )
 
     def _worth(self, found: Iterable[tuple[int, int]], gains: Mapping[int, int]) -> int:
-        """Returns what removing spans saves, compared to cutting them to the floor."""
+        """Returns how many more tokens removing the spans saves than cutting them to the floor."""
         return sum(self.tokens[i] - gains.get(i, 0) for low, high in found for i in range(low, high + 1))
 
     def _remove_until(self, indexes: Sequence[int], order: Sequence[int], *, and_summaries: bool) -> None:
-        """Removes elements in the given order, in a growing window, until the rest fits after it is cut.
+        """Removes the first elements of the given order, more and more of them, until the rest fits after it is cut.
 
-        Because pairs are removed whole, a window may save too little. It then grows by what is missing, and by at least
-        twice its last growth, so few windows are tried however long the thread is.
+        A call is only removed together with its result, so the first choice may save too little. It then grows by the
+        missing tokens, and by at least twice its last growth, so that few choices are tried even in a long thread.
         """
         self.removed, self.lost = [], 0
         lows, highs = list(accumulate(order, min)), list(accumulate(order, max))
@@ -342,7 +337,7 @@ class Draft:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the spans in order, with adjacent ones merged."""
+    """Returns the spans in order, with adjacent spans merged."""
     found: list[tuple[int, int]] = []
     for low, high in sorted(spans):
         if found and found[-1][1] + 1 == low:

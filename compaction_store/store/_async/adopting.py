@@ -1,6 +1,4 @@
-"""Adopts a compaction that a provider made: records fold the messages that it replaced, and its stand-ins replace them
-in the view.
-"""
+"""Adopts a compaction that a provider made: writes the records that replace its messages in the view."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ async def adopt(
     if made.stand_ins is None and made.record is None and not (made.is_boundary and has_span):
         made = adoption.of_record(await _observed(reader, thread.thread_id, made))
     if made.record is not None:
-        # Use the key: the name may belong to another thread by now.
+        # Use thread_uid: the name may belong to another thread by now.
         thread = thread._replace(uid=made.record.thread_uid)
     base = await reader.view(thread.thread_id) if view is None else view.view if isinstance(view, Rendered) else view
     first, last = _range(made, base, start_seq, end_seq)
@@ -64,7 +62,8 @@ async def _observed(reader: AsyncReader, thread_id: str, made: Made) -> Compacti
         if adoption.is_record_of(record, made):
             return record
     raise CompactionNotFound(
-        f"no record of this compaction; append the reply that it came with first{arguments.about(thread_id)}"
+        "the thread has no record of this compaction; first append the reply that contains it"
+        f"{arguments.about(thread_id)}"
     )
 
 
@@ -76,9 +75,9 @@ def _range(made: Made, view: View, start_seq: int | None, end_seq: int | None) -
         assert made.record.end_seq is not None  # noqa: S101
         return made.record.start_seq, made.record.end_seq
     if not view.elements:
-        raise InvalidInput("view must have an element, not none")
+        raise InvalidInput("view must have at least one element, not none")
     first = view.elements[0].seq if start_seq is None else start_seq
     last = view.elements[-1].end_seq if end_seq is None else end_seq
     if first > last:
-        raise InvalidInput(f"start_seq must be at most end_seq, {last}, not {first}")
+        raise InvalidInput(f"start_seq must be at most end_seq, which is {last}, not {first}")
     return first, last

@@ -37,11 +37,11 @@ _LEASE_SECONDS = 600.0
 _RELEASE_SECONDS = 1.0
 # How many of the newest records are searched for attempts that made no progress.
 _STALLED = 100
-# The column of a commit's rows with the entry.
+# The index of the entry in a row that the commit returns.
 _ENTRY = -2
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
-# By then every run is over, or its lease has expired.
+# After this time, every run that was active at the start has ended, or its lease has expired.
 _LONGEST_QUEUE = _LEASE_SECONDS
 
 
@@ -65,7 +65,7 @@ class Compacting:
     force: bool
     actor: str | None = None
     authority: Payload | None = None
-    #: The reason for the run, if it is not the budget.
+    #: The recorded reason for the run, if `compact` must not choose it.
     trigger: str | None = None
     revoked: Revoked | None = None
     run_id: UUID = field(default_factory=uuid4)
@@ -76,6 +76,7 @@ class Compacting:
 
 
 async def compact(compacting: Compacting) -> CompactionRun:
+    """Runs the callbacks and commits their plan; with a budget, only if the view is over it or the run is forced."""
     budget = compacting.budget
     if budget is None:
         view = await compacting.reader.view(compacting.thread_id)
@@ -91,8 +92,8 @@ async def compact_measured(compacting: Compacting, view: View, budget: TokenBudg
     try:
         return await _compact_alone(compacting, view, budget)
     except BaseException as error:
-        # The caller must see this error, not one of the release; without a release the lease expires by itself. If the
-        # database failed, its deadline has passed already.
+        # Suppress errors of the release: the caller must see the first error, and the lease also expires by itself.
+        # After a database error the deadline has passed, so the release gets no additional time.
         seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
         with suppress(CompactionStoreError):
             await compacting.db.with_at_most(seconds).call(
@@ -102,7 +103,7 @@ async def compact_measured(compacting: Compacting, view: View, budget: TokenBudg
 
 
 async def plan(compacting: Compacting) -> CompactionPlan:
-    """Runs the callbacks and writes nothing."""
+    """Returns what the callbacks plan for the thread's view. Writes nothing."""
     reader, budget = compacting.reader, compacting.budget
     if budget is None:
         view = await reader.view(compacting.thread_id)
@@ -128,6 +129,7 @@ async def revoke(
     actor: str | None,
     authority: Payload | None,
 ) -> Compaction:
+    """Writes a revocation and returns it."""
     run_id = uuid4()
     base = (0, None) if view is None else (view.pos, view.head)
     body = records.stated(reason=reason, authority=authority)
@@ -139,7 +141,10 @@ async def revoke(
 async def measured_view(
     reader: AsyncReader, db: AsyncConnections, thread: ThreadKey, budget: TokenBudget, known: View | None = None
 ) -> View:
-    """Returns the view with the best figure for its size. A known view at the same pos lends its figure."""
+    """Returns the thread's view with a measurement of its size.
+
+    Returns `known` instead if it is a measured view with the same pos and head.
+    """
     size_estimate.check_budget(budget, awaits=_IS_ASYNC)
     view = await reader.view(thread.thread_id)
     if known is not None and (known.pos, known.head) == (view.pos, view.head):
@@ -155,13 +160,16 @@ async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estim
             if inspect.isawaitable(found):
                 found = await found
             estimate = size_estimate.counted(estimate, found, budget)
-        except Exception as error:  # noqa: BLE001 — without a count, whatever its error, there is the estimate
+        except Exception as error:  # noqa: BLE001 — the counter may raise anything; the estimate is used instead
             estimate = size_estimate.failed(estimate, error)
     return replace(view, measured=estimate)
 
 
 async def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
-    """Takes the thread's lease and compacts. If another run has the lease, waits for it or returns."""
+    """Takes the thread's lease and compacts.
+
+    If another run has the lease, returns when the view fits the window, and otherwise waits for the lease.
+    """
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     wait = _FIRST_WAIT
     end = time.monotonic() + _LONGEST_QUEUE
@@ -191,8 +199,8 @@ async def run_and_commit(
 ) -> CompactionRun:
     """Runs the callbacks on a view and commits what they planned.
 
-    `shown` is the thread's current view if the callbacks see another one: for a repair, the view after the revocation.
-    A repair that plans nothing revokes nothing.
+    `shown` is the thread's current view, if the callbacks get a different one: those of a repair get the view after the
+    revocation. A repair that plans nothing revokes nothing.
     """
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
     builder = await _run_callbacks(compacting, view)
@@ -217,7 +225,7 @@ async def run_and_commit(
 
 
 def _revocation(compacting: Compacting, trigger: str) -> tuple[Payload, ...]:
-    """Returns the revocation of the record that a repair replaces."""
+    """Returns the revocation of the record that a repair replaces, or nothing if the run is not a repair."""
     if compacting.revoked is None:
         return ()
     number, reason = compacting.revoked
@@ -236,9 +244,12 @@ async def _view_after(compacting: Compacting, view: View, written: list[Compacti
 
 
 async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
-    """Returns the attempts and the errors of the callbacks. Raises a SpanConflict if that was the only result."""
+    """Runs the callbacks and returns the builder with their attempts and errors.
+
+    Raises the first `SpanConflict` of a callback if no callback made an attempt.
+    """
     stalled: list[Stalled] = []
-    # A person asks for a repair, and knows what was tried before.
+    # A repair is not stopped by earlier failed attempts, because a person asks for it and knows about them.
     if compacting.revoked is None:
         rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
         stalled += [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
@@ -251,7 +262,7 @@ async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
         mark = builder.begin(callback_name(callback))
         try:
             await drive_async(run_callback(builder, callback))
-        except Exception as error:  # noqa: BLE001 — a callback's error voids its own plan only, and is recorded
+        except Exception as error:  # noqa: BLE001 — an error is recorded, and discards only the callback's own plan
             builder.void(mark, error)
     conflict = next((error for error in builder.errors if isinstance(error, SpanConflict)), None)
     if conflict is not None and not builder.attempts:

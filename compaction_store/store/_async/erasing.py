@@ -1,4 +1,4 @@
-"""Erases messages and threads, records the holds and retentions that forbid it, and records verdicts."""
+"""Erases messages and threads, and records holds, retentions and verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 
-# Ten times the measured time for erasing a message.
+# Ten times the measured time for erasing one message.
 _SECONDS_A_MESSAGE = 0.001
 
 
@@ -51,7 +51,7 @@ async def redact(
 
 
 async def find(db: AsyncConnections, thread: ThreadKey) -> Thread:
-    """Returns a thread that is to be erased. The name of its stub means the same thread before and after."""
+    """Returns a thread that is to be erased. The name of its stub finds the thread before and after the erasure."""
     return typed_rows.thread(await db.call(queries.thread, thread._replace(uid=erasure.stub_uid(thread.thread_id))))
 
 
@@ -66,7 +66,7 @@ async def erase(
     dry_run: bool | None,
     forks: bool,
 ) -> Redaction:
-    """Erases a thread. `dry_run` is as in `redact`."""
+    """Erases a thread. `dry_run` has the same meaning as in `redact`."""
     salt = os.urandom(16)
     assert thread.uid is not None  # noqa: S101 — the caller looked it up
     stub = erasure.stub_name(thread.uid)
@@ -75,15 +75,15 @@ async def erase(
             queries.erase, thread, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
         )
     except OutcomeUnknown as error:
-        # If the call were repeated with the name, it could reach a new thread, or none.
-        what = f"whether the thread was erased is unknown: call erase({stub!r}), which repeats it at most once"
+        # Suggest the stub's name: repeating the call with the old name could erase a new thread of that name.
+        what = f"it is unknown whether the thread was erased: repeat the call safely with erase({stub!r})"
         raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=error.key, sqlstate=error.sqlstate) from None
     done = erasure.redaction(thread.thread_id, row)
     return replace(done, thread_id=stub) if dry_run is False else done
 
 
 async def record_event(db: AsyncConnections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:
-    """Records a hold, a release or a retention."""
+    """Records a hold, a release, a retention or an evaluation as an event of the thread."""
     salt = os.urandom(16)
     pos, created_at, login = await db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
     return erasure.event(thread.thread_id, (pos, kind, False, actor, login, created_at, body, None))

@@ -50,12 +50,12 @@ async def fork(
 
 
 async def source(db: AsyncConnections, thread: ThreadKey, pos: int) -> Source | None:
-    """Returns where the entry at a pos was written, if it is a copy."""
+    """Returns where the entry at a pos was first written, or None if it is not a copy."""
     return source_of(await db.call(queries.origins, thread), pos)
 
 
 async def origin(db: AsyncConnections, thread: ThreadKey, seq: int, pos: int) -> Origin | None:
-    """Returns where a message was appended, if it is a copy."""
+    """Returns where a message was first appended, or None if it is not a copy."""
     found = await source(db, thread, pos)
     if found is None:
         return None
@@ -67,10 +67,10 @@ async def origin(db: AsyncConnections, thread: ThreadKey, seq: int, pos: int) ->
 
 
 async def seen_in(db: AsyncConnections, thread: ThreadKey, pos: int, receipt: Payload) -> tuple[View, bool]:
-    """Returns the view that a receipt names, and whether it has the receipt's hash.
+    """Returns the view that a receipt names, and whether the view has the receipt's hash.
 
-    The receipt of a copied reply names a pos of the thread where the reply was written. The view is read there. If that
-    thread is not in this database or no longer has the whole view, the fork's own copy is used.
+    The receipt of a copied reply names a pos in the thread where the reply was written, so the view is read from that
+    thread. If that thread is not in this database, or its view no longer has the hash, the fork's copy is used.
     """
     found = await source(db, thread, pos)
     if found is not None:

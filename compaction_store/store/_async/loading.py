@@ -1,4 +1,4 @@
-"""Loads messages in any number, streamed: a chunk is a transaction."""
+"""Loads a stream of messages in chunks, with one transaction for each chunk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compaction_store.store import loading
 async def run_load(
     db: AsyncConnections, thread: ThreadKey, load: loading.Load, source: loading.AsyncSource
 ) -> Loaded:  # fmt: skip
-    """Drives a load from its first message to its last."""
+    """Runs a load from its first message to its last."""
     try:
         await _advance(db, thread, load, None)
         async for message in source:
@@ -28,7 +28,7 @@ async def run_load(
 
 
 async def _advance(db: AsyncConnections, thread: ThreadKey, load: loading.Load, message: Any) -> None:
-    """Sends the load its next message, then answers its requests until it wants another message."""
+    """Sends the load its next message, then answers its requests until it needs another message."""
     request = load.send(message)
     while request is not None:
         request = load.send(await _answer(db, thread, load, request))

@@ -1,4 +1,4 @@
-"""Loads many threads: short ones in groups of one transaction each, the others one by one."""
+"""Loads many threads: groups of short threads in one transaction each, and all other threads one by one."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ async def load_threads(
 
 
 async def _read(threads: loading_threads.AsyncThreads, options: Options) -> AsyncIterator[Thread | Exception]:
-    """Yields the threads, each read ahead as far as a group may need. If reading fails, the error comes after the
-    threads before it.
+    """Yields the threads, each with as many messages read ahead as a group may need.
+
+    If reading fails, yields the error after the threads before it.
     """
     try:
         async for given in loading.AsyncSource(threads):
@@ -54,7 +55,7 @@ async def _read(threads: loading_threads.AsyncThreads, options: Options) -> Asyn
                 yield thread.error
                 return
             yield thread
-    except Exception as error:  # noqa: BLE001 — raised by the caller, after the threads before it are stored
+    except Exception as error:  # noqa: BLE001 — the caller raises it after it has stored the threads before it
         yield error
 
 
@@ -65,7 +66,7 @@ async def _read_ahead(thread: Thread) -> None:
             thread.size += thread.load.read_ahead(message)
             if thread.is_enough():
                 return
-    except Exception as error:  # noqa: BLE001 — raised in the thread's turn
+    except Exception as error:  # noqa: BLE001 — `_store` raises it after it has stored the threads before it
         error.add_note(thread.load.progress())
         thread.error = error
     else:

@@ -1,4 +1,4 @@
-"""AsyncStore: everything AsyncReader reads, and what writes: append, load, compact, erase.
+"""AsyncStore: adds to AsyncReader the methods that write, such as append, load, compact and erase.
 
 The file is longer than others because it holds every writing method with its documentation; the work is in the modules
 beside it.
@@ -65,13 +65,16 @@ _C = TypeVar("_C", bound=Callable[..., Any])
 
 
 class AsyncStore(AsyncReader):
-    """Reads and writes threads. Made by `open`, closed by `close` or as a context manager."""
+    """Reads and writes the threads of a tenant.
+
+    Open a store with `open`. Close it with `close`, or use it as a context manager.
+    """
 
     def _writable_key(self, thread_id: str) -> ThreadKey:
         return writable_key(self._tenant, thread_id)
 
     def _chosen_actor(self, actor: str | None) -> str | None:
-        """Returns the actor of a call: the given one, else the store's own."""
+        """Returns the given actor, or the store's actor if none is given."""
         arguments.optional_name(actor, "actor")
         found = self._actor if actor is None else actor
         if found is None and self._require_actor:
@@ -94,19 +97,20 @@ class AsyncStore(AsyncReader):
         turn: AsyncTurn | None = None,
         durable: bool = True,
     ) -> Appended:
-        """Appends one message or several, all or none; the first append creates the thread.
+        """Appends one message or several, all or none. The first append creates the thread.
 
-        A message is a dict of any JSON shape, a pydantic model or an SDK's object. With `key`, the same call again
-        returns the first result. The thread must end with `expected_seq`, and its head must be `expected_head`, as
-        returned by an earlier append, a view or `thread` (`HeadConflict`). `view` is the view, or its rendering, that a
-        reply was written from; it is kept as the receipt, and a thread that no longer has that view refuses the reply
-        (`HeadConflict`). `meta` and `tokens` are one value for all messages or one for each; without `meta`, an SDK's
-        reply to a view is stored with the `usage` that it reports as its meta. With `turn`, the append is refused if
-        the turn has lost the thread (`TurnLost`).
+        A message is a dict of any JSON shape, a pydantic model or an SDK's object. Repeating a call with the same `key`
+        returns the first result. The thread must end with `expected_seq`, or `SequenceConflict` is raised. Its head
+        must be `expected_head`, as an earlier append, a view or `thread` returned it, or `HeadConflict` is raised.
+        `view` is the view, or its rendering, that a reply was written from. The store keeps a receipt of it, and raises
+        `HeadConflict` if the thread no longer has the last entry of the view, for example after a failover. `meta` and
+        `tokens` are one value for all messages, or a list with one for each. If `view` is given without `meta`, an
+        SDK's reply is stored with the `usage` that it reports as its meta. With `turn`, the append raises `TurnLost` if
+        the turn has lost the thread.
 
-        With `durable=False` the call does not wait for the server's disk or standbys, which is faster. If the server
-        crashes or fails over within the next second, the messages may be lost although they were returned. Nothing else
-        changes: no gap, no half call, and any durable write to the same server after it makes it durable too.
+        With `durable=False`, the call is faster because it does not wait for the server's disk or standbys. If the
+        server crashes or fails over within the next second, the messages may be lost after the call has returned. The
+        loss leaves no gap and no half of a call. A later durable write to the same server makes the messages durable.
         """
         thread = self._writable_key(thread_id)
         arguments.instance(durable, bool, "durable")
@@ -140,12 +144,12 @@ class AsyncStore(AsyncReader):
         return appended
 
     def turn(self, thread_id: str, *, wait: float = 60.0, lease: float = 30.0, actor: str | None = None) -> AsyncTurn:
-        """Makes a turn. Across all processes, a thread has one turn at a time, in the order of the requests.
+        """Returns a turn on a thread, a context manager. A thread has one turn at a time across all processes.
 
-        Used with `with` or `async with`. Entering it waits up to `wait` seconds (`TurnTimeout`). The lease is renewed
-        in the background until the turn ends; if the process dies, the turn ends by itself within `lease` seconds. No
-        connection is held meanwhile. Appends with `turn.append` are refused if the turn has lost the thread
-        (`TurnLost`); others, inside or outside of a turn, are not affected.
+        Turns are granted in the order of the requests. Entering the turn waits up to `wait` seconds, then raises
+        `TurnTimeout`. The lease is renewed in the background until the turn ends; if the process dies, the turn ends by
+        itself within `lease` seconds. A turn holds no connection. `turn.append` raises `TurnLost` if the turn has lost
+        the thread. Turns do not affect any other append.
         """
         thread = self._writable_key(thread_id)
         arguments.optional_name(actor, "actor")
@@ -164,18 +168,19 @@ class AsyncStore(AsyncReader):
         meta: Mapping[str, Any] | None = None,
         tokens: int | None = None,
     ) -> Loaded:
-        """Appends any number of messages, streamed: memory does not grow with them. The login needs the loader's role.
+        """Appends any number of messages from an iterator. The login must have the loader's role.
 
-        A message is anything `append` takes, or a `ToLoad` with its own meta and tokens; `meta` and `tokens` are for
-        messages without. Messages are stored in chunks of up to 10,000 messages or 16 MiB, each all or none; other
-        writers may append between two chunks. The thread must end with `expected_seq` before the first chunk.
+        The messages are streamed, so memory does not grow with their number. A message is anything that `append`
+        accepts, or a `ToLoad` with its own meta and tokens; `meta` and `tokens` are for all other messages. Messages
+        are stored in chunks of up to 10,000 messages or 16 MiB, each all or none. Other writers may append between two
+        chunks. With `expected_seq`, the thread must end with that seq before the first chunk.
 
-        With `key`, the same call again adds nothing, and a call that failed continues where it stopped: give it the
-        same messages from the first on. Additional messages at the end are appended; fewer messages, or different
-        ones, are an `IdempotencyConflict`. An error carries a note on how many messages are stored.
+        With `key`, repeating a call adds nothing, and repeating a failed call continues where it stopped. Give the
+        repeated call the same messages, starting with the first. It appends additional messages at the end; fewer or
+        different messages raise an `IdempotencyConflict`. An error has a note with the number of stored messages.
 
         Compactions that a provider made by itself are recorded where a message reports them, as by `append`, and where
-        an `Observed` is among the messages.
+        the iterator yields an `Observed`.
         """
         thread = self._writable_key(thread_id)
         key = Key(key).text
@@ -197,21 +202,22 @@ class AsyncStore(AsyncReader):
         tokens: int | None = None,
         skip_refused: bool = False,
     ) -> AsyncIterator[ThreadLoaded]:
-        """Loads many threads, streamed: each is a pair `(thread_id, messages)`, or a triple with its own key.
+        """Loads many threads from an iterator of pairs `(thread_id, messages)` or triples `(thread_id, messages, key)`.
 
-        Each thread is loaded as by `load`, and the result is yielded once it is stored. New threads that are short
-        share transactions, of up to 10,000 messages or 16 MiB, so a thread's messages may be stored some threads later;
-        nothing is stored before the iteration asks for it. With `key`, the same call again adds only what is new.
+        Each thread is loaded as by `load`, and its result is yielded after it is stored. Short new threads share
+        transactions of up to 10,000 messages or 16 MiB, so several threads may be read before the first is stored.
+        Nothing is read or stored until the result is iterated over. Repeating a call with the same `key` adds only new
+        messages.
 
-        An error is raised when the threads before it are stored. With `skip_refused`, a thread that the store refuses
-        is reported, and the others are loaded.
+        If a thread fails, the threads before it are stored before the error is raised. With `skip_refused`, a thread
+        that the store refuses is reported in its result, and the other threads are loaded.
         """
         loading_threads.check(threads)
         options = loading_threads.Options(self._tenant, self._counter, Key(key).text, meta, tokens, skip_refused)
         return load_threads(self._db, threads, options)
 
     async def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
-        """Replaces the thread's metadata: one JSON object for any data that is not a message."""
+        """Replaces the thread's metadata, a JSON object for any data that is not a message."""
         thread = self._writable_key(thread_id)
         text = encoding.encode_meta(metadata)
         if text is None:
@@ -219,13 +225,13 @@ class AsyncStore(AsyncReader):
         await self._db.call(queries.set_metadata, thread, text, key=call.UNKEYED)
 
     async def import_bundle(self, lines: loading.AsyncMessages) -> Imported:
-        """Stores the thread of a bundle, given as its lines, all or none. The login needs the loader's role.
+        """Stores the thread of a bundle, all or nothing. The login must have the loader's role.
 
-        The thread is restored exactly: every entry of the chain is the same to the byte, with times, keys, receipts,
-        records, events and metadata. The whole bundle is verified before anything is sent; an `InvalidBundle` names the
-        line at fault. Content that is withheld is refused, erased content is not. The tenant must be the bundle's. If
-        the thread exists with the same head, nothing is added; with another head it is `ThreadExists`. Times more than
-        a day ahead of the server's clock are refused.
+        `lines` are the lines of the bundle. The thread is restored byte for byte, with its times, keys, receipts,
+        records, events and metadata. The whole bundle is verified before anything is sent, and an `InvalidBundle` names
+        the line at fault. A bundle with withheld content is refused; erased content is accepted. The store's tenant
+        must be the tenant of the bundle. If the thread exists already, nothing is added, and `ThreadExists` is raised
+        if its head differs. A bundle with times more than a day ahead of the server's clock is refused.
         """
         verification.check_lines(lines)
         return await importing.import_bundle(self._db, self._tenant, loading.AsyncSource(lines))
@@ -241,12 +247,12 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Forked:
-        """Makes a new thread that begins as a copy of this one, up to a pos or as it is now.
+        """Makes a new thread that begins as a copy of a thread up to the pos `at`, or up to its end.
 
-        Everything up to there is copied: messages, records and events, with their seqs, numbers, keys and salts, and
-        the metadata as it is now. The times are those of the fork. The two threads are then independent. The first
-        entry of the new thread names this one, and this one gets an event that names the new thread. With `key`, the
-        same call again returns the first result. The new name must be free (`ThreadExists`).
+        The fork copies messages, records and events with their seqs, numbers, keys and salts, and the current metadata.
+        The copies have the time of the fork. The two threads are then independent. The first entry of the new thread
+        names its parent, and the parent gets an event that names the new thread. Repeating a call with the same `key`
+        returns the first result. Raises `ThreadExists` if the new name is taken.
         """
         thread = self._writable_key(thread_id)
         arguments.check_thread_id(new_thread_id)
@@ -269,7 +275,7 @@ class AsyncStore(AsyncReader):
     def on_compact(self) -> Callable[[_C], _C]: ...
 
     def on_compact(self, callback: _C | None = None) -> _C | Callable[[_C], _C]:
-        """Registers a callback or a strategy, as a decorator or by a call. They run in the order of registration."""
+        """Registers a callback or a strategy. Also works as a decorator. Callbacks run in the order of registration."""
         if callback is None:
             return self.on_compact
         check_callback(callback, awaits=_IS_ASYNC)
@@ -303,12 +309,12 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> CompactionRun:
-        """Runs callbacks, the given or the registered ones, on the thread's view, and commits what they planned.
+        """Runs callbacks on the thread's view and commits the compactions that they planned.
 
-        With a budget, this only happens if the view is over it or `force` is set, and one run at a time: other calls
-        return at once, or wait for that run if their view does not fit the window. `authority` is recorded beside the
-        actor: a JSON object of up to 8 KiB that says what allows it, such as a policy and its version, an approval or a
-        ticket.
+        Without callbacks, the registered ones are run. With a budget, they run only if the view is over the budget or
+        `force` is set. With a budget, there is also only one run at a time: another call returns at once, or waits for
+        the run if its view does not fit the window. `authority` is recorded beside the actor. It is a JSON object of up
+        to 8 KiB that says what permits the compaction, such as a policy and its version, an approval or a ticket.
         """
         thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
         work = self._compacting(thread, callbacks, budget, force=force, actor=actor, authority=authority)
@@ -321,7 +327,7 @@ class AsyncStore(AsyncReader):
         budget: TokenBudget | None = None,
         force: bool = False,
     ) -> CompactionPlan:
-        """Returns what `compact` would write now: runs the callbacks with their summarizers, and writes nothing."""
+        """Returns what `compact` would write now. Runs the callbacks and their summarizers, but writes nothing."""
         return await compacting.plan(self._compacting(self._writable_key(thread_id), callbacks, budget, force=force))
 
     async def fit(
@@ -332,12 +338,12 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> View:
-        """Returns the view, compacted first if it is over the budget. Its `measured` has the size and its source.
+        """Returns the thread's view, after compacting the thread if the view is over the budget.
 
-        If compacting fails, a view that fits the window is returned anyway; for one that does not fit, `BudgetExceeded`
-        is raised.
+        The view's `measured` has its size and the source of that figure. If compacting fails, the view is returned
+        anyway if it fits the window; otherwise `BudgetExceeded` is raised.
         """
-        # Check on every call, so that a missing actor is noticed at once and not only when the view has grown.
+        # Check on every call, so that a missing actor is noticed at once and not only when the view is over the budget.
         actor = self._chosen_actor(actor)
         authority = encoding.authority(authority)
         view = await compacting.measured_view(self, self._db, self._key(thread_id), budget)
@@ -357,7 +363,9 @@ class AsyncStore(AsyncReader):
         if budget.fits(view):
             return view
         raise BudgetExceeded(
-            f"the view takes {size_estimate.describe(view)}, {budget.limit} fit{arguments.about(thread_id)}", view=view
+            f"the view must take at most {budget.limit} tokens, not {size_estimate.describe(view)}"
+            f"{arguments.about(thread_id)}",
+            view=view,
         ) from failure
 
     async def send(
@@ -371,12 +379,12 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Sent:
-        """Calls a model with the thread's view. If it refuses the request as too long, compacts harder and calls again.
+        """Calls a model with the thread's view. If the API refuses the request as too long, compacts more and retries.
 
-        `call` is given the request: the view as `fit` returns it, rendered by `render`. Any other error of `call` is
-        raised, and so is the last refusal if all `attempts` were refused or nothing more can be compacted. The result
-        has the reply and the request, to be appended with `append(thread_id, reply, view=request)`. Refusals are
-        recognized by their codes and texts, whichever SDK raises them.
+        `call` is called with the request: the view that `fit` returns, rendered by `render` if it is given. Any other
+        error of `call` is raised at once. The last refusal is raised if all `attempts` were refused or nothing more can
+        be compacted. The result has the reply and the request; append the reply with
+        `append(thread_id, reply, view=request)`. Refusals of all SDKs are recognized, by their codes and texts.
         """
         if not callable(call):
             raise InvalidInput(f"call must be a callable, not {type(call).__name__}")
@@ -404,10 +412,10 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Compaction:
-        """Undoes an active compaction: the view shows again what it showed before. Returns the revocation.
+        """Undoes an active compaction, so that the view shows its span as before, and returns the revocation.
 
-        `view` is the view that the number was taken from: if the thread no longer has that view, the number may be
-        another compaction's, and the call is refused (`SpanConflict`).
+        `view` is the view in which the caller found the number. If the thread no longer has the last entry of that
+        view, the number may belong to another compaction, and `SpanConflict` is raised.
         """
         thread = self._writable_key(thread_id)
         arguments.number(number, "number", least=1)
@@ -430,14 +438,15 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> tuple[Compaction, ...]:
-        """Replaces messages in the view by the compaction that a provider made of them. Returns the written records.
+        """Applies a compaction that a provider made to the thread's view. Returns the written records.
 
-        `compaction` is OpenAI's CompactedResponse, or a list of messages: they replace the view that was sent, which is
-        `view`, or its part from `start_seq` to `end_seq`. Or it is a reply that has a compaction in it, a Claude Code
-        boundary, or an observed record: the thread has their messages already, so nothing replaces those before it. A
-        boundary that no import recorded is recorded with a given `start_seq` and `end_seq`, and its `summary_text`. The
-        messages are kept unchanged, and a compaction that only the provider can read has no `summary_text`. System
-        messages are not replaced. `revoke` undoes it. If the compaction was adopted before, nothing is written.
+        `compaction` may be OpenAI's CompactedResponse or a list of messages. These messages then replace `view`, the
+        view that was sent, or its part from `start_seq` to `end_seq`. `compaction` may also be a reply that contains a
+        compaction, a Claude Code boundary, or an observed record. The thread has the replacing messages already, so the
+        messages before them are hidden without a replacement. A boundary that no import recorded needs `start_seq` and
+        `end_seq`, and is recorded with its `summary_text`. The provider's messages are kept unchanged; a compaction
+        that only the provider can read has no `summary_text`. System messages are not replaced. `revoke` undoes an
+        adoption. If the compaction was adopted before, nothing is written.
         """
         thread = self._writable_key(thread_id)
         made = adoption.read(compaction)
@@ -471,11 +480,11 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> CompactionRun:
-        """Replaces an active compaction: revokes it and summarizes the same span again, in one run, all or none.
+        """Revokes an active compaction and summarizes the same span again, in one run, all or nothing.
 
-        If the summarizer fails, or a rule or one of `checks` refuses its summary, the compaction stays as it is and the
-        attempt is on record. The rules that the compaction was allowed to break, and those in `allow`, may be broken
-        again.
+        If the summarizer fails, or a rule or one of `checks` refuses its summary, the compaction stays unchanged and
+        the attempt is recorded. The new summary may break the rules that the old compaction was allowed to break, and
+        the rules in `allow`.
         """
         thread = self._writable_key(thread_id)
         arguments.number(number, "number", least=1)
@@ -496,12 +505,12 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> tuple[Compaction, ...]:
-        """Ends the view at a seq: hides all messages after it, until the rewind is revoked.
+        """Hides all messages after a seq from the view, until the rewind is revoked.
 
-        The messages stay in `replay`, and appends continue with the next seq. A compaction that reaches from before the
-        seq to after it is revoked in the same run. Messages that are hidden already stay hidden. Returns the records
-        that were written, the rewind last: none if the view ends there already. `view` is the view that the seq was
-        taken from: if anything was written to the thread since, the call is refused (`HeadConflict`).
+        `replay` still yields the messages, and later appends continue with the next seq. A compaction that covers
+        messages on both sides of the seq is revoked in the same run. Messages that are hidden already stay hidden.
+        Returns the written records, with the rewind last, or nothing if the view ends at the seq already. `view` is the
+        view in which the caller found the seq. If the thread has changed since then, `HeadConflict` is raised.
         """
         thread = self._writable_key(thread_id)
         arguments.number(seq, "seq", least=0)
@@ -521,10 +530,10 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> tuple[Compaction, ...]:
-        """Empties the view: hides all messages, until the clear is revoked. Nothing is erased.
+        """Hides all messages from the view, until the clear is revoked. Nothing is erased.
 
-        With `hide`, `view`, `thread`, `threads` and `due` do not find the thread until the next append; audits still
-        do. Returns the record, or nothing if the view is empty already.
+        With `hide`, the methods `view`, `thread`, `threads` and `due` do not find the thread until the next append;
+        audits still find it. Returns the written records, or nothing if the view is empty already.
         """
         thread = self._writable_key(thread_id)
         arguments.instance(hide, bool, "hide")
@@ -550,17 +559,18 @@ class AsyncStore(AsyncReader):
         confirmed: bool = True,
         forks: bool = True,
     ) -> Redaction:
-        """Erases messages, and every compaction record that may repeat them, all or none.
+        """Erases messages and the bodies of all compaction records that may repeat their content, all or nothing.
 
-        A message's payload, meta and salt are erased, and the bodies of records whose span or inputs reach it, directly
-        or through other records, whatever their outcome. Commitments stay, so the thread still verifies. Messages that
-        are erased already are left out. A hold or a retention forbids it (`Held`), unless `override` gives a reason to
-        ignore them. Reasons are kept forever and should name nobody. With `dry_run` nothing is written, and the result
-        is what would be erased; the same errors are raised. `confirmed=False` does the same for an erasure that was
-        ordered but is not confirmed yet: a refusal is recorded.
+        The payload, meta and salt of each message are erased, and the body of every record whose span or inputs include
+        the message, directly or through other records. Failed and rejected records are erased too. Commitments stay, so
+        the thread still verifies. Messages that are erased already are skipped. A hold or a retention raises `Held`,
+        unless `override` gives a reason to ignore it. Reasons are kept forever, so they should name nobody. With
+        `dry_run`, nothing is written: the result says what would be erased, and the same errors are raised.
+        `confirmed=False` is for an erasure that was ordered but not yet confirmed. It is a dry run that records a
+        refusal.
 
-        Forks of the thread hold copies. The copies are erased too, in forks of forks as well, and a hold of a fork
-        forbids it. With `forks=False` they are left alone. The result names the forks either way.
+        Copies of the messages in forks, and in forks of forks, are erased too; a hold on a fork also raises `Held`.
+        With `forks=False`, the forks are left alone. The result names the forks in both cases.
         """
         thread = self._writable_key(thread_id)
         looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
@@ -597,11 +607,11 @@ class AsyncStore(AsyncReader):
     ) -> Redaction:
         """Erases a whole thread: every message and record, the metadata and the name.
 
-        A stub stays, which still verifies. Its name is `erased:` and its thread_uid, and nothing can be added to it
-        (`ThreadErased`). The old name is free: an append to it makes a new thread. A thread can also be given by the
-        name of its stub, even before it is erased: so a call with an unknown outcome can be repeated and reaches no
-        other thread. If it is erased already, `pos` is None. `override`, `dry_run`, `confirmed` and `forks` are as in
-        `redact`: in forks the copies are erased, and nothing else.
+        A stub stays, which still verifies. Its name is `erased:` followed by the thread_uid, and appending to it raises
+        `ThreadErased`. The old name is free, so an append to it makes a new thread. `thread_id` may also be the name of
+        the stub, even before the thread is erased. A call with an unknown outcome can therefore be repeated without
+        reaching another thread. The `pos` of the result is None if the thread was erased already. `override`,
+        `dry_run`, `confirmed` and `forks` are as in `redact`: forks lose only the copies.
         """
         key = thread_key(self._tenant, thread_id)
         looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
@@ -610,7 +620,7 @@ class AsyncStore(AsyncReader):
         actor = None if dry_run else self._chosen_actor(actor)
         body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
         thread = await erasing.find(self._db, key)
-        # Use the key: a repeated call must not reach a new thread of the same name.
+        # Use thread_uid: a repeated call must not reach a new thread of the same name.
         key = ThreadKey(thread.thread_uid, self._tenant, thread.thread_id)
         return await erasing.erase(
             self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=looks,
@@ -620,13 +630,13 @@ class AsyncStore(AsyncReader):
     async def hold(
         self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None
     ) -> Event:
-        """Forbids erasing from a thread until `release`."""
+        """Forbids erasing anything from a thread until `release` is called."""
         return await self._record_event(thread_id, "hold", reason, actor, authority)
 
     async def release(
         self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None
     ) -> Event:
-        """Ends a hold."""
+        """Ends the hold on a thread."""
         return await self._record_event(thread_id, "release", reason, actor, authority)
 
     async def retain(
@@ -638,7 +648,7 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Event:
-        """Forbids erasing from a thread before a time. The newest retention replaces earlier ones."""
+        """Forbids erasing anything from a thread before a time. The newest retention replaces earlier ones."""
         end = erasure.until_text(until)
         return await self._record_event(thread_id, "retention", reason, actor, authority, until=end)
 
@@ -654,9 +664,9 @@ class AsyncStore(AsyncReader):
     ) -> Event:
         """Records a verdict on a compaction record, as an event of the thread. Earlier verdicts stay.
 
-        `sample` says which sample the record was drawn for. Only a login with the role `compaction_store_reviewer` may
-        do this, and that role may do nothing else. Notes are kept forever, also when the record is erased: they should
-        quote nothing.
+        `sample` names the sample that the record was drawn for. The login must have the role
+        `compaction_store_reviewer`, which may write nothing else. Notes are kept forever, even if the record is erased,
+        so they should quote nothing.
         """
         thread = self._writable_key(thread_id)
         arguments.number(number, "number", least=1)
@@ -677,9 +687,9 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Event:
-        """Records the result of an evaluation in which this thread was replayed, as `Evaluation.documents` yields it.
+        """Records the result of an evaluation that replayed this thread. `Evaluation.documents` yields the document.
 
-        It is kept forever, also if the thread is erased, and must therefore quote nothing.
+        The document is kept forever, even if the thread is erased, so it must quote nothing.
         """
         checked = encoding.object_of(document, "document")
         return await self._record_event(thread_id, "evaluation", reason, actor, authority, evaluation=checked)

@@ -29,13 +29,13 @@ Listing = Callable[[Connection, str, UUID | None, int], Sequence[tuple[Any, ...]
 
 _IS_ASYNC = True
 _PAGE = 1000
-# The column of the SQL function `thread`.
+# The index of a column of the SQL function `thread`.
 _UID = 10
-# Columns of the SQL function `entries`.
+# Indexes of columns of the SQL function `entries`.
 _POS, _BODY, _COLUMNS = 0, 8, 11
 # The time allowed for each thread of a checkpoint: a hundred times the measured time.
 _SECONDS_A_THREAD = 0.001
-# A checkpoint waits less than the deadline for another one, so that the error can name the holder of the lock.
+# A checkpoint waits for another one for less than the deadline, so that its error can name the holder of the lock.
 _SHARE_OF_DEADLINE = 0.7
 _WITHOUT_DEADLINE = 10.0
 # Classes of SQLSTATE that stored data can cause: data exceptions, limits, corruption.
@@ -58,8 +58,8 @@ class Verification:
         if self.level not in LEVELS:
             raise InvalidInput(f"level must be one of {', '.join(LEVELS)}{arguments.other(self.level)}")
         if (self.level == "checkpoint") != (self.log is not None):
-            given = "not given" if self.log is None else f"given with level {self.level}"
-            raise InvalidInput(f"checkpoints must be given exactly with level checkpoint, and was {given}")
+            given = "missing with level checkpoint" if self.log is None else f"given with level {self.level}"
+            raise InvalidInput(f"checkpoints must be given with level checkpoint and no other level, and is {given}")
         if self.log is not None:
             arguments.instance(self.log, CheckpointLog, "checkpoints")
 
@@ -129,7 +129,7 @@ async def _schema(verification: Verification) -> SchemaReport | None:
 
 
 async def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint) -> Report:
-    """Reports on everything that is stored under a key. Bad data never raises an error."""
+    """Returns a report on all rows with a thread_uid. Bad data becomes a finding, never an exception."""
     name = stored.thread_id or ""
     found = stored_threads.findings(stored)
     report = Report(name, verification.level, 0, 0, (), b"", thread_uid=stored.thread_uid)
@@ -204,14 +204,14 @@ async def _with_parent(db: AsyncConnections, thread: ThreadKey, report: Report, 
     try:
         state = await db.call(queries.thread_state, ThreadKey(parent.thread_uid, thread.tenant, ""), parent.pos)
     except ThreadNotFound:
-        note = "the thread that this one was forked from is not here: its copies were compared with nothing"
+        note = "the parent of this fork is not in this database: the copies were not compared with their originals"
         return replace(report, notes=(*report.notes, note))
     found = []
     if ThreadHead._make(state).entry_at != parent.entry:
-        found.append(Finding(1, f"the thread that this one was forked from has another entry at pos {parent.pos}"))
+        found.append(Finding(1, f"the parent of this fork has another entry at pos {parent.pos}"))
     seq, number = await db.call(queries.other_copies, thread, parent.thread_uid, parent.seq, parent.pos)
     if seq is not None:
-        found.append(Finding(None, f"seq {seq} is not what it is a copy of"))
+        found.append(Finding(None, f"seq {seq} differs from its original in the parent"))
     if number is not None:
-        found.append(Finding(None, f"compaction {number} is not what it is a copy of"))
+        found.append(Finding(None, f"compaction {number} differs from its original in the parent"))
     return replace(report, findings=(*report.findings, *found))

@@ -1,4 +1,4 @@
-"""Appends messages."""
+"""Appends messages: counts their tokens, writes them, and detects a database that lost earlier messages."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ async def append(
     view: View | Rendered | None,
     durable: bool,
 ) -> Appended:
+    """Appends a batch. Raises `ThreadWentBack` if the thread has lost messages that this process saw stored."""
     receipt = None if view is None else receipts.receipt(view, durable=durable)
     new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
@@ -86,11 +87,11 @@ async def append(
             by_key = new._replace(thread=thread._replace(uid=known.thread_uid))
             written = await _write(db, shared_commits, by_key, seen)
         except (ThreadErased, ThreadNotFound):
-            # The thread was erased, or a backup from before its creation was restored. The name may lead to a new
-            # thread.
+            # The thread was erased, or a backup from before its creation was restored. The name may now belong to a
+            # new thread.
             written = await _write(db.with_time_left_since(start), shared_commits, new, seen)
     if written.replayed:
-        # The tokens and metas of the first call are stored; those of this call are ignored.
+        # Read the stored messages, because their tokens and metas are those of the first call.
         found = thread._replace(uid=written.thread_uid)
         after, count = written.first_seq - 1, len(batch.new)
         with call.after_write(key.text, thread.thread_id):
@@ -161,7 +162,7 @@ def _metas(meta: Metas, count: int) -> Sequence[str | None]:
 
 
 def _appended(written: queries.Written, batch: Batch) -> Iterator[Message]:
-    """Yields the messages as a reader gets them. They are decoded again, so that no object of the caller is kept."""
+    """Yields the messages as a reader would get them. Decodes them again, to share no object with the caller."""
     for i, (e, n) in enumerate(zip(batch.encoded, batch.new, strict=True)):
         meta = None if n.meta is None else encoding.decode(n.meta)
         yield Message(

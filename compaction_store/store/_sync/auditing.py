@@ -22,7 +22,7 @@ from compaction_store.rendering import receipts
 _KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 _PAGE = 100
-# The number of columns of a thread in a row of `due`, and the index of its stored tokens.
+# In a row of `due`: the number of columns that describe the thread, and the index of its stored tokens.
 _THREAD = 13
 _VIEW_TOKENS = 6
 # How many of the last messages are searched for a reply that reports its usage.
@@ -30,7 +30,7 @@ _REPORTS = 100
 
 
 def check_filter(wanted: CompactionFilter) -> CompactionFilter:
-    """Refuses arguments of `compactions` that no record can match, and copies those that may change."""
+    """Raises an error for arguments that no record can match, and copies arguments that the caller may change."""
     if wanted.covering is not None:
         arguments.number(wanted.covering, "covering", least=1)
     arguments.one_of(wanted.kind, _KINDS, "kind")
@@ -53,7 +53,7 @@ def compaction_log(
     newest_first: bool = False,
     after: CompactionKey | None = None,
 ) -> Iterator[Compaction]:
-    """Yields the records that match a filter, in pages, after a given record."""
+    """Yields the records after `after` that match a filter. Reads them in pages."""
     while True:
         rows = db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
         for row in rows:
@@ -73,7 +73,7 @@ def compaction_log(
 def sample(
     db: Connections, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
 ) -> Sample:
-    """Draws records by their keys, and reads those that were drawn, thread by thread."""
+    """Draws a sample of record keys, then reads these records thread by thread."""
     population, keys = db.call(queries.sample, tenant, wanted, seed, count, among + 1)
     if is_more := population > among:
         population, keys = db.call(queries.sample, tenant, wanted, seed, count, among)
@@ -86,17 +86,17 @@ def sample(
 
 
 def event_kinds(kind: str | Sequence[str] | None) -> list[str] | None:
-    """Returns the kinds that are asked for as a list; None if any will do."""
+    """Returns the wanted kinds as a list, or None for all kinds."""
     if kind is None or isinstance(kind, str):
         return None if kind is None else [kind]
     if not isinstance(kind, (list, tuple)) or None in kind:
         given = "a list with None" if isinstance(kind, (list, tuple)) else type(kind).__name__
-        raise InvalidInput(f"kind must be one kind of events, or a list of them, not {given}")
+        raise InvalidInput(f"kind must be one kind of event or a list of kinds, not {given}")
     return list(kind)
 
 
 def check_event_filter(wanted: EventFilter) -> EventFilter:
-    """Refuses arguments of `events` that no event can match."""
+    """Raises an error for arguments that no event can match."""
     for kind in wanted.kinds or ():
         arguments.one_of(kind, tuple(sorted(chain.EVENT_KINDS)), "kind")
     arguments.optional_name(wanted.actor, "actor")
@@ -155,14 +155,14 @@ def tenants(db: Connections, after: str) -> Iterator[str]:
 def events(
     db: Connections, thread: ThreadKey, after: int, kinds: list[str] | None = None, *, newest_first: bool = False
 ) -> Iterator[Event]:
-    """Yields a thread's events after a pos, or, newest first, those before it."""
+    """Yields a thread's events after a pos; with `newest_first`, the events before the pos."""
     while True:
         rows = db.call(queries.events, thread, kinds, after, newest_first, _PAGE)
         for row in rows:
             yield erasure.event(thread.thread_id, row)
         if len(rows) < _PAGE:
             return
-        # Use the key from here on: the name may belong to another thread by now.
+        # Use thread_uid from here on: the name may belong to another thread by now.
         thread = thread._replace(uid=rows[0][-1])
         after = rows[-1][0]
 
@@ -170,9 +170,10 @@ def events(
 def redaction_of(
     db: Connections, thread: ThreadKey, message: Message, redacted_pos: int | None
 ) -> Event | None:
-    """Returns the event that erased a message, or None if it is not erased.
+    """Returns the event that erased a message, or None if the message is not erased.
 
-    Its row says where that was. Nothing proves this column, so the event is looked for elsewhere if it is not there.
+    The message's row names the pos of the event. The chain does not protect this column, so all later redactions are
+    searched if the event at that pos does not name the message.
     """
     if redacted_pos is None:
         return None
@@ -195,7 +196,7 @@ class WithReceipt(NamedTuple):
 
 
 def receipt_of(db: Connections, thread: ThreadKey, seq: int) -> WithReceipt | None:
-    """Returns the receipt of a message; None if there is no such message."""
+    """Returns the pos and receipt of a message, or None if there is no such message."""
     found = db.call(queries.receipt, thread, seq)
     if found is None:
         return None
@@ -205,7 +206,7 @@ def receipt_of(db: Connections, thread: ThreadKey, seq: int) -> WithReceipt | No
 
 
 def due(db: Connections, tenant: str, budget: TokenBudget) -> Iterator[Thread]:
-    """Yields the threads whose view is over a budget, by stored figures and the newest reported usage."""
+    """Yields the threads whose view is over a budget, judged by stored counts and the newest reported usage."""
     margin = max(1, budget.trigger_tokens - budget.target_tokens)
     after = None
     while True:

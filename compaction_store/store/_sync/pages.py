@@ -18,7 +18,7 @@ _FIRST_PAGE = 16
 _LONGEST_PAGE = 2000
 _PAGE_BYTES = 4 * 1024 * 1024
 _THREADS_PAGE = 500
-# The place of the column in a row of `replay`.
+# The index of a column in a row of `replay`.
 _REDACTED_POS = 7
 
 
@@ -31,7 +31,7 @@ def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) 
             yield typed_rows.message(row)
         if len(rows) < limit:
             return
-        # Use the key from here on: the name may belong to another thread by now.
+        # Use thread_uid from here on: the name may belong to another thread by now.
         thread = thread._replace(uid=thread.uid or rows[0][-1])
         after = rows[-1][0]
         limit = _next_limit(rows, limit)
@@ -44,7 +44,7 @@ def message(db: Connections, thread: ThreadKey, seq: int) -> Message:
 
 
 def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[Message, int | None]:
-    """Returns the message at a seq, and the pos where its row says that it was erased."""
+    """Returns the message at a seq, and the pos of its erasure according to its row, or None."""
     rows = db.call(queries.replay, thread, seq - 1, seq, 1)
     if not rows:
         raise MessageNotFound(f"no seq {seq}{about(thread.thread_id)}")
@@ -65,8 +65,10 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
 
 
 def threads(db: Connections, tenant: str, after: str, *, hidden: bool) -> Iterator[Thread]:
-    """Yields threads in the order of their names, erased ones last, so that a thread that is erased meanwhile is not
-    missed.
+    """Yields threads in the order of their names, with erased threads last.
+
+    A thread that is erased during the iteration gets a new name. The erased threads come last, so that the new name is
+    not missed, and those that were yielded before under their old name are skipped.
     """
     listed = array("Q")
     if erasure.stub_uid(after) is None:
@@ -98,6 +100,6 @@ def _random_bits(thread: Thread) -> int:
 
 
 def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:
-    """Returns the number of rows for the next page, so that it takes about four megabytes."""
+    """Returns a number of rows for the next page that makes it about four megabytes large."""
     size = sum(len(row[3] or "") for row in rows) // len(rows) + 1
     return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))

@@ -63,9 +63,9 @@ _IS_ASYNC = False
 
 
 class Reader:
-    """Reads threads and their compaction logs; has no method that writes.
+    """Read-only access to the threads of a tenant and their compaction logs.
 
-    Made by `open`, closed by `close` or as a context manager.
+    Open a reader with `open`. Close it with `close`, or use it as a context manager.
     """
 
     def __init__(
@@ -101,16 +101,17 @@ class Reader:
         share_commits: bool = True,
         telemetry: Telemetry | None = None,
     ) -> Self:
-        """Connects and checks the database's schema.
+        """Connects to the database and checks its schema.
 
-        Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how many seconds a call retries
-        while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that returns a
-        message's tokens. With `role`, a role of the database that the login is a member of, the store has that role's
-        rights, for example those of `compaction_store_auditor`. `settings` are settings of Postgres that every session
-        begins with, such as `{"default_transaction_read_only": "on"}`. `actor` is recorded with every compaction,
-        revocation, erasure and hold that does not name another; with `require_actor`, a call without an actor is
-        refused. Appends of concurrent callers share commits, unless `share_commits` is false. With `telemetry` the
-        store reports to OpenTelemetry.
+        Without a URL, the store uses $COMPACTION_STORE_URL if it is set, and an embedded Postgres otherwise. `deadline`
+        is the number of seconds for which a call retries while the database is unavailable or busy. `counter` is a
+        counter from `compaction_store.tokens`, or a callable that returns the number of tokens of a message. `role` is
+        a database role that the login is a member of, such as `compaction_store_auditor`: the store then has the rights
+        of that role. `settings` are Postgres settings for every session, such as
+        `{"default_transaction_read_only": "on"}`. `actor` is recorded with every compaction, revocation, erasure and
+        hold for which the call names no other actor; with `require_actor`, a call without an actor is refused. Appends
+        of concurrent callers share commits unless `share_commits` is false. With `telemetry`, the store reports to
+        OpenTelemetry.
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")
@@ -138,9 +139,10 @@ class Reader:
         )  # fmt: skip
 
     def of_tenant(self, tenant: str) -> Self:
-        """Returns the same kind of store for another tenant, with this one's connections, counter and actor.
+        """Returns a store of the same kind for another tenant, with the connections, counter and actor of this store.
 
-        It works until this one is closed; closing it does nothing. Callbacks are registered for each store separately.
+        The returned store works until this store is closed; closing the returned store does nothing. The two stores do
+        not share registered callbacks.
         """
         arguments.name(tenant, "tenant")
         return self._made(
@@ -171,6 +173,7 @@ class Reader:
         return store
 
     def close(self) -> None:
+        """Closes the connections. Does nothing for a store that `of_tenant` returned."""
         if self._is_borrowed:
             return
         self._db.close()
@@ -193,10 +196,10 @@ class Reader:
     def replay(
         self, thread_id: str, *, after: int = 0, until: int | None = None, last: int | None = None
     ) -> Iterator[Message]:
-        """Yields messages as they were appended, never folded, oldest first.
+        """Yields messages as they were appended, oldest first. Compactions do not change the result.
 
-        The messages after one seq and up to another, or the newest `last`. They are read in pages: memory does not
-        grow with the thread.
+        `after` excludes messages up to that seq, and `until` excludes messages after that seq. `last` limits the result
+        to that many of the newest messages. The messages are read in pages, so memory does not grow with the thread.
         """
         key = self._key(thread_id)
         arguments.number(after, "after", least=0)
@@ -216,10 +219,11 @@ class Reader:
         return pages.message(self._db, key, seq)
 
     def view(self, thread_id: str, *, at: int | datetime | Compaction | None = None) -> View:
-        """Returns what the model should see: every active compaction folds its span.
+        """Returns the thread as the model should see it, with every compacted span replaced.
 
-        The view is the present one, or that at a pos, at the last pos not later than an aware datetime, or just after
-        a compaction. A thread that `clear` has hidden has no present view (`ThreadNotFound`).
+        Without `at`, this is the current view. `at` may be a pos, a timezone-aware datetime, which selects the last pos
+        that is not later, or a compaction, which selects the view right after it. The current view of a thread that
+        `clear` has hidden cannot be read (`ThreadNotFound`).
         """
         key = self._key(thread_id)
         if isinstance(at, Compaction):
@@ -228,7 +232,7 @@ class Reader:
             key, at = key._replace(uid=at.thread_uid), at.pos
         if isinstance(at, datetime):
             arguments.moment(at, "at")
-            # Use the key for both calls: the name may belong to another thread in between.
+            # Use thread_uid for the next calls: the name may go to another thread between two calls.
             found = typed_rows.thread(self._db.call(queries.thread, key))
             key = key._replace(uid=found.thread_uid)
             at = self._db.call(queries.pos_at, key, at)
@@ -239,11 +243,11 @@ class Reader:
         return typed_rows.view(thread_id, self._db.call(queries.view, key, at))
 
     def outline(self, thread_id: str, *, at: int | None = None, span: tuple[int, int] | None = None) -> Outline:
-        """Returns the present view, or that at a pos, without its messages: which records fold which spans.
+        """Returns the parts of the current view, or of the view at a pos, without their messages.
 
-        Use it if a view may be too large to read completely, and `elements` to read parts of it. With `span`, two seqs
-        at which elements of the view begin and end, only the part of the view between them is read. It also works for
-        a thread that `clear` has hidden.
+        If a view may be too large to read completely, read its outline, and then some of its parts with `elements`.
+        With `span`, only the elements from one seq to another are read; an element must begin at the first seq, and an
+        element must end at the last. This method also finds a thread that `clear` has hidden.
         """
         key = self._key(thread_id)
         if at is not None:
@@ -253,7 +257,7 @@ class Reader:
         return typed_rows.outline(thread_id, rows, (start, end))
 
     def elements(self, thread_id: str, parts: Iterable[Part]) -> list[Element]:
-        """Returns the elements of these parts of an outline, in order."""
+        """Returns the elements of the given parts of an outline, in order."""
         wanted = list(parts)
         for part in wanted:
             arguments.instance(part, Part, "every part in parts")
@@ -270,14 +274,14 @@ class Reader:
         return found
 
     def names_of(self, thread_uids: Iterable[UUID]) -> dict[UUID, str]:
-        """Returns the names that the threads with these keys have now, without those that the tenant does not have."""
+        """Returns the current names of threads by thread_uid. Leaves out threads that the tenant does not have."""
         wanted = list(thread_uids)
         for each in wanted:
             arguments.instance(each, UUID, "thread_uids")
         return dict(self._db.call(queries.names_of, self._tenant, wanted)) if wanted else {}
 
     def neighbours(self, thread_id: str, pos: int) -> tuple[int | None, int | None]:
-        """Returns the pos of the last compaction record up to a pos of a thread, and that of the first one after it."""
+        """Returns the pos of the last compaction record at or before a pos, and the pos of the first one after it."""
         arguments.number(pos, "pos", least=0)
         key = self._key(thread_id)._replace(uid=(self.thread(thread_id, hidden=True)).thread_uid)
         found = self._db.call(queries.neighbours, key, pos)
@@ -285,11 +289,12 @@ class Reader:
         return earlier, min((each for each in found if each > pos), default=None)
 
     def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[TokenStep]:
-        """Returns how the tokens of a thread's view changed over its life, for a chart: one step for each record.
+        """Returns how the number of tokens in a thread's view changed over time, for a chart.
 
-        The thread is divided into at most `ranges` equal ranges of pos; each has one step for all its messages.
-        Erasures are not in the steps: `thread` has the tokens of the current view. A thread that does not exist has no
-        steps. The steps end before the thread's `unknown_pos`.
+        There is one step for each applied record. The thread is divided into at most `ranges` equal ranges of pos, and
+        all messages of a range are one step. The steps do not include erasures; `thread` returns the tokens of the
+        current view. The result is empty for a thread that does not exist. The steps end before the thread's
+        `unknown_pos`.
         """
         key = self._key(thread_id)
         arguments.number(ranges, "ranges", least=1)
@@ -303,7 +308,7 @@ class Reader:
         return records.token_steps(messages, self._db.call(queries.applied_tokens, key, last_pos))
 
     def thread(self, thread_id: str, *, hidden: bool = False) -> Thread:
-        """Returns a thread's counters, head and metadata. With `hidden`, also finds one that `clear` has hidden."""
+        """Returns a thread's counters, head and metadata. With `hidden`, also finds threads that `clear` has hidden."""
         key = self._key(thread_id)
         arguments.instance(hidden, bool, "hidden")
         found = typed_rows.thread(self._db.call(queries.thread, key))
@@ -312,10 +317,10 @@ class Reader:
         return found
 
     def threads(self, *, after: str = "", hidden: bool = False) -> Iterator[Thread]:
-        """Yields the tenant's threads after a name, in the order of their names' bytes, erased ones last.
+        """Yields the tenant's threads in the byte order of their names, with erased threads last.
 
-        A thread that is erased meanwhile is yielded once. Those that `clear` has hidden are left out, unless `hidden`
-        is set.
+        `after` skips all names up to that name. A thread that is erased during the iteration is yielded once. Threads
+        that `clear` has hidden are left out unless `hidden` is set.
         """
         arguments.instance(hidden, bool, "hidden")
         if after:
@@ -323,10 +328,10 @@ class Reader:
         return pages.threads(self._db, self._tenant, after, hidden=hidden)
 
     def tenants(self, *, after: str = "") -> Iterator[str]:
-        """Yields the tenants that have threads, after a name, in the order of their bytes.
+        """Yields the names of the tenants that have threads, in byte order. `after` skips all names up to that name.
 
-        The login must be exempt from row-level security, as a superuser is: any other login would see only one tenant,
-        and gets `PermissionDenied`.
+        The login must be exempt from row-level security, as a superuser is. Any other login gets `PermissionDenied`,
+        because row-level security would show it only one tenant.
         """
         if after:
             arguments.name(after, "after")
@@ -355,8 +360,9 @@ class Reader:
     ) -> Iterator[Compaction]:
         """Yields the compaction records of a thread, or of all the tenant's threads.
 
-        Within a thread they are in the order of their numbers, across threads in that of their times. `authority` finds
-        records whose authority has at least these members. `after` continues after a record.
+        The records of one thread are in the order of their numbers; those of several threads are in the order of their
+        times. `authority` selects records whose authority has at least these members. `after` skips all records up to
+        that record.
         """
         wanted = CompactionFilter(
             covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login,
@@ -377,7 +383,7 @@ class Reader:
         newest_first: bool = False,
         after: Compaction | None = None,
     ) -> Iterator[Compaction]:
-        """Yields the records that match a filter; the thread, if one is given, must exist."""
+        """Yields the records that match a filter. Raises `ThreadNotFound` if a given thread does not exist."""
         start = None
         if thread_id is not None:
             wanted = wanted._replace(thread_uid=(self.thread(thread_id, hidden=True)).thread_uid)
@@ -399,7 +405,7 @@ class Reader:
         arguments.instance(compaction, Compaction, "compaction")
         if compaction.start_seq is None or compaction.end_seq is None:
             raise InvalidInput(f"compaction {compaction.number} has no span{arguments.about(compaction.thread_id)}")
-        # Use the key: the name may belong to another thread by now.
+        # Use thread_uid: the name may belong to another thread by now.
         key = self._key(compaction.thread_id)._replace(uid=compaction.thread_uid)
         return pages.messages(self._db, key, compaction.start_seq - 1, compaction.end_seq)
 
@@ -419,10 +425,11 @@ class Reader:
         until: datetime | None = None,
         among: int = 20_000,
     ) -> Sample:
-        """Draws records of spans at random from all the tenant's threads: those that match, without revocations.
+        """Draws a random sample of matching compaction records from all threads of the tenant, without revocations.
 
-        Drawn are those with the lowest SHA-256 of `seed/thread key/number`, in that order, so anybody can draw them
-        again. If more than `among` match, they are drawn from the oldest so many.
+        The sample consists of the records with the lowest SHA-256 of `seed/thread_uid/number`, in that order, so the
+        same seed draws the same records again. If more than `among` records match, the sample is drawn from the oldest
+        `among` of them.
         """
         wanted = CompactionFilter(
             kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login, trigger=trigger,
@@ -435,9 +442,9 @@ class Reader:
         return auditing.sample(self._db, self._tenant, wanted, seed, count, among)
 
     def tree(self, compaction: Compaction) -> CompactionTree:
-        """Returns a record with the records it was made from, down to messages.
+        """Returns a record with the records that it was made from, down to messages.
 
-        `UnknownEntry` if an entry before it changes views and is of a kind that this release does not know.
+        Raises `UnknownEntry` if an earlier entry of a kind that this release does not know may change views.
         """
         arguments.instance(compaction, Compaction, "compaction")
         if compaction.unknown_pos is not None and compaction.unknown_pos < compaction.pos:
@@ -452,11 +459,12 @@ class Reader:
         return records.tree(compaction, [record for record in self._log(None, wanted)])
 
     def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> Iterator[Found]:
-        """Yields every place where a text is stored, in one thread or in all of the tenant's: for requests to erase.
+        """Yields every place where a text is stored, in one thread or in all threads of the tenant.
 
-        Messages and their metas, the bodies of records, and the threads' metadata are searched, thread by thread in the
-        order of their names; `after` continues after a name. Case, Unicode normal forms, invisible characters and white
-        space make no difference, and escapes inside a string are decoded. Text inside pictures and files is not found.
+        Use it to answer requests to erase. It searches messages and their metas, the bodies of records, and the
+        metadata of threads, in the order of the threads' names; `after` skips all threads up to that name. Case,
+        Unicode normal forms, invisible characters and white space make no difference, and JSON escapes inside a string
+        are decoded. It does not search pictures and files.
         """
         wanted = TextSearch(text)
         if thread_id is not None:
@@ -474,16 +482,17 @@ class Reader:
         system: System | None = None,
         records: int | None = None,
     ) -> Explanation:
-        """Returns every record that ever covered a message, in order, its element in the present view, and its receipt.
+        """Returns every record that ever covered a message, its element in the current view, and its receipt.
 
-        In a fork, also returns where the message was appended. `tools` and `system` are compared with the hashes in the
-        receipt of a reply. `records` is the number of records that are enough, the newest.
+        For a message that a fork copied, the result also says where it was first appended. `tools` and `system` are
+        compared with the hashes in the receipt of a reply. `records` limits the result to that many of the newest
+        records.
         """
         key, wanted = self._key(thread_id), receipts.digests(tools, system)
         arguments.number(seq, "seq", least=1)
         if records is not None:
             arguments.number(records, "records", least=1)
-        # Use the key for all calls: the name may belong to another thread in between.
+        # Use thread_uid for all calls: the name may go to another thread between two calls.
         thread = self.thread(thread_id, hidden=True)
         key = key._replace(uid=thread.thread_uid)
         message, redacted_pos = pages.message_and_erasure(self._db, key, seq)
@@ -518,11 +527,11 @@ class Reader:
         newest_first: bool = False,
         after: int | Event = 0,
     ) -> Iterator[Event]:
-        """Yields redactions, refusals, holds, releases, retentions, forks and verdicts of a thread, or of all threads.
+        """Yields the events of a thread or of all the tenant's threads, such as redactions, holds, forks and verdicts.
 
-        `kind` is one kind or several.
-        Within a thread they are in the order of their pos, and `after` continues after a pos or an event; across
-        threads they are in the order of their times, and `after` continues after an event.
+        `kind` is one kind of event or several. The events of one thread are in the order of their pos, and `after`
+        skips all events up to a pos or an event. The events of all threads are in the order of their times, and `after`
+        skips all events up to an event.
         """
         wanted = auditing.check_event_filter(EventFilter(auditing.event_kinds(kind), actor, since, until))
         arguments.instance(newest_first, bool, "newest_first")
@@ -533,7 +542,7 @@ class Reader:
             arguments.number(pos, "after", least=0)
             return auditing.matching_events(self._db, self._key(thread_id), pos, wanted, newest_first=newest_first)
         if not isinstance(after, Event) and (type(after) is not int or after != 0):
-            raise InvalidInput("after must be an Event without thread_id: a pos is one of a thread")
+            raise InvalidInput("after must be an Event if thread_id is not given: a pos needs its thread")
         return self._tenant_events(wanted, after if isinstance(after, Event) else None, newest_first=newest_first)
 
     def _tenant_events(
@@ -551,7 +560,7 @@ class Reader:
     def seen_by(self, thread_id: str, seq: int) -> SeenView:
         """Returns the view that a reply was written from, and whether a receipt proves it.
 
-        In a fork, the view of a copied reply is that of the thread where the reply was written.
+        The view of a reply that a fork copied is a view of the thread where the reply was written.
         """
         arguments.number(seq, "seq", least=1)
         key = self._key(thread_id)
@@ -569,11 +578,11 @@ class Reader:
         return SeenView("proved" if is_proved else "differs", view, receipt)
 
     def due(self, budget: TokenBudget) -> Iterator[Thread]:
-        """Yields the threads whose view is over the budget by the store's own figures, roughly the largest first.
+        """Yields the threads whose view is over the budget, roughly the largest first.
 
-        A thread is not due if its view is within the budget by what the API last reported; the budget's counter is not
-        called. Threads that are being compacted are left out. So is a thread whose last attempt made no progress, until
-        its view has grown by the difference between the budget's trigger and its target.
+        The size of a view is estimated from the stored token counts and the usage that the API last reported; the
+        budget's counter is not called. Threads that are being compacted are left out. A thread whose last attempt made
+        no progress is left out until its view has grown by the difference between the budget's trigger and its target.
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
         return auditing.due(self._db, self._tenant, budget)
@@ -589,11 +598,12 @@ class Reader:
         checkpoints: CheckpointLog | None = None,
         progress: verifying.Progress | None = None,
     ) -> Report:
-        """Recomputes a thread's chain and reports the level reached and every finding.
+        """Recomputes a thread's hash chain and reports the level that was verified and every finding.
 
-        Level structure reads no content; content does; schema also checks that the database still protects the thread;
-        checkpoint also compares it with the newest of `checkpoints`. `since` continues from an earlier report of the
-        thread, or from a pos and its entry. `progress` is called with the number of entries done and the total.
+        Level "structure" reads no content, and level "content" reads it. Level "schema" also checks that the database
+        still protects the thread. Level "checkpoint" also compares the thread with the newest checkpoint in
+        `checkpoints`. `since` is an earlier report of the thread, or a pos and the entry at that pos: only later
+        entries are verified. `progress` is called with the number of verified entries and the total.
         """
         verification = verifying.Verification(self._db, self._tenant, level, checkpoints, progress)
         return verifying.verify_thread(verification, self._key(thread_id), since)
@@ -606,15 +616,16 @@ class Reader:
         checkpoints: CheckpointLog | None = None,
         progress: verifying.Progress | None = None,
     ) -> Iterator[Report]:
-        """Yields a report on everything that is stored under the tenant, in the order of thread_uid.
+        """Verifies every thread of the tenant and yields a report on each, in the order of thread_uid.
 
-        Threads are found by key, not by name: one whose name is wrong or missing is reported like any other, and so
-        are the rows left of a thread without a head. Bad data is a finding, never an exception. `after` continues after
-        a thread, given by its report, its thread_uid or its name.
+        Threads are found by thread_uid, not by name, so a thread whose name is wrong or missing is reported too. So are
+        rows that belong to no thread. Bad data is a finding, never an exception. `after` skips all threads up to one,
+        given by its report, its thread_uid or its name.
 
-        From level schema on, the first report is on the schema. At level checkpoint, every note of the log is checked,
-        and threads of the newest checkpoint that were not found are findings of a last report. Both have an empty
-        thread_id and no thread_uid. `progress` is called with the number of threads done and the total.
+        At levels "schema" and "checkpoint", the first report is on the schema. At level "checkpoint", every checkpoint
+        of the log is checked, and a last report has a finding for each thread of the newest checkpoint that was not
+        found. Both reports have an empty thread_id and no thread_uid. `progress` is called with the number of verified
+        threads and the total.
         """
         verification = verifying.Verification(self._db, self._tenant, level, checkpoints, progress)
         return verifying.verify_all(verification, after)
@@ -624,10 +635,10 @@ class Reader:
     ) -> Checkpoint:
         """Signs the head of every thread of the tenant and appends the checkpoint to the log.
 
-        It is refused if the database contradicts the log's last checkpoint: a thread is missing, is shorter, or has
-        another entry at that pos (`CheckpointRefused`). A checkpoint without new messages is useful too: it shows that
-        nothing was removed. Each sink is called with the checkpoint and the path of its list of heads, after both are
-        on disk. `all_tenants` needs a login that is exempt from row-level security.
+        Raises `CheckpointRefused` if the database contradicts the log's last checkpoint: a thread is missing, is
+        shorter, or has another entry at the recorded pos. A checkpoint without new messages is useful too, because it
+        shows that nothing was removed. Each sink is called with the checkpoint and the path of its list of heads, after
+        both are on disk. `all_tenants` needs a login that is exempt from row-level security.
         """
         return verifying.make_checkpoint(self._db, None if all_tenants else self._tenant, signer, log, sinks)
 
@@ -636,10 +647,11 @@ class Reader:
     ) -> Iterator[bytes]:
         """Yields the lines of a bundle: the whole thread up to its head, and everything that is needed to verify it.
 
-        It is read in pages: memory does not grow with the thread. `bodies=False` withholds the content of every entry;
-        a callable that is given an entry's line, a mapping without content, withholds the entries for which it returns
-        False. Commitments stay, so the rest still verifies. `checkpoint` is copied into the manifest. Entries appended
-        during the export are left out; an erasure during it is a `Conflict`.
+        The thread is read in pages, so memory does not grow with the thread. `bodies=False` withholds the content of
+        every entry. `bodies` may also be a callable: it is called with each entry's line, a mapping without content,
+        and the content is withheld if it returns False. Commitments stay, so the bundle still verifies. `checkpoint` is
+        copied into the manifest. Entries that are appended during the export are left out; an erasure during the export
+        raises a `Conflict`.
         """
         key = self._key(thread_id)
         export_rows.check_options(bodies, checkpoint)

@@ -33,10 +33,9 @@ def repair(
 
 
 def _without(view: View, record: Compaction, inside: View) -> View:
-    """Returns the view after the revocation of a record, in which the span shows what it showed just before the record
-    was written.
+    """Returns the view without a record: with the elements that its span had just before the record was written.
 
-    Nothing in the span was erased since then, because that would have erased the record as well.
+    Nothing in the span was erased since then, because such an erasure would have erased the record as well.
     """
     span = [e for e in inside.elements if (record.start_seq or 0) <= e.seq <= (record.end_seq or 0)]
     elements = []

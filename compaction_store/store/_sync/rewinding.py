@@ -26,7 +26,7 @@ def rewind(
     actor: str | None,
     authority: Payload | None,
 ) -> tuple[Compaction, ...]:
-    """Writes a rewind or a clear, and the revocations that it needs. Returns none if the view already ends there."""
+    """Writes a rewind or a clear and the revocations that it needs, or nothing if the view ends at `seq` already."""
     run_id = uuid4()
     revoked = records.stated(reason=reason, authority=authority)
     bodies = documents.body_text(revoked), documents.body_text({"replacement": [], **revoked})

@@ -1,4 +1,4 @@
-"""Searches what is stored for a text."""
+"""Searches stored threads for a text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def search_thread(db: Connections, thread: ThreadKey, wanted: TextSearch) -> Ite
 
 
 def _found(db: Connections, tenant: str, thread: Thread, wanted: TextSearch) -> Iterator[Found]:
-    # Use the key: the name may belong to another thread by now.
+    # Use thread_uid: the name may belong to another thread by now.
     key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
     if (found := wanted.in_thread(thread)) is not None:
         yield found

@@ -1,7 +1,7 @@
-"""Turns: one at a time for a thread, over all processes.
+"""Turns on a thread. A thread has at most one turn at a time across all processes.
 
-A turn is a lease in the database. No connection or lock is held while a turn lasts or waits: a waiting turn asks again
-and again.
+A turn is a lease in the database. It holds no connection or lock while it lasts or waits; a waiting turn polls the
+database.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ _LEAST_SECONDS = 2.0
 
 
 class Turn:
-    """The exclusive right to a thread among callers that take turns. Made by `turn`, entered once as a context manager.
+    """The exclusive right to a thread among callers that take turns.
 
-    `last_seq` and `head` are those of the thread when the turn began, then those of the last append through it; `head`
-    is None for a thread that does not exist yet. `until` is the end of the lease by the server's clock. `lost` says
-    whether the turn is known to have lost the thread.
+    The store's method `turn` makes a turn, a context manager that can be entered once. `last_seq` and `head` are the
+    thread's when the turn begins; each append through the turn updates them. `head` is None for a thread that does not
+    exist yet. `until` is the end of the lease by the server's clock. `lost` is true if the turn is known to have lost
+    the thread.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Turn:
 
     @property
     def thread_id(self) -> str:
-        """The thread of the turn."""
+        """The name of the turn's thread."""
         return self._thread.thread_id
 
     def append(
@@ -88,10 +89,10 @@ class Turn:
         tokens: int | Sequence[int] | None = None,
         durable: bool = True,
     ) -> Appended:
-        """Appends as the store's `append` does, if the turn still has the thread (`TurnLost`).
+        """Appends as the store's `append` does. Raises `TurnLost` if the turn has lost the thread.
 
-        With `expected_seq=turn.last_seq`, it succeeds only if nobody has appended outside of the turn; with
-        `expected_head=turn.head`, only if nothing else was written.
+        `expected_seq=turn.last_seq` refuses the append if anybody has appended outside of the turn.
+        `expected_head=turn.head` refuses it if anybody has written anything else to the thread.
         """
         appended: Appended = self._append(
             self.thread_id, messages, key=key, expected_seq=expected_seq, expected_head=expected_head, view=view,
@@ -100,14 +101,14 @@ class Turn:
         return appended
 
     def renew(self) -> datetime:
-        """Extends the lease and returns its end. Needed only by code that blocks the renewal in the background."""
+        """Extends the lease and returns its end. Only code that blocks the renewal in the background needs this."""
         self.check(self._thread)
         with self.watching():
             self.until = self._db.call(queries.renew_turn, self._thread, self.turn_id, self._lease)
         return self.until
 
     def others(self) -> tuple[Span, ...]:
-        """Returns the seqs that were appended since the turn began, but not through it."""
+        """Returns the spans of messages that were appended since the turn began, but not through the turn."""
         self.check(self._thread)
         try:
             row = self._db.call(queries.thread, self._thread)
@@ -118,7 +119,7 @@ class Turn:
     # ---- used by the store for an append in a turn
 
     def check(self, thread: ThreadKey) -> None:
-        """Refuses a turn that has not begun, or that is on another thread."""
+        """Raises `InvalidInput` if the turn has not begun or is on another thread."""
         if not self._began:
             raise InvalidInput("a turn must be entered with `with` or `async with` before it is used")
         if thread != self._thread:
@@ -126,7 +127,7 @@ class Turn:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """A context in which a `TurnLost` marks the turn as lost."""
+        """Marks the turn as lost if the body of the `with` statement raises `TurnLost`."""
         try:
             yield
         except TurnLost:
@@ -134,7 +135,7 @@ class Turn:
             raise
 
     def note(self, appended: Appended) -> None:
-        """Notes messages that were appended through the turn."""
+        """Records which messages were appended through the turn."""
         span = Span(appended[0].seq, appended[-1].seq)
         if span.start_seq < self._first_seq or any(own.start_seq <= span.start_seq <= own.end_seq for own in self._own):
             # The append repeats an earlier one, from before this turn or in it.
@@ -155,7 +156,7 @@ class Turn:
         try:
             self._take()
         except BaseException as error:
-            # Without this, the queue would wait for this turn until its place expires.
+            # Leave the queue: otherwise the turns behind this one would wait until its place expires.
             self._is_over = True
             self._leave(0 if isinstance(error, DatabaseError) else _LEAVE_SECONDS)
             raise
@@ -172,7 +173,7 @@ class Turn:
         if had is False:
             self.lost = True
         if self.lost and error is None:
-            what = "the turn was lost before it ended: other messages may be among its own"
+            what = "the turn was lost before it ended: messages of others may be between those of the turn"
             raise TurnLost(f"{what}{arguments.about(self.thread_id)}")
 
     def _take(self) -> None:
@@ -195,7 +196,10 @@ class Turn:
         self._first_seq = self.last_seq + 1
 
     def _leave(self, seconds: float) -> bool | None:
-        """Returns whether the turn had the thread until now, None if unknown: the lease then expires by itself."""
+        """Ends the turn and returns whether it had the thread until now.
+
+        Returns None if the database does not answer; the lease then expires by itself.
+        """
         with suppress(CompactionStoreError):
             return self._db.with_at_most(seconds).call(queries.leave_turn, self._thread, self.turn_id)
         return None
@@ -210,6 +214,6 @@ class Turn:
         except TurnLost:
             return False
         except CompactionStoreError:
-            # The next renewal comes before the lease ends.
+            # The next attempt comes before the lease ends.
             return True
         return True

@@ -253,13 +253,13 @@ def test_verify_compares_a_fork_with_its_parent(parent: Face, superuser: Any) ->
         "UPDATE compaction_store.compactions SET commitment = sha256('') WHERE thread_uid = %s AND number = 2", [uid]
     )
     assert [finding.what for finding in parent.verify("f").findings] == [
-        "seq 3 is not what it is a copy of", "compaction 2 is not what it is a copy of",
+        "seq 3 differs from its original in the parent", "compaction 2 differs from its original in the parent",
     ]  # fmt: skip
     assert parent.verify("f", level="structure").findings == ()
     assert parent.verify("g").findings == ()
     superuser.execute("ALTER TABLE compaction_store.events DISABLE TRIGGER refuse_change")
     superuser.execute("UPDATE compaction_store.events SET entry = sha256('') WHERE thread_uid = %s AND pos = 18", [uid])
-    assert parent.verify("f").findings[0].what == "the thread that this one was forked from has another entry at pos 18"
+    assert parent.verify("f").findings[0].what == "the parent of this fork has another entry at pos 18"
 
 
 def test_verify_compares_a_fork_with_an_erased_parent(parent: Face) -> None:

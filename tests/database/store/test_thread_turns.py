@@ -131,7 +131,7 @@ def test_a_turn_that_gives_up_and_one_that_died_do_not_block_the_queue(
     with pytest.raises(TurnTimeout) as caught, take(wait=0):
         pass
     assert (caught.value.until, caught.value.ahead) == (None, 1)
-    assert "free for turns that came earlier, and 1 more came earlier" in str(caught.value)
+    assert "reserved for turns that were requested earlier; turns ahead in the queue: 1" in str(caught.value)
     superuser.execute("UPDATE compaction_store.turns SET waiting_until = ARRAY[clock_timestamp()]")
     with take(wait=0):
         pass
