@@ -1,8 +1,8 @@
-"""Summarizers: by a model, without a model, or by the first of several that succeeds.
+"""Summarizers, which write the summaries of spans, and an exact counter of tokens.
 
-A summarizer is any callable that takes the elements of a span, such as your own function. `AnthropicSummarizer` and
-`AnthropicCounter` import Anthropic's SDK, an extra, when the first of them is made. `OpenAISummarizer` imports no SDK:
-it is given a client.
+Any callable that takes the elements of a span can be a summarizer. `AnthropicSummarizer` and `AnthropicCounter` import
+Anthropic's SDK, an extra, when the first of them is made. `OpenAISummarizer` imports no SDK, because the caller gives
+it a client.
 """
 
 from __future__ import annotations

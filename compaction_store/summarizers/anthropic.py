@@ -1,8 +1,8 @@
-"""Summaries by Anthropic's models: with this package's prompt, or by the API's own compaction.
+"""Summaries by Anthropic's models, either with this package's prompt or with the API's own compaction.
 
-A refusal, an empty or unfinished answer, an answer longer than its source, and a failed request raise typed errors,
-which repeat no content. A source that is too long for the model is split, summarized in parts and merged, and the
-record says so.
+A refusal, an empty or unfinished answer, an answer that is longer than its source, and a failed request raise typed
+errors, which quote no content. A source that is too long for the model is summarized in parts, whose summaries are
+merged; the record lists the parts.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Mode = Literal["prompt", "native"]
 class AnthropicSummarizer:
     """Summarizes with one of Anthropic's models. The caller makes, configures and closes the client.
 
-    With an async client the result must be awaited. `mode="native"` asks for the API's own signed block, which the view
-    has unchanged. `instructions` replace the default prompt, in native mode that of the API. `parameters` are sent with
-    every request; in native mode, pass the `system` and `tools` of the conversation. `deadline` is in seconds, for all
-    requests of one summary together.
+    With an async client, the result must be awaited. `mode="native"` requests the API's own signed compaction block,
+    which becomes part of the view unchanged. `instructions` replace the default prompt; in native mode, they replace
+    the prompt of the API. `parameters` are sent with every request; in native mode, include the `system` and `tools` of
+    the conversation. `deadline` is the number of seconds for all requests of one summary together.
     """
 
     name = "AnthropicSummarizer"
@@ -86,7 +86,7 @@ class AnthropicSummarizer:
 
     @property
     def can_repair(self) -> bool:
-        """Whether it can repair a summary that it wrote, given its faults."""
+        """Whether the summarizer can repair one of its summaries if it is given the faults."""
         return self._mode == "prompt"
 
     @property
@@ -105,9 +105,9 @@ class AnthropicSummarizer:
         return drive_async(work) if self.needs_async else drive(work)
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        """Returns the model's answer to another prompt and a document, with the tokens used, for a judge."""
+        """Returns the model's answer to a judge's prompt and a document, with the number of tokens used."""
         if self._mode != "prompt":
-            raise InvalidInput("mode must be 'prompt' for an answer to a prompt")
+            raise InvalidInput(f"mode must be 'prompt' to answer a prompt, not {self._mode!r}")
         work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)
         return drive_async(work) if self.needs_async else drive(work)
 
@@ -139,7 +139,7 @@ class AnthropicSummarizer:
             "messages": [{"role": "user", "content": shown}],
         }  # fmt: skip
         answer = yield from self._ask(parameters, deadline, native=False)
-        # A refused or unfinished answer is billed too.
+        # Record the answer first, because a refused or unfinished answer is billed too.
         asked.answers.append(answer)
         return _text(answer)
 
@@ -149,7 +149,7 @@ class AnthropicSummarizer:
 
 
 def _text(answer: Any) -> str:
-    """Returns the text of a finished answer; raises an error for any other."""
+    """Returns the text of a finished answer. Raises an error for any other answer."""
     if answer.stop_reason == "refusal":
         raise SummaryRefused("the model refused")
     if answer.stop_reason == "model_context_window_exceeded":

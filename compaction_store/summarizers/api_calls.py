@@ -1,7 +1,8 @@
-"""Calls models' APIs: one policy of retries and errors for Anthropic's and OpenAI's clients, synchronous and async.
+"""Calls the APIs of models, with the same retries and errors for Anthropic's and OpenAI's sync and async clients.
 
-The client's own settings apply: its timeouts, and its `max_retries` after a broken connection or a server's error.
-Overloaded and rate-limited answers are retried until the deadline. No error repeats a word of the API or of the input.
+The client's own timeouts apply, and its `max_retries` applies after a broken connection or a server error. Requests
+that fail because of overload or a rate limit are retried until the deadline. Errors quote neither the API nor the
+input.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def is_async_client(client: object) -> bool:
 
 
 def ask(client: Any, request: ApiRequest, deadline: Deadline) -> Work[Any]:
-    """Returns the answer to a request, after retries if necessary. Raises a SummarizerError if there is none."""
+    """Sends a request, with retries, and returns the answer. Raises a SummarizerError if all attempts fail."""
     tries = broken = 0
     error: Exception | None = None
     while (left := deadline.left) > 0:
@@ -50,24 +51,24 @@ def ask(client: Any, request: ApiRequest, deadline: Deadline) -> Work[Any]:
             raise SummarizerUnavailable(describe(error, "no time is left for a retry"), status=status_of(error))
         tries += 1
         yield Pause(seconds)
-    raise SummarizerUnavailable("the deadline is over", status=status_of(error))
+    raise SummarizerUnavailable("the deadline has passed", status=status_of(error))
 
 
 def count_tokens(client: Any, request: CountRequest, deadline: Deadline) -> Work[int]:
     answer = yield from ask(client, request, deadline)
     tokens = answer.get("input_tokens") if isinstance(answer, dict) else None
     if type(tokens) is not int or tokens < 0:
-        raise SummarizerRejected("the API answered without a count")
+        raise SummarizerRejected("the API's answer has no token count")
     return tokens
 
 
 def _send(client: Any, request: ApiRequest, seconds: float) -> Work[Any]:
-    """Sends a request once. Returns the answer or the exception, after reporting it to telemetry."""
+    """Sends a request once and reports it to telemetry. Returns the answer or the exception."""
     receive = _receive_async if is_async_client(client) else _receive
     with model_call(client, request.parameters) if request.is_for_model else nullcontext(_unseen) as seen:
         try:
             answer = yield Call(receive, client, request, seconds)
-        except Exception as error:  # noqa: BLE001 — judged by the caller
+        except Exception as error:  # noqa: BLE001 — the caller decides whether to retry
             answer = error
         return seen(answer)
 
@@ -77,7 +78,7 @@ def _receive(client: Any, request: ApiRequest, seconds: float) -> Any:
     body = bytearray()
     with request.open(_for_one_try(client, seconds)) as response:
         for piece in request.pieces(response):
-            # A client's timeout starts again with each piece, so a body that arrives slowly would never reach it.
+            # Check the deadline here, because the client's timeout starts again with each piece of the body.
             if deadline.left <= 0:
                 raise TimeoutError
             body += piece if isinstance(piece, bytes) else b""
@@ -97,7 +98,7 @@ def _unseen(answer: Any) -> Any:
 
 
 def _for_one_try(client: Any, seconds: float) -> Any:
-    """Returns the client without its own retries, and with no timeout longer than `seconds`."""
+    """Returns a copy of the client without retries of its own and with timeouts of at most `seconds`."""
     return client.with_options(max_retries=0, timeout=_timeout(client.timeout, seconds))
 
 

@@ -1,6 +1,6 @@
-"""Makes this package's errors from those of models' APIs and their clients.
+"""Converts errors of models' APIs and their clients to errors of this package.
 
-They repeat nothing of the API's error text, which may quote the input.
+The new errors quote nothing of the API's error text, which may quote the input.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from compaction_store.summarizers.retries import ErrorKind
 
 _NAME = re.compile(r"[a-z_]{1,64}")
 _REQUEST_ID = re.compile(r"req_\w{1,64}", re.ASCII)
-# A request that is too long has no error code in Anthropic's API. These are its texts so far, and those of gateways.
+# Anthropic's API has no error code for a request that is too long. These are the known texts of the API and gateways.
 _TOO_LONG = re.compile(
     r"(?:prompt|input) is too long|exceeds? (?:the )?(?:available )?(?:context|model'?s? context|maximum context)"
     r"|context (?:limit|window|length)|too many (?:input )?tokens",
     re.IGNORECASE,
 )
-# How Python names an argument that a function does not take, or that it lacks.
+# Matches Python's error for an argument that is unexpected or missing.
 _ARGUMENT = re.compile(r"\b\w+\(\) (?:got an unexpected keyword|missing \d+ required [\w-]+) arguments?:? '(\w{1,64})'")
 _TOO_LONG_CODE = "context_length_exceeded"
 _TOO_LARGE = 413
 
 
 def typed_error(error: Exception, kind: ErrorKind) -> Exception:
-    """Returns the error to raise for an error of an API or a client that is not retried."""
+    """Returns the error to raise for an API's or client's error after which the request is not retried."""
     status = status_of(error)
     if kind == "broken":
         return SummarizerUnavailable(describe(error, "the client's max_retries are used up"), status=status)
@@ -35,7 +35,7 @@ def typed_error(error: Exception, kind: ErrorKind) -> Exception:
     if too_long or status == _TOO_LARGE or (status is not None and isinstance(said, str) and _TOO_LONG.search(said)):
         return SourceTooLong(describe(error, "the request is too long for the model"))
     where = "" if status is not None else _where(error)
-    return SummarizerRejected(describe(error, "it is not retried", where), status=status)
+    return SummarizerRejected(describe(error, "the request is not retried", where), status=status)
 
 
 def describe(error: Exception, what: str, where: str = "") -> str:
@@ -50,7 +50,7 @@ def describe(error: Exception, what: str, where: str = "") -> str:
 
 
 def _where(error: Exception) -> str:
-    """Returns which argument a client's own code refused, and where it raised. Neither can contain content."""
+    """Returns the argument that a client's code refused, and the place in the code. Neither can contain content."""
     found = _ARGUMENT.search(str(error)) if isinstance(error, TypeError) else None
     argument = "" if found is None else f" over the argument {found[1]!r}"
     place = raised_at(error)
@@ -58,7 +58,7 @@ def _where(error: Exception) -> str:
 
 
 def stop_reason(name: Any) -> str:
-    """Returns the reason that an API gave for an answer's end, if it is a plain name."""
+    """Returns the API's reason for ending the answer, if it is a plain name."""
     return name if isinstance(name, str) and _NAME.fullmatch(name) else "the API gave no reason"
 
 

@@ -1,4 +1,4 @@
-"""The requests to models' APIs, and how each reads its answer. The code that sends them is in `api_calls`."""
+"""The kinds of requests to models' APIs, each of which also reads its answer. `api_calls` sends them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from compaction_store.summarizers.retries import Interrupted
 
 
 class ApiRequest(Protocol):
-    """One kind of request. With an async client, `open` and `pieces` return async objects."""
+    """A request to an API. With an async client, `open` and `pieces` return async objects."""
 
     @property
     def parameters(self) -> Payload: ...
 
     @property
     def is_for_model(self) -> bool:
-        """Whether a model answers, so that telemetry makes a span."""
+        """Whether a model answers the request. Telemetry makes a span only for these requests."""
         ...
 
     def open(self, client: Any) -> Any:
-        """Returns a context manager that sends the request and gives the response."""
+        """Returns a context manager that sends the request and yields the response."""
         ...
 
     def pieces(self, response: Any) -> Any:
-        """Returns an iterator over the response: bytes of its body, or events."""
+        """Returns an iterator over the bytes of the response's body, or over its events."""
         ...
 
     def answer(self, response: Any, body: bytes) -> Any:
-        """Returns the answer, once all pieces are there."""
+        """Returns the answer. Call it after the last piece."""
         ...
 
 
 class MessagesRequest(NamedTuple):
-    """A request to Anthropic's Messages API; with `native`, to its beta endpoint."""
+    """A request to Anthropic's Messages API, or to its beta endpoint if `native` is set."""
 
     parameters: Payload
     native: bool
@@ -64,7 +64,7 @@ class MessagesRequest(NamedTuple):
 
 
 class CountRequest(NamedTuple):
-    """A request to count the tokens of a request to Anthropic's Messages API."""
+    """A request to Anthropic's API to count the tokens of a Messages request."""
 
     parameters: Payload
     native: bool
@@ -85,7 +85,7 @@ class CountRequest(NamedTuple):
 
 
 class CompletionRequest(NamedTuple):
-    """A request to OpenAI's Chat Completions, or to a server with the same API."""
+    """A request to OpenAI's Chat Completions API, or to a server with the same API."""
 
     parameters: Payload
 
@@ -104,7 +104,7 @@ class CompletionRequest(NamedTuple):
 
 
 class ResponseRequest(NamedTuple):
-    """A request to OpenAI's Responses, or to a server with the same API."""
+    """A request to OpenAI's Responses API, or to a server with the same API."""
 
     parameters: Payload
 
@@ -127,9 +127,9 @@ class ResponseRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenAIAnswer:
-    """An answer of OpenAI's, with the fields of Anthropic's answers, so that both are recorded in the same way.
+    """An answer of an OpenAI API, with the fields of Anthropic's answers, so that both are recorded in the same way.
 
-    `is_whole` says that the model ended it by itself, `is_refused` that the model or a filter did.
+    `is_whole` is true if the model finished the answer. `is_refused` is true if the model or a filter refused it.
     """
 
     id: Any
@@ -147,7 +147,7 @@ class OpenAIAnswer:
 
 
 def completion_answer(body: Any) -> OpenAIAnswer:
-    """Reads a chat completion."""
+    """Converts the body of a chat completion to an OpenAIAnswer."""
     given = _object(body)
     choice = _object(next(iter(_list(given.get("choices"))), None))
     message = _object(choice.get("message"))
@@ -160,7 +160,10 @@ def completion_answer(body: Any) -> OpenAIAnswer:
 
 
 def response_answer(body: Any) -> OpenAIAnswer:
-    """Reads a response. Its reason to stop is its status, or why it is incomplete or failed."""
+    """Converts the body of a response to an OpenAIAnswer.
+
+    The answer's `reason` is the reason for an incomplete or failed response, and otherwise the response's status.
+    """
     given = _object(body)
     status = given.get("status")
     detail = _object(given.get("incomplete_details")).get("reason") or _object(given.get("error")).get("code")
@@ -175,7 +178,7 @@ def response_answer(body: Any) -> OpenAIAnswer:
 
 
 _FILTERED = "content_filter"
-# A response may fail with these although the request was answered with 200.
+# Error codes that a failed response may have although the HTTP status is 200; the request can be retried.
 _PASSING = ("server_error", "rate_limit_exceeded")
 
 
@@ -192,7 +195,7 @@ def _text(given: Any) -> str:
 
 
 def _usage(given: Any, read: str, written: str) -> Payload | None:
-    """Returns tokens by Anthropic's names. OpenAI's number of input tokens includes those read from a cache."""
+    """Returns the usage with Anthropic's names. Subtracts the cached tokens, which OpenAI's input tokens include."""
     if not isinstance(given, dict):
         return None
     counted = {name: value for name, value in given.items() if type(value) is int}
@@ -205,7 +208,7 @@ def _usage(given: Any, read: str, written: str) -> Payload | None:
 
 
 def sdk(what: str = "AnthropicSummarizer") -> ModuleType:
-    """Returns Anthropic's SDK; `what` is the class that needs it."""
+    """Imports and returns Anthropic's SDK. `what` names the class that needs it, for the error if it is missing."""
     try:
         import anthropic  # noqa: PLC0415 — an extra
     except ImportError:

@@ -1,7 +1,7 @@
-"""Exact counts of views by Anthropic's API, which counts a request without running it.
+"""Counts the tokens of views exactly, with Anthropic's API, which can count a request without running it.
 
-Counts are cached by content. If the API cannot be reached, the store's own figure is returned with the reason, and
-nothing is raised.
+Counts are cached by the hash of the request. If the API cannot count, the result has the store's own count and the
+reason; no error is raised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers.api_calls import Deadline, count_tokens, is_async_client
 from compaction_store.summarizers.api_requests import CountRequest, sdk
 
-# Parameters that only shape the answer: the API refuses them in a request to count.
+# Parameters that only affect the answer. The API refuses them in a request to count.
 _OF_THE_ANSWER = frozenset(
     {
         "container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier", "stop_sequences",
@@ -33,12 +33,12 @@ _BESIDE = ("system", "tools", "mcp_servers")
 
 
 class AnthropicCounter:
-    """Asks Anthropic's API for the tokens of a view. The caller makes, configures and closes the client.
+    """Counts the tokens of a view with Anthropic's API. The caller makes, configures and closes the client.
 
-    `parameters` are those of your requests. With the `system` and `tools` that you send, the count includes them:
-    `counts_overhead` is then true, and a budget subtracts its `overhead`. `render` makes a request of a view. With an
-    async client the result must be awaited. `deadline` is in seconds, for all attempts to count one view. The last
-    `remembered` counts are cached by the hash of the request.
+    `parameters` are the parameters of your requests. If they have `system` or `tools`, the count includes them:
+    `counts_overhead` is then true, and a budget subtracts its `overhead`. `render` makes a request from a view. With an
+    async client, the result must be awaited. `deadline` is the number of seconds for all attempts to count one view.
+    The last `remembered` counts are cached by the hash of the request.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AnthropicCounter:
 
     @property
     def counts_overhead(self) -> bool:
-        """Whether a count includes what is sent besides the view."""
+        """Whether a count includes parts of the request besides the view, such as system prompts and tools."""
         return any(self._parameters.get(name) for name in _BESIDE)
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class AnthropicCounter:
             key = _hash(asked)
             tokens = self._recall(key)
             if tokens is None:
-                # Only the beta endpoint takes betas, and some gateways lack it.
+                # Use the beta endpoint only for betas, because some gateways do not have it.
                 request = CountRequest(asked, native="betas" in asked)
                 tokens = yield from count_tokens(self._client, request, Deadline(self._deadline))
                 self._remember(key, tokens)
@@ -133,5 +133,5 @@ class AnthropicCounter:
 
 
 def _hash(asked: Payload) -> str:
-    """Returns the hash of a whole request. An SDK's object is hashed by its repr."""
+    """Returns the hash of a whole request. Objects of an SDK are hashed by their repr."""
     return sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""Chooses the sentences that cover the most in a limited number of characters, and lists the names they leave out.
+"""Chooses the most informative sentences that fit a number of characters, and lists names that they leave out.
 
-Each kind of text (users' texts, conclusions, errors …) has a share of the room, so that rows of results cannot fill it.
-Within its share a sentence is chosen by the names, paths, figures and rare words that no chosen sentence has yet. The
-remaining names are listed without their sentences, which takes a fraction of the room. The same sentences always give
-the same choice. The time is n log n.
+Each kind of text, such as users' texts, conclusions or errors, has a share of the room, so that long results cannot
+take all of it. Within a share, sentences are chosen for the names, paths, figures and rare words that no chosen
+sentence has yet. Some of the room is used to list the remaining names without their sentences. The same sentences
+always give the same choice. The time is O(n log n).
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from compaction_store.probes import NameReader
 from compaction_store.probes.words import UNSPACED
 
 _WORD = re.compile(r"\w+")
-# Scripts without spaces between words: pairs of characters are used as words.
+# In scripts without spaces between words, pairs of characters are used as words.
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
-# The largest share of the room for standing orders, which come first: a lost order is worse than a lost fact.
+# The largest share of the room for standing orders. They come first, because a lost order is worse than a lost fact.
 _ORDERS = 0.6
-# The share of the rest for the list of names, and the shares of the kinds in the remaining room, before all compete for
-# it.
+# The share of the rest for the list of names, and the shares of each kind in the room after that. All kinds compete for
+# the room that these shares do not use.
 _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
-# The weights of a name that only results have, and of a name that a text or a call used. Words have a lower weight.
+# The weight of a name that only results have, and of a name that a text or a call uses. Words have a lower weight.
 _NAME_WORTH, _USED_WORTH = 2, 5
 _SCALE = 1000
-# A gain of at least this part of the best one is good enough. Otherwise the gains of similar sentences would be
-# computed again and again.
+# A gain of at least this part of the best gain is good enough. Waiting for the best would compute the gains of similar
+# sentences again and again.
 _NEARLY = 0.8
-# The shortest name that is listed: a shorter one means nothing without its sentence.
+# The length of the shortest name that is listed. A shorter name means nothing without its sentence.
 _SHORTEST_NAME = 3
 _HEAD = "named: "
-# How a line of an earlier summary begins: its seq is not a figure of the conversation.
+# The beginning of a line of an earlier summary, whose seq is not a figure of the conversation.
 _SEQ = re.compile(r"\A\[\d{1,19}\] ")
 _BETWEEN = ", "
 
 
 class Sentence(NamedTuple):
-    """A sentence: its place in order, the seq of its message, the speaker, and its kind, whose share of the room it
-    uses.
+    """A sentence with its place in the order of all sentences, the seq of its message, and its speaker as the label.
 
-    `whole` is the text that this one was cut from; its names are listed too.
+    `kind` decides which share of the room the sentence uses. `whole` is the text that `text` was cut from; its names
+    are listed too.
     """
 
     place: int
@@ -59,14 +59,14 @@ class Sentence(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The chosen sentences in order, and names that none of them has."""
+    """The chosen sentences, in order, and names that no chosen sentence has."""
 
     sentences: list[Sentence]
     names: list[str]
 
 
 def _names_in(text: str, reader: NameReader) -> list[str]:
-    """Returns names, paths, identifiers and figures, in order, once for each occurrence."""
+    """Returns every occurrence of a name, path, identifier or figure, in order."""
     return [name.text for name, _, _ in reader.at(_SEQ.sub("", text))]
 
 
@@ -83,7 +83,7 @@ def _words(text: str) -> set[str]:
 
 
 class Cover:
-    """Sentences, and the weight of each word and name in them."""
+    """Sentences with the weights of their words and names."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self.sentences = sentences
@@ -92,7 +92,7 @@ class Cover:
         words = [_words(sentence.text) for sentence in sentences]
         spread = Counter(word for found in words for word in found)
         count = len(sentences)
-        # Use integers, whose sum is the same in any order.
+        # Use integers: unlike that of floats, their sum is the same in any order.
         self._worth = {word: round(_SCALE * math.log(1 + count / times)) for word, times in spread.items()}
         self._first: dict[str, int] = {}
         self._times = Counter[str]()
@@ -103,7 +103,7 @@ class Cover:
                 self._times[name] += 1
                 if sentence.kind not in {"result", "error"}:
                     self._used.add(name)
-        # No word begins with a space, so a name never equals a word.
+        # Names get a space in front, so that they differ from all words.
         for name in self._first:
             self._worth[f" {name}"] = _SCALE * (_USED_WORTH if name in self._used else _NAME_WORTH)
         self._parts = [
@@ -112,7 +112,7 @@ class Cover:
         ]
 
     def choose(self, room: int) -> Chosen:
-        """Chooses sentences and names that take at most `room` characters, including the heads of lines."""
+        """Chooses sentences and names that take at most `room` characters together, including the heads of lines."""
         choice = _Choice(self, room)
         kinds = {sentence.kind for sentence in self.sentences}
         if "order" in kinds:
@@ -126,7 +126,7 @@ class Cover:
         choice.fill(range(len(self.sentences)), choice.left)
         names = self._unnamed(choice.chosen, choice.left + listed)
         spent = sum(len(name) + len(_BETWEEN) for name in names) + len(_HEAD) * bool(names)
-        # The sentences get the room that the list does not need.
+        # Use the room that the list of names does not need for more sentences.
         choice.left += listed - spent
         choice.fill(range(len(self.sentences)), choice.left)
         return Chosen([self.sentences[i] for i in sorted(choice.chosen)], names)
@@ -144,12 +144,12 @@ class Cover:
         return self._parts[index]
 
     def _is_worth_listing(self, name: str) -> bool:
-        """Returns whether a name is worth listing: names of fields in a result are not."""
+        """Returns whether a name is worth listing. Short names, and names of fields in results, are not."""
         is_field = name not in self._used and not any(c.isdigit() or c in "/\\@" for c in name)
         return len(name) >= _SHORTEST_NAME and not is_field
 
     def _unnamed(self, chosen: Iterable[int], room: int) -> list[str]:
-        """Returns names that no chosen sentence has, in order. If not all fit, used and frequent ones go first."""
+        """Returns names that no chosen sentence has, in order. Prefers used and frequent names if not all fit."""
         covered = {name for index in chosen for name in self._names[index]}
         left = [name for name in self._first if name not in covered and self._is_worth_listing(name)]
         left.sort(key=lambda name: (name not in self._used, -self._times[name], self._first[name]))
@@ -163,7 +163,7 @@ class Cover:
 
 
 class _Choice:
-    """The sentences chosen so far, what they cover, and the characters that are left."""
+    """The sentences chosen so far, the words and names in them, and the number of characters left."""
 
     def __init__(self, cover: Cover, room: int) -> None:
         self._cover = cover
@@ -173,10 +173,10 @@ class _Choice:
         self._begun: set[tuple[int, str]] = set()
 
     def fill(self, indexes: Iterable[int], room: int) -> None:
-        """Chooses the sentences that add most, until the room is full.
+        """Chooses the sentences with the largest gains until the room is full.
 
-        The gain of a sentence only shrinks as others are chosen. So if it is still near the best after it was computed
-        again, it is near the best of all.
+        The gain of a sentence can only shrink while others are chosen. A gain that was just computed again and is near
+        the best known gain is therefore near the best of all gains.
         """
         cover = self._cover
         room, nothing = min(room, self.left), not self.chosen
@@ -185,7 +185,7 @@ class _Choice:
         while heap and room > 0:
             known, index = heapq.heappop(heap)
             cost = self._cost(index)
-            # The first sentence may exceed its share.
+            # The first sentence may use all of the room that is left.
             if cost > (self.left if nothing else room):
                 continue
             now = -cover.gain(index, self._covered)
@@ -216,7 +216,7 @@ def head(sentence: Sentence) -> str:
 
 
 def written(chosen: Chosen) -> str:
-    """Returns the sentences, one line for each message, and the names."""
+    """Returns the chosen sentences, with one line for each speaker in a message, and a line with the names."""
     lines: list[str] = []
     last: tuple[int, str] | None = None
     for sentence in chosen.sentences:

@@ -1,8 +1,8 @@
-"""A summary without a model: the most informative sentences, word for word and in order, and a list of names.
+"""Summarizes without a model: copies the most informative sentences in order, and lists names.
 
-Sentences are chosen by structure, so it works in any language: who speaks, the last message before the user's next one,
-calls and results; and the names, paths, figures and rare words that no other chosen sentence has. The same elements
-always give the same text, and it is always shorter than they are.
+Sentences are chosen by features that every language has: their speaker, whether the user's next message follows,
+whether they belong to a call or a result, and the names, paths, figures and rare words that no other chosen sentence
+has. The same elements always give the same text, and the text is always shorter than the elements.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from compaction_store.probes.orders import orders
 from compaction_store.summarizers.covering import Cover, Sentence, written
 from compaction_store.tokenizing.message_text import read
 
-# The tokens of a frame, and the largest share of the source's tokens for a summary with its frame.
+# The number of tokens of a frame, and the largest share of the source's tokens for a summary with its frame.
 _FRAME_TOKENS = 60
 _MOST_OF_SOURCE = 0.8
 _LEAST = 12
-# The least number of characters: fewer would not hold a sentence.
+# The smallest room in characters, because a sentence would not fit into less.
 _SHORT = 80
 _LONGEST_SENTENCE = 240
 _LONGEST_CALL = 160
 _MARK = "…"
 
-# How a line of an earlier summary begins that has a user's words.
+# Matches the beginning of a line of an earlier summary that quotes a user.
 _NOTED_USER = re.compile(r"\[\d{1,19}\] user: ")
 
-# Words of an error, for results that have no field for it.
+# Words that mark an error, for results that have no field for errors.
 _ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
 
 
@@ -57,7 +57,10 @@ class _Said(NamedTuple):
 
 
 class ExtractiveSummarizer:
-    """Keeps at most `share` of its source's characters, and at most `max_tokens` by o200k_base."""
+    """Summarizes without a model.
+
+    A summary has at most `share` of its source's characters, and at most `max_tokens` tokens as counted by o200k_base.
+    """
 
     name = "ExtractiveSummarizer"
     needs_async = False
@@ -73,7 +76,7 @@ class ExtractiveSummarizer:
 
     @property
     def settings(self) -> Payload:
-        """The options, for the record."""
+        """The options, as they are stored in the record."""
         return {"share": self._share, "max_tokens": self._max_tokens}
 
     def __repr__(self) -> str:
@@ -89,14 +92,14 @@ class ExtractiveSummarizer:
         cover = Cover(facts)
         room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
         most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
-        # Try lengths until one fits; the first is estimated from the source's characters per token.
+        # Try shorter and shorter lengths. The first is estimated from the source's characters per token.
         room = min(room, most * max(1, request.size) // max(1, request.tokens))
         text, kept = _best(cover, room)
         while text and (took := request.count(text)) > most:
             room = min(room - 1, room * most // took)
             text, kept = _best(cover, room)
         if not text:
-            raise SummaryTooLong(f"no shorter text can be made of {request.size:,} characters")
+            raise SummaryTooLong(f"the source of {request.size:,} characters is too short for a shorter summary")
         coverage = {
             "messages": request.end_seq - request.start_seq + 1,
             "sentences": kept,
@@ -105,7 +108,7 @@ class ExtractiveSummarizer:
         return Summary(text, coverage=coverage, duration=time.monotonic() - start)
 
     def _share_of(self, request: Request) -> float:
-        """Returns `share`, or less if the frame would take as much as the summary saves."""
+        """Returns `share`, or less if the summary with its frame would take too much of the source's tokens."""
         room = _MOST_OF_SOURCE - _FRAME_TOKENS / max(1, request.tokens)
         return min(self._share, room) if room > 0 else self._share
 
@@ -121,7 +124,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
                 continue
             inside = framed_text(payload) if element.is_summary else None
             if inside is not None:
-                # Each line of an earlier summary already says who said it.
+                # Add no label, because each line of an earlier summary names its speaker.
                 lines = (line for line in inside.splitlines() if line.strip())
                 found.extend(_Said(element.seq, "", line, "notes", 1.5) for line in lines)
             else:
@@ -131,7 +134,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
 
 
 def _concluding(said: _Said, following: str) -> _Said:
-    """Marks the assistant's last text before the user's next one, because it has the conclusion."""
+    """Marks a text of the assistant as a conclusion if the user speaks next."""
     return said._replace(kind="concluding") if (said.label, following) == ("assistant", "user") else said
 
 
@@ -195,7 +198,7 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             facts.append(Sentence(len(facts), said.seq, said.label, text, said.kind, said.weight, said.text))
             continue
         if said.kind == "result" and stand_ins.is_cleared(said.text):
-            # A frame says nothing about the conversation, and its figures are in no message.
+            # Skip the line for a cleared result: it says nothing about the conversation.
             continue
         lasting = _standing(said)
         found = list(_sentences(said.text, lasting))
@@ -203,7 +206,7 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             if text in seen or not any(c.isalnum() for c in text):
                 continue
             seen.add(text)
-            # A request begins with its subject; output has its result at one of its ends.
+            # A request usually begins with its subject, and output has its result at the beginning or the end.
             at_an_end = place == 0 or (place == len(found) - 1 and said.label in ("result", "error"))
             failed = said.kind == "result" and _ERROR.search(text) is not None
             kind = "order" if text in lasting else "error" if failed else said.kind
@@ -213,19 +216,19 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
 
 
 def _standing(said: _Said) -> set[str]:
-    """Returns the standing orders: sentences of a user, possibly in earlier notes."""
+    """Returns the standing orders in a text of a user, or in a line of an earlier summary that quotes a user."""
     if said.kind == "user":
         return {order.text for order in orders(said.text)}
     noted = _NOTED_USER.match(said.text) if said.kind == "notes" else None
     if noted is None:
         return set()
     found = {order.text for order in orders(said.text[noted.end() :])}
-    # The first sentence of a line begins with the line's head.
+    # The first sentence of a line includes the line's head.
     return found | {noted[0] + text for text in found}
 
 
 def _sentences(text: str, whole: Collection[str] = ()) -> Iterator[str]:
-    """Yields sentences. Long ones are cut, unless they are in `whole`."""
+    """Yields the sentences of a text. Long sentences are divided, unless they are in `whole`."""
     for start, end in sentences(text):
         rest = text[start:end]
         while len(rest) > _LONGEST_SENTENCE and rest not in whole:
@@ -238,7 +241,7 @@ def _sentences(text: str, whole: Collection[str] = ()) -> Iterator[str]:
 
 
 def _best(cover: Cover, room: int) -> tuple[str, int]:
-    """Returns the best text of at most `room` characters, and its number of sentences."""
+    """Returns the most informative text of at most `room` characters, and its number of sentences."""
     chosen = cover.choose(room)
     if not chosen.sentences and cover.sentences and room > len(_MARK):
         first = max(cover.sentences, key=lambda sentence: (sentence.weight, -sentence.place))

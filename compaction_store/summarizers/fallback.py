@@ -1,4 +1,4 @@
-"""Several summarizers, tried in order until one succeeds. The record names those that failed."""
+"""A summarizer that tries several summarizers in order until one succeeds. The record names those that failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compaction_store.summarizers.judging import judge
 
 
 class FallbackSummarizer:
-    """Asks the first summarizer, and the next one whenever one fails or returns something that is not a summary."""
+    """Calls summarizers in order until one returns a usable summary."""
 
     def __init__(self, first: Summarizer, *then: Summarizer, checks: Sequence[Check] = ()) -> None:
         self.summarizers = (first, *then)
@@ -32,7 +32,7 @@ class FallbackSummarizer:
 
     @property
     def can_repair(self) -> bool:
-        """Whether one of them can repair a summary, given its faults."""
+        """Whether any of the summarizers can repair a summary if it is given the faults."""
         return any(getattr(one, "can_repair", False) is True for one in self.summarizers)
 
     @property
@@ -44,7 +44,7 @@ class FallbackSummarizer:
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
         work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
-        # An async summarizer must not be called before the result is awaited.
+        # Do not call an async summarizer before the result is awaited.
         return drive_async(work) if self.needs_async else begin(work)
 
     def _work(self, request: Request) -> Work[Summary]:
@@ -54,7 +54,7 @@ class FallbackSummarizer:
             call = CallRecord(summarizer)
             try:
                 return _judged(request, call, (yield Call(summarizer, request)), failures)
-            except Exception as error:  # noqa: BLE001 — the next one is asked whatever the error
+            except Exception as error:  # noqa: BLE001 — after any error, the next summarizer is called
                 errors.append(error)
                 failures.append(call.failure(error))
         raise _all_failed(errors, failures)
@@ -77,7 +77,7 @@ def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[
 def _all_failed(errors: Sequence[Exception], failures: Sequence[Payload]) -> SummarizersFailed:
     names = ", ".join(type(error).__name__ for error in errors)
     failed = SummarizersFailed(f"all {len(errors)} summarizers failed: {names}", errors=tuple(errors))
-    # A record has one model, so name the first that was asked.
+    # A record can name only one model. Name the first that was called.
     model = next((failure["model"] for failure in failures if "model" in failure), None)
     failed.attempted = Summary("", model=model, coverage={"failed_before": list(failures)})
     return failed

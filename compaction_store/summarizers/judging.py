@@ -1,7 +1,7 @@
-"""Judges whether an answer is a summary. Only certain cases are refused: a false alarm costs a compaction.
+"""Judges whether an answer is a summary. Only clear cases are refused, because a false alarm costs a compaction.
 
-A refusal is recognized by the first words of a short text; an empty shell by having only markup and a heading. The
-lists and their limits are in docs/summarizers.md.
+A refusal is recognized by the first words of a short text. An empty shell has only markup and a heading.
+docs/summarizers.md describes the lists of words and their limits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import SummaryRefused, SummaryTooLong, SummaryUseless
 from compaction_store.models import Payload
 
-# A longer text that begins like a refusal probably goes on with a summary.
+# A longer text that begins like a refusal probably contains a summary too.
 _LONGEST_REFUSAL = 600
 _APOLOGY = (
     r"(?:(?:i'?m|i am|i|we'?re|we are|we|my) )?(?:so |very |really |truly )?(?:sorry|apologi[sz]e|apologies|afraid)"
@@ -41,7 +41,7 @@ _REFUSALS = re.compile(
     re.IGNORECASE,
 )
 _MARKUP = re.compile(r"<[^<>]{0,100}>|```\w*")
-# Texts of answers that are empty shells, without markup and spaces, in lower case.
+# The texts of answers without a summary, in lower case and without markup and spaces.
 _SHELL_WORDS = """
 summary summaryofconversation summaryoftheconversation conversationsummary hereisasummary heresasummary
 hereisthesummary hereisasummaryoftheconversation heresasummaryoftheconversation nosummary nosummaryavailable
@@ -60,7 +60,7 @@ _HIDDEN = {
 
 
 def judge(text: str, request: Request) -> None:
-    """Raises a typed error if an answer is not a summary of the request."""
+    """Raises a SummarizerError if an answer is not a summary of the request."""
     if not text.strip():
         raise SummaryUseless("the answer is empty")
     if is_shell(text):
@@ -68,23 +68,23 @@ def judge(text: str, request: Request) -> None:
     if is_refusal(text):
         raise SummaryRefused("the answer is a refusal")
     if len(text) >= request.size:
-        raise SummaryTooLong(f"the answer has {len(text):,} characters, its source {request.size:,}")
+        raise SummaryTooLong(f"the answer must have fewer than {request.size:,} characters, not {len(text):,}")
 
 
 def is_refusal(text: str) -> bool:
-    """Returns whether a text begins like the refusal of a model."""
+    """Returns whether a text begins like a model's refusal."""
     start = text.strip().lstrip("*_#>\"' ").replace("\u2019", "'")
     return len(start) <= _LONGEST_REFUSAL and _REFUSALS.match(start) is not None
 
 
 def is_shell(text: str) -> bool:
-    """Returns whether a text has only markup and the heading of a summary."""
+    """Returns whether a text has only markup, a heading or a placeholder, and no summary."""
     words = "".join(c for c in _MARKUP.sub("", text) if c.isalnum()).lower()
     return not words or words in _SHELLS
 
 
 def hidden(text: str) -> Payload:
-    """Counts the invisible characters of a text by kind. They are not removed."""
+    """Counts the invisible characters of a text by kind."""
     counts = {
         "control": sum(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text),
         "tags": sum("\U000e0000" <= c <= "\U000e007f" for c in text),

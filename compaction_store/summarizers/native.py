@@ -1,7 +1,8 @@
-"""Anthropic's own compaction: its rules are checked before a request is sent, and its block is kept unchanged.
+"""Anthropic's own compaction. Its rules are checked before a request is sent, and its block is kept unchanged.
 
-A block replaces everything before it. So the span must begin at the first message and have no unanswered call. An
-earlier block must be at its beginning. The message after the span must have another role than the last message in it.
+A compaction block replaces everything before it. The span must therefore begin at the first message and have no
+unanswered call. An earlier block must be at the beginning of the span. The message after the span must have another
+role than the last message in the span.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from compaction_store.rendering.blocks import parts
 from compaction_store.rendering.view import View
 
 Render = Callable[[View], Mapping[str, Any]]
-# Parameters of a reply: the API refuses them with a compaction, which has no reply.
+# Parameters that the API refuses in a compaction request, and those that this module sets.
 UNFIT = ("context_management", "stop_sequences", "output_format", "stream", "compaction", "messages", "model")
 
 
 def parameters(request: Request, render: Render, instructions: str | None, fixed: Payload) -> Payload:
-    """Returns the parameters of a compaction request; raises NativeRefused if the rules do not allow one."""
+    """Returns the parameters of a compaction request. Raises NativeRefused if the span breaks a rule."""
     check(request)
     view = View("", 0, (*(request.before or ()), *request.elements))
     arguments = dict(render(view))
@@ -36,10 +37,11 @@ def parameters(request: Request, render: Render, instructions: str | None, fixed
 
 
 def check(request: Request) -> None:
-    """Refuses a span that the API would refuse, or whose block would not be first in the view."""
+    """Raises NativeRefused for a span that the API would refuse, or whose block would not be first in the view."""
     if request.before is None and request.start_seq != 1:
         raise NativeRefused(
-            "the API's block must be first in the view, and what is before the span is not known: use Request.within(…)"
+            "the API's block must be first in the view, and the elements before the span are not known:"
+            " use Request.within(…)"
         )
     if not all(map(is_system, _payloads(request.before or ()))):
         raise NativeRefused("the API's block must be first in the view, and the span has messages before it")
@@ -67,11 +69,11 @@ def _check_blocks(elements: Iterable[Element]) -> None:
 
 
 def _check_kept(request: Request) -> None:
-    """Refuses a span whose last turn continues after it, because the API would join the two."""
+    """Raises NativeRefused if the span's last turn continues after the span, because the API would join the two."""
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:
-        raise NativeRefused("the message after the span must have another role than the last one in it")
+        raise NativeRefused("the message after the span must have another role than the last message in the span")
 
 
 def _roles(elements: Iterable[Element]) -> Iterable[str]:
@@ -92,7 +94,7 @@ def _blocks(payload: Payload | None) -> list[Payload]:
 
 
 def summary(answer: Any, instructions: str | None) -> Summary:
-    """Returns the summary of a compaction response, which must be one block with content."""
+    """Returns the summary in the response to a compaction request, which must be one block with content."""
     response: Payload = answer.to_dict(mode="json", warnings=False)
     content, reason = response.get("content"), response.get("stop_reason")
     if reason == "refusal":

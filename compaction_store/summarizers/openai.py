@@ -1,8 +1,8 @@
-"""Summaries by OpenAI's models, and by any model behind a server with one of its APIs: Chat Completions or Responses.
+"""Summaries by models with OpenAI's Chat Completions or Responses API, on OpenAI's servers or any other.
 
-A refusal, an empty or unfinished answer, an answer longer than its source, and a failed request raise typed errors,
-which repeat no content. A source that is too long for the model is split, summarized in parts and merged, and the
-record says so.
+A refusal, an empty or unfinished answer, an answer that is longer than its source, and a failed request raise typed
+errors, which quote no content. A source that is too long for the model is summarized in parts, whose summaries are
+merged; the record lists the parts.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ _RESERVED = {
 class OpenAISummarizer:
     """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
-    With an async client the result must be awaited. `api` is "chat" for Chat Completions, or "responses"; the latter is
-    asked to store nothing, unless `parameters` say otherwise. `instructions` replace the default prompt; `parameters`
-    are sent with every request. `limit_name` is the parameter of Chat Completions that limits the tokens of an answer:
-    older servers only know `max_tokens`. `deadline` is in seconds, for all requests of one summary together.
+    With an async client, the result must be awaited. `api` is "chat" for the Chat Completions API, or "responses" for
+    the Responses API, which is asked to store nothing unless `parameters` has `store`. `instructions` replace the
+    default prompt. `parameters` are sent with every request. `limit_name` is the name of the Chat Completions parameter
+    that limits the tokens of an answer; older servers only know `max_tokens`. `deadline` is the number of seconds for
+    all requests of one summary together.
     """
 
     name = "OpenAISummarizer"
@@ -77,7 +78,7 @@ class OpenAISummarizer:
         if limit_name is not None and limit_name not in _LIMITS:
             raise InvalidInput(f"limit_name must be 'max_completion_tokens' or 'max_tokens'{other(limit_name)}")
         if limit_name is not None and api == "responses":
-            raise InvalidInput("limit_name must not be given with api='responses': its limit has one name")
+            raise InvalidInput("limit_name must not be given with api='responses', whose limit has only one name")
         self._client = client
         self._model = model
         self._instructions = instructions
@@ -90,7 +91,7 @@ class OpenAISummarizer:
 
     @property
     def can_repair(self) -> bool:
-        """Whether it can repair a summary that it wrote, given its faults."""
+        """Whether the summarizer can repair one of its summaries if it is given the faults."""
         return True
 
     @property
@@ -110,7 +111,7 @@ class OpenAISummarizer:
         return drive_async(work) if self.needs_async else drive(work)
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        """Returns the model's answer to another prompt and a document, with the tokens used, for a judge."""
+        """Returns the model's answer to a judge's prompt and a document, with the number of tokens used."""
         work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)
         return drive_async(work) if self.needs_async else drive(work)
 
@@ -129,22 +130,22 @@ class OpenAISummarizer:
             messages = [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}]
             request = CompletionRequest({**given, "messages": messages})
         else:
-            # Otherwise the service would store the conversation.
+            # Without store=False, the service would store the conversation.
             request = ResponseRequest({"store": False, **given, "instructions": asked.prompt, "input": shown})
         answer = yield from api_calls.ask(self._client, request, deadline)
-        # A refused or unfinished answer is billed too.
+        # Record the answer first, because a refused or unfinished answer is billed too.
         asked.answers.append(answer)
         return _text(answer)
 
 
 def is_client(client: object) -> bool:
-    """Returns whether this is an OpenAI client, sync or async, or looks like one."""
+    """Returns whether an object has the methods of OpenAI's client, sync or async."""
     completions = getattr(getattr(client, "chat", None), "completions", None)
     return completions is not None and hasattr(client, "with_options")
 
 
 def client_of(base_url: str | None, *, key_needed: bool) -> Any:
-    """Makes a client of OpenAI's SDK for an address; None if a key is needed and there is none. The SDK is an extra."""
+    """Makes a client of OpenAI's SDK for an address. Returns None if a key is needed and the environment has none."""
     try:
         import openai  # noqa: PLC0415 — an extra
     except ImportError:
@@ -156,7 +157,7 @@ def client_of(base_url: str | None, *, key_needed: bool) -> Any:
 
 
 def _text(answer: OpenAIAnswer) -> str:
-    """Returns the text of a finished answer; raises an error for any other."""
+    """Returns the text of a finished answer. Raises an error for any other answer."""
     if answer.is_refused:
         raise SummaryRefused("the model refused")
     if not answer.is_whole:

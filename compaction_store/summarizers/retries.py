@@ -1,4 +1,4 @@
-"""Decides whether a failed request to a model's API is retried, and after how long."""
+"""Decides whether a failed request to a model's API is retried, and how long to wait first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ErrorKind = Literal["final", "patient", "broken"]
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
-# OpenAI also answers 429 if the account has no money left; a retry does not help then.
+# OpenAI also answers 429 if the account has no credit left. A retry does not help then.
 _SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _PATIENT = frozenset({"overloaded_error", "rate_limit_error"})
 _BROKEN = frozenset({"api_error", "timeout_error"})
@@ -25,7 +25,7 @@ class Interrupted(Exception):
 
 
 def kind_of(error: Exception) -> ErrorKind:
-    """Returns `patient` to retry until the deadline, `broken` to retry a few times, `final` not to retry."""
+    """Returns how to retry after an error: `patient` until the deadline, `broken` a few times, `final` not at all."""
     response = getattr(error, "response", None)
     status, name = getattr(error, "status_code", None), getattr(error, "type", None)
     final = response is not None and response.headers.get("x-should-retry") == "false"
@@ -43,12 +43,12 @@ def kind_of(error: Exception) -> ErrorKind:
 
 
 def _is_of_connection(error: Exception) -> bool:
-    """Returns whether an SDK's connection broke. Each SDK has its own class of that name."""
+    """Returns whether an error is an SDK's APIConnectionError. Each SDK has its own class of that name."""
     return any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__)
 
 
 def seconds_to_wait(error: Exception, tries: int) -> float:
-    """Returns the pause before the next try: what the API asks for, else an exponential backoff with jitter."""
+    """Returns the pause before the next attempt: the API's Retry-After, or an exponential backoff with jitter."""
     response = getattr(error, "response", None)
     retry_after = None if response is None else _retry_after(response.headers)
     if retry_after is not None:

@@ -1,7 +1,7 @@
-"""The attributes of results, requests and answers, named by OpenTelemetry's semantic conventions.
+"""The span attributes of results, requests and answers, with the names of OpenTelemetry's semantic conventions.
 
-They are numbers, and names of operations, models and errors. Only `request_content` and `answer_content` return
-content. Values from an API are used only if they have the expected type: a malformed answer never raises here.
+The values are numbers, and names of operations, models and errors. Only `request_content` and `answer_content` return
+content. Values from an API are used only if they have the expected type, so a malformed answer raises no error here.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _PROVIDERS = {
 
 
 def plain(text: str) -> str:
-    """Makes a name valid UTF-8 of bounded length, as exporters need it."""
+    """Returns a name as valid UTF-8 of bounded length, because exporters need that."""
     return text.encode(errors="replace")[:_LONGEST].decode(errors="ignore")
 
 
 def error_attributes(error: BaseException) -> Attributes:
-    """Returns an error's type and SQLSTATE."""
+    """Returns the type and the SQLSTATE of an error as attributes."""
     attributes: Attributes = {"error.type": type(error).__qualname__}
     if isinstance(error, DatabaseError) and error.sqlstate is not None:
         attributes["db.response.status_code"] = error.sqlstate
@@ -52,7 +52,7 @@ def error_attributes(error: BaseException) -> Attributes:
 
 
 def server(host: str | None, port: int | None, database: str | None) -> Attributes:
-    """Returns the attributes of a database server, without the login."""
+    """Returns the database and the address of a server as attributes, without the login."""
     attributes: Attributes = {"db.namespace": f"{plain(database)}|{_OURS}" if database else _OURS}
     if host is not None:
         attributes["server.address"] = plain(host)
@@ -70,7 +70,7 @@ def result_attributes(operation: str, result: Any) -> Attributes:
 
 
 def tokens_of_run(run: Any) -> tuple[int, int] | None:
-    """Returns the tokens of a view before and after a run, or None if the run applied nothing."""
+    """Returns the number of tokens of a view before and after a run, or None if the run applied nothing."""
     if not run.applied:
         return None
     applied = [record for record in run if record.outcome == "applied"]
@@ -78,7 +78,7 @@ def tokens_of_run(run: Any) -> tuple[int, int] | None:
 
 
 def record_counts(run: Any) -> Counter[tuple[str, str]]:
-    """Counts a run's records by outcome and kind."""
+    """Counts the records of a run by outcome and kind."""
     return Counter((record.outcome, record.kind) for record in run)
 
 
@@ -134,7 +134,7 @@ _RESULTS: dict[str, Callable[[Any], _Described]] = {
 
 
 def request_attributes(client: Any, parameters: Mapping[str, Any]) -> Attributes:
-    """Returns the provider, the model and the server of a request."""
+    """Returns the provider, the model and the server of a request as attributes."""
     attributes: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _provider(client)}
     if isinstance(model := parameters.get("model"), str):
         attributes["gen_ai.request.model"] = plain(model)
@@ -148,7 +148,7 @@ def request_attributes(client: Any, parameters: Mapping[str, Any]) -> Attributes
 
 
 def request_settings(parameters: Mapping[str, Any]) -> Attributes:
-    """Returns the sampling parameters and limits of a request."""
+    """Returns the sampling parameters and the limits of a request as attributes."""
     attributes: Attributes = {}
     for name, kind in _REQUEST.items():
         if isinstance(value := parameters.get(name), int | float):
@@ -162,7 +162,7 @@ def _provider(client: Any) -> str:
 
 
 def answer_attributes(answer: Mapping[str, Any]) -> Attributes:
-    """Returns the model, the id and the stop reason of an answer."""
+    """Returns the model, the id and the stop reason of an answer as attributes."""
     attributes: Attributes = {}
     for name in ("model", "id"):
         if isinstance(value := answer.get(name), str):
@@ -173,7 +173,7 @@ def answer_attributes(answer: Mapping[str, Any]) -> Attributes:
 
 
 def token_usage(answer: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the billed input and output tokens, summed over all passes if the API reports several."""
+    """Returns the numbers of billed input and output tokens. Sums the passes if the API reports several."""
     usage = answer.get("usage")
     if not isinstance(usage, dict):
         return {}
@@ -187,7 +187,7 @@ def _sum(usages: Iterable[Mapping[str, Any]], names: Iterable[str]) -> int:
 
 
 def model_error_type(error: Exception) -> str:
-    """Returns the HTTP status of an API's error, or the type of a client's exception."""
+    """Returns the HTTP status of an API's error, or the type of any other exception."""
     status = getattr(error, "status_code", None)
     return str(status) if isinstance(status, int) else type(error).__qualname__
 

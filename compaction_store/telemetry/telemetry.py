@@ -1,8 +1,9 @@
-"""Spans and metrics for OpenTelemetry: a store's operations, their statements, and the model calls inside them.
+"""Spans and metrics for OpenTelemetry, for a store's operations, their statements, and the model calls inside them.
 
-`conventions` names their attributes. They never contain the content of a message, a summary or a prompt, except on
-model-call spans with `content=True`. A span's error has its type, and its text only if it is an error of this package,
-which never contains content. A store without a `Telemetry` does not import OpenTelemetry and runs none of this code.
+The module `conventions` has the names of the attributes. Attributes never contain the content of a message, a summary
+or a prompt, except on model-call spans with `content=True`. A failed span has the type of the error; it has the error's
+text only for an error of this package, which never contains content. A store without a `Telemetry` does not import
+OpenTelemetry and runs none of this code.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 
 Observer = Callable[[str], AbstractContextManager["OpenSpan"]]
 
-# The active Telemetry and thread attributes, for model-call spans. Set around every operation of a store.
+# The active Telemetry and the thread's attributes, for model-call spans. Every operation of a store sets them.
 _current: ContextVar[tuple[Telemetry, Attributes] | None] = ContextVar("compaction_store.telemetry", default=None)
 
 
 class OpenSpan:
-    """A span under way, and the labels of its measurements."""
+    """A span that has not ended, and the labels of its measurements."""
 
     def __init__(self, telemetry: Telemetry, span: Span, labels: Attributes) -> None:
         self._telemetry = telemetry
@@ -52,7 +53,7 @@ class OpenSpan:
         self._span.set_status(self._telemetry.error, text)
 
     def retried(self, sqlstate: str | None) -> None:
-        """Records that the statement failed, with this SQLSTATE or without an answer, and is sent again."""
+        """Records a retry of the statement. `sqlstate` is that of the failure, or None if there was no answer."""
         self._retries += 1
         error: Attributes = {} if sqlstate is None else {"db.response.status_code": sqlstate}
         self._span.add_event("compaction_store.retry", error)
@@ -62,10 +63,10 @@ class OpenSpan:
 
 
 class Telemetry:
-    """Reports a store's spans and metrics when it is passed to `open`, to OpenTelemetry's global providers by default.
+    """Reports spans and metrics of a store to OpenTelemetry. Pass it to the store's `open`.
 
-    `content=True` puts the requests to models and their answers on the model-call spans: whole conversations, in clear
-    text, wherever the spans go.
+    Without providers, OpenTelemetry's global providers are used. With `content=True`, model-call spans contain the
+    requests to models and the answers. These are whole conversations in clear text, sent wherever the spans go.
     """
 
     def __init__(
@@ -118,9 +119,9 @@ class Telemetry:
     def _span(
         self, name: str, kind: Any, labels: Attributes, attributes: Attributes, duration: Histogram
     ) -> Iterator[OpenSpan]:
-        """Opens a span and records its duration. Every span begins and ends here."""
+        """Opens a span and records its duration. All spans are made by this method."""
         start = time.perf_counter()
-        # OpenTelemetry's own record of an exception has its text and traceback, which may contain content.
+        # Do not let OpenTelemetry record exceptions: their texts and tracebacks may contain content.
         with self._tracer.start_as_current_span(
             name, kind=kind, attributes={**labels, **attributes}, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -136,7 +137,7 @@ class Telemetry:
     # ---- operations of a store
 
     def instrument(self, store: object, tenant: str) -> None:
-        """Wraps the methods of this one store in spans, so that other stores pay nothing."""
+        """Wraps the methods of one store in spans. The methods of other stores stay unchanged."""
         for name in conventions.OPERATIONS:
             if (method := getattr(store, name, None)) is not None:
                 setattr(store, name, self._instrumented(name, method, tenant))
@@ -194,7 +195,7 @@ class Telemetry:
     # ---- statements
 
     def observer(self, host: str | None, port: int | None, database: str | None) -> Observer:
-        """Returns a function that opens the span of a query on this server. One span covers all attempts."""
+        """Returns a function that opens the span of a query on this server. A span covers all attempts of the query."""
         server = conventions.server(host, port, database)
         return functools.partial(self._statement, server)
 
@@ -215,7 +216,10 @@ class Telemetry:
     def model_call(
         self, client: Any, parameters: Mapping[str, Any], thread: Attributes
     ) -> Iterator[Callable[[Any], Any]]:
-        """Opens the span of a request to a model. Yields a function to call with the answer or the exception."""
+        """Opens the span of a request to a model.
+
+        Yields a function that must be called with the answer or the exception, and returns it.
+        """
         labels = conventions.request_attributes(client, parameters)
         attributes = {**thread, **conventions.request_settings(parameters)}
         if self._content:
@@ -242,9 +246,9 @@ class Telemetry:
 
 
 def model_call(client: Any, parameters: Mapping[str, Any]) -> AbstractContextManager[Callable[[Any], Any]]:
-    """Opens the span of a request to a model, if it is made inside an operation of a store with telemetry.
+    """Opens the span of a request to a model if a store with telemetry makes the request during an operation.
 
-    The context yields a function that must be called with the answer or the exception, and returns it.
+    Yields a function that must be called with the answer or the exception, and returns it.
     """
     current = _current.get()
     if current is None:

@@ -1,8 +1,9 @@
-"""Estimates the tokens of images, sounds, files and encrypted text, from their size and not from their base64 text.
+"""Estimates the tokens of images, sounds, files and encrypted text from their size, not from their base64 text.
 
-An image counts its width times its height over 750, from 85 to 1,600; 1,600 if its size is unknown, 85 if its detail is
-low. Sound and video count one token for every 1,000 bytes, text in a file and encrypted text one for every 4, any other
-file one for every 40 and at least 1,600. A file that is given by a URL or an id counts 1,600.
+An image counts as its width times its height divided by 750, but at least 85 and at most 1,600. It counts as 1,600 if
+its size is unknown, and as 85 if its detail is low. Sound and video have one token for every 1,000 bytes. Text in a
+file and encrypted text have one token for every 4 bytes. Any other file has one token for every 40 bytes, but at least
+1,600. A file that is given by a URL or an id counts as 1,600.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _SOUND_BYTES_A_TOKEN = 1000
 _TEXT_BYTES_A_TOKEN = 4
 _FILE_BYTES_A_TOKEN = 40
 _DATA_URL = re.compile(r"data:([^;,]{0,200})(?:;[^;,]{0,200}){0,9};base64,")
-# The beginnings of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF in base64. A text of fewer than `_LEAST_LENGTH`
-# characters is not a file.
+# The beginnings of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF files in base64. A text of fewer than `_LEAST_LENGTH`
+# characters is not considered a file.
 _BEGINNINGS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "JVBERi0")
 _LEAST_LENGTH = 64
 _MOST_SEGMENTS = 1000
-# A JPEG's segments of these kinds hold its size; those from D0 to D7, and 01, have no length.
+# The kinds of JPEG segments that have the size of the image, and the kinds that have no length field.
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD8)})
 
@@ -65,12 +66,12 @@ def file(data: object, media_type: object = None) -> int:
 
 
 def sealed(data: str, text_length: int = 0) -> int:
-    """Estimates how many more tokens an encrypted text has than the plain text beside it, which is already counted."""
+    """Estimates the tokens of an encrypted text, minus those of the plain text beside it, which is counted already."""
     return max(0, len(data) * 3 // 4 - text_length + 3) // _TEXT_BYTES_A_TOKEN
 
 
 def found_in(text: str) -> int | None:
-    """Estimates the tokens of a text that is a data URL or base64 of a common format; None for any other text."""
+    """Estimates the tokens of a text that is a data URL or a file in base64. Returns None for any other text."""
     if len(text) < _LEAST_LENGTH:
         return None
     if _DATA_URL.match(text):
@@ -83,12 +84,12 @@ def found_in(text: str) -> int | None:
 
 
 def dimensions(data: str, start: int = 0) -> tuple[int, int] | None:
-    """Returns the width and height of a PNG, JPEG, GIF or WebP in base64. Decodes its header only."""
+    """Returns the width and height of a PNG, JPEG, GIF or WebP image in base64. Decodes only the header."""
     if any(space in data[start : start + 100] for space in "\r\n "):
         data, start = "".join(data[start : start + 500_000].split()), 0
     head = _bytes(data, start=start, offset=0, count=30)
     size = (0, 0)
-    if head[:8] == b"\x89PNG\r\n\x1a\n" and len(head) >= 24:  # noqa: PLR2004 — the format's own offsets, here and below
+    if head[:8] == b"\x89PNG\r\n\x1a\n" and len(head) >= 24:  # noqa: PLR2004 — offsets of the format, here and below
         size = unpack(">II", head[16:24])
     elif head[:4] == b"GIF8" and len(head) >= 10:  # noqa: PLR2004
         size = unpack("<HH", head[6:10])
@@ -100,7 +101,7 @@ def dimensions(data: str, start: int = 0) -> tuple[int, int] | None:
 
 
 def _bytes(data: str, offset: int, count: int, start: int = 0) -> bytes:
-    """Decodes bytes from the middle of base64. Returns fewer than `count` at the end, and none if it is not base64."""
+    """Decodes `count` bytes of base64 from an offset. Returns fewer at the end, and none if the text is not base64."""
     first = start + offset // 3 * 4
     quads = data[first : start + (offset + count + 2) // 3 * 4].replace("-", "+").replace("_", "/")
     try:
@@ -120,7 +121,7 @@ def _webp(head: bytes) -> tuple[int, int]:
 
 
 def _jpeg(data: str, start: int) -> tuple[int, int]:
-    """Returns the size of a JPEG. Skips the segments before it, such as a thumbnail, which may have any length."""
+    """Returns the width and height of a JPEG. Skips other segments, such as a thumbnail, which may have any length."""
     offset = 2
     for _ in range(_MOST_SEGMENTS):
         segment = _bytes(data, offset, 9, start)

@@ -1,10 +1,10 @@
-"""Finds the texts in a message that a model reads, and the tokens of everything that is not text.
+"""Finds the texts of a message that a model reads, and estimates the tokens of everything that is not text.
 
-A message costs three tokens for its role and its frame, and one more for a name. The module reads contents, names,
+A message takes three tokens for its role and its frame, and one more for a name. The module reads contents, names,
 arguments, inputs, outputs, results, reasoning, titles, URLs, and the ids of calls inside the content. It skips the
-fields of the frame (role, id, status, usage, `tool_call_id` …), cache breakpoints, citations and annotations. JSON
-inputs, and values of unknown shape, are counted as compact JSON, without the base64 in them, which `media` counts.
-Thinking and reasoning are counted by their text. If their encrypted form is longer, the difference is added.
+fields of the frame, such as the role, id, status, usage and `tool_call_id`, and cache breakpoints, citations and
+annotations. JSON inputs and values of unknown shape are counted as compact JSON; base64 in the latter is counted by
+`media`. Thinking and reasoning are counted by their text. If their encrypted form is longer, the difference is added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.tokenizing import media
 MESSAGE = 3
 NAME = 1
 
-# A call's input is arbitrary JSON: a "type" inside it has no meaning here.
+# The input of a call is arbitrary JSON, so a "type" inside it has no meaning here.
 _JSON_FIELDS = frozenset({"input", "arguments", "tools"})
 _SEALED_FIELDS = ("encrypted_content", "encrypted_stdout", "signature")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
@@ -71,7 +71,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "apply_patch_call": ("call_id", "operation"),
     "item_reference": ("id",),
 }
-# New tools appear often, but the types of their results have the same endings.
+# The fields of results whose type is not listed above. Results of new tools have types with these endings.
 _BY_ENDING = {"_tool_result": ("tool_use_id", "content"), "_call_output": ("call_id", "output")}
 
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
@@ -80,7 +80,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circul
 def read(message: Payload) -> tuple[list[str], int]:
     """Returns the texts to count, and the tokens to add to their sum."""
     content = message.get("content")
-    if type(content) is str and len(message) == 2 and "role" in message:  # noqa: PLR2004 — the shape of most messages
+    if type(content) is str and len(message) == 2 and "role" in message:  # noqa: PLR2004 — most messages are such
         return [content], MESSAGE
     reading = _Reading()
     reading.message(message)
@@ -102,7 +102,7 @@ class _Reading:
             self._value(message.get("refusal"))
             if isinstance(audio := message.get("audio"), dict):
                 self._file({**audio, "type": "audio"})
-            # The same reasoning often occurs under two names.
+            # Read only the first of these fields, because the same reasoning often occurs under two names.
             self._value(next((message[field] for field in _REASONING if message.get(field)), None))
             if "name" in message:
                 self.tokens += NAME
@@ -113,7 +113,7 @@ class _Reading:
             self._function(message.get("function_call"))
 
     def _value(self, value: Any) -> None:
-        """Reads a content: a text, a block, a list of these, or None."""
+        """Reads a content, which may be a text, a block, a list of these, or None."""
         if isinstance(value, str):
             self.texts.append(value)
         elif isinstance(value, dict):
@@ -131,7 +131,7 @@ class _Reading:
             self.texts.append(_JSON.encode(value))
 
     def _call(self, call: Any) -> None:
-        """Reads a call of OpenAI's chat: its type is also the name of the field with its name and arguments."""
+        """Reads a call of OpenAI's chat API. Its name and arguments are in a field that is named like its type."""
         function = call.get(_kind(call) or "function") if isinstance(call, dict) else None
         if isinstance(function, dict):
             self._value(call.get("id"))
@@ -182,9 +182,7 @@ class _Reading:
         self.tokens += media.image(_data(data) if isinstance(data, dict) else data, detail)
 
     def _file(self, block: dict[str, Any]) -> None:
-        """Reads a file. In OpenAI's formats its content is in a field named like the type, in others in the block
-        itself.
-        """
+        """Reads a file. OpenAI's formats have its content in a field that is named like the type of the block."""
         inner = block.get(_kind(block))
         held = inner if isinstance(inner, dict) else block
         self._value(held.get("filename"))
@@ -211,7 +209,7 @@ class _Reading:
         self.texts.append(_JSON.encode(self._bare(value)))
 
     def _bare(self, value: Any) -> Any:
-        """Returns a value with null in place of base64, and counts the base64."""
+        """Returns a value with null in place of base64, and adds the tokens of the base64."""
         if isinstance(value, str):
             found = media.found_in(value)
             self.tokens += found or 0
@@ -247,7 +245,7 @@ def _fields(kind: str) -> tuple[str, ...] | None:
 
 
 def _data(block: dict[str, Any]) -> Any:
-    """Returns the data of an image or a file: base64, a data URL, a URL or an id; it may be in an inner object."""
+    """Returns the base64, data URL, URL or id of an image or a file. It may be in an inner object."""
     source = block.get("source")
     if isinstance(source, dict):
         return _data(source)

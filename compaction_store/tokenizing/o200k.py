@@ -1,11 +1,11 @@
-"""Counts and cuts text by o200k_base, with the ranks that ship in the package: no network and no cache.
+"""Counts and cuts text with the encoding o200k_base. Its ranks are part of the package, so no network is needed.
 
 A text of over 4,000 characters is encoded in pieces, because the encoder is slow on long runs without a break and fails
 on a million spaces. A piece ends where the encoding always ends a token, if its last 500 characters have such a place:
-before a space, after a line, before a punctuation mark. The sum is then exact. Only a run of more than 500 characters
-without such a place is cut inside, which adds about a token.
+before a space, after a line, or before a punctuation mark. The sum of the pieces is then exact. A run of more than 500
+characters without such a place is divided, which adds about one token.
 
-Text that looks like a special token is counted as text, and a lone surrogate as U+FFFD.
+Text that looks like a special token is counted as text. A lone surrogate is counted as U+FFFD.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NAME = "tiktoken/o200k_base/pieces-4000/1"
 _RANKS = Path(__file__).parent / "ranks"
 _PIECE = 4000
 _TOKENS = 199_998
-# The most bytes of a token: a text with more characters than this has more than one token.
+# The number of bytes in the longest token. A text with more characters has more than one token.
 _LONGEST = 128
-# Matches places that no token crosses, regardless of the text around them.
+# Patterns for places that no token crosses, whatever text surrounds them.
 _BEFORE_A_SPACE = r"(?<=\S)(?= )"
 _AFTER_A_LINE = r"(?<=[\r\n])(?=[^\s/]|[ \t]{1,200}\S)"
 # Only an apostrophe joins a letter to a following mark, as in "don't".
@@ -44,7 +44,7 @@ _loading = threading.Lock()
 
 
 def ranks() -> dict[bytes, int]:
-    """Returns the rank of every token, by its bytes."""
+    """Returns a dict from the bytes of every token to its rank."""
     data = zlib.decompress((_RANKS / "o200k_base.zlib").read_bytes())
     ends = accumulate(data[:_TOKENS], initial=_TOKENS)
     return {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
@@ -59,13 +59,13 @@ def _encoding() -> Encoding:
 
 
 def _tiktoken() -> ModuleType:
-    """Imports tiktoken at the first count, so that programs that never count need not load it."""
+    """Imports tiktoken. This happens at the first count, because many programs never count tokens."""
     try:
         return import_module("tiktoken")
     except RuntimeError:
         pass
-    # After the main thread has ended, Python refuses to import ThreadPoolExecutor. tiktoken only uses it for batches:
-    # any class will do.
+    # After the main thread has ended, Python refuses to import ThreadPoolExecutor. tiktoken uses it only for batches,
+    # so any class can take its place.
     futures: Any = concurrent.futures
     futures.ThreadPoolExecutor = concurrent.futures.Executor
     try:
@@ -75,14 +75,14 @@ def _tiktoken() -> ModuleType:
 
 
 def load() -> Encoding:
-    """Returns the encoding, which is read once per process. The first call takes a quarter of a second."""
+    """Returns the encoding. The first call in a process reads it, which takes a quarter of a second."""
     with _loading:
         return _encoding()
 
 
 def _start_anew() -> None:
-    """Replaces the lock in a child after a fork: a thread of the parent may have held it."""
-    global _loading  # noqa: PLW0603 — one for the process
+    """Replaces the lock in a child process after a fork, because a thread of the parent may have held the lock."""
+    global _loading  # noqa: PLW0603 — the process has one lock
     _loading = threading.Lock()
 
 
@@ -112,12 +112,12 @@ def count(text: str) -> int:
     encode = load().encode_ordinary
     if len(text) <= _PIECE:
         return len(encode(_sound(text)))
-    # A megabyte of one letter is the same piece many times.
+    # Encode equal pieces once. A megabyte of one letter, for example, consists of many equal pieces.
     return sum(len(encode(piece)) * times for piece, times in collections.Counter(_pieces(text)).items())
 
 
 def head(text: str, most: int) -> str:
-    """Returns the longest beginning of a text with at most `most` tokens, without half a character."""
+    """Returns the longest beginning of a text with at most `most` tokens. Never splits a character."""
     encoding = load()
     end = 0
     for piece in _pieces(text[: (most + 1) * _LONGEST]):
@@ -130,7 +130,7 @@ def head(text: str, most: int) -> str:
 
 
 def tail(text: str, most: int) -> str:
-    """Returns the longest end of a text with at most `most` tokens, without half a character."""
+    """Returns the longest end of a text with at most `most` tokens. Never splits a character."""
     encoding = load()
     start = len(text)
     for piece in reversed(_pieces(text[-(most + 1) * _LONGEST :])):

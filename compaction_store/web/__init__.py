@@ -1,4 +1,4 @@
-"""Pages for auditors: threads, views, records, replies, erasures and proofs, read-only and without any script."""
+"""Web pages for auditors: threads, views, records, replies, erasures and proofs. The pages use no scripts."""
 
 from compaction_store.web.access import BehindProxy, OneTimeToken
 from compaction_store.web.app import audit_app

@@ -1,4 +1,4 @@
-"""Lets readers in, sets the headers of every response, and logs who read content."""
+"""Decides who may read the pages, sets the headers of every response, and logs who read content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
 _LONGEST_FORM = 64 * 1024
 _HEADERS = {
-    # No script, no frame, and nothing from other servers; the style sheet and the charts come from the pages' server.
+    # Allow only the style sheet, the charts and the forms of this server: no scripts, frames or other servers.
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none';"
         " base-uri 'none'"
@@ -40,16 +40,16 @@ _HEADERS = {
 
 
 class Access(Protocol):
-    """Returns the reader's name for a request, or a response that refuses it."""
+    """Identifies readers. `who` returns the name of a request's reader, or a response that refuses the request."""
 
     def who(self, request: Request) -> str | Response: ...
 
 
 class OneTimeToken:
-    """Lets in the first browser that opens the address with the token. It gets a cookie that is valid as long as the
-    server runs.
+    """Admits the first browser that opens the address with the token.
 
-    `token` is part of the address; every process makes a new one. `reader` is the reader's name for the access log.
+    That browser gets a cookie, which is valid as long as the server runs. `token` is a part of the address, and every
+    process makes a new one. `reader` is the name of the reader in the access log.
     """
 
     def __init__(self, reader: str = "the holder of the token") -> None:
@@ -65,7 +65,7 @@ class OneTimeToken:
         if not hmac.compare_digest(given.encode(), self.token.encode()):
             return _refused("open the address that `compaction-store serve` printed")
         if self._is_used:
-            return _refused("the token has been used; start `compaction-store serve` again for another")
+            return _refused("the token has been used; restart `compaction-store serve` to get a new one")
         self._is_used = True
         response = RedirectResponse(request.scope.get("root_path", "") + "/", status_code=303)
         response.set_cookie(
@@ -75,9 +75,10 @@ class OneTimeToken:
 
 
 class BehindProxy:
-    """Takes the reader's name from a header that a proxy in front sets after it has checked who it is.
+    """Takes the reader's name from a header that a reverse proxy sets after it has authenticated the reader.
 
-    The proxy must remove the header from what a client sends, and must be the only one that reaches the pages.
+    The proxy must remove this header from the requests of clients. Clients must not be able to reach the pages without
+    the proxy.
     """
 
     def __init__(self, header: str) -> None:
@@ -90,7 +91,7 @@ class BehindProxy:
     def who(self, request: Request) -> str | Response:
         named = request.headers.getlist(self._header)
         if len(named) != 1 or not named[0].strip():
-            return _refused(f"the header {self._header} must name the reader, once")
+            return _refused(f"the request must have one header {self._header} with the reader's name")
         return named[0].strip()[:255]
 
 
@@ -99,9 +100,9 @@ def _refused(why: str) -> Response:
 
 
 class Guard:
-    """Checks the Host header and the reader, and sets the headers of every response.
+    """ASGI middleware that checks the Host header and the reader, and sets the headers of every response.
 
-    It refuses every method except GET, HEAD, and POST to the address of a form.
+    It refuses all methods except GET, HEAD, and POST to the address of a form.
     """
 
     def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str], forms: Iterable[str] = ()) -> None:
@@ -129,18 +130,18 @@ class Guard:
         request = Request(scope, receive)
         try:
             await self._chosen(request)(scope, receive, with_headers)
-        except Exception as error:  # noqa: BLE001 — its text may have content, so no server may log it
+        except Exception as error:  # noqa: BLE001 — no server may log its text, which may have content
             log_failure(request, error)
             if not is_begun:
-                failed = PlainTextResponse("These pages failed. The log of the server says where.\n", 500)
+                failed = PlainTextResponse("These pages failed. The server's log has the place in the code.\n", 500)
                 await failed(scope, receive, with_headers)
 
     def _chosen(self, request: Request) -> ASGIApp:
-        """Returns the pages, or the refusal of a request that may not reach them."""
+        """Returns the pages, or a response that refuses the request."""
         if _host(request.headers) not in self._hosts:
-            return PlainTextResponse("Not allowed: the address has another host than this server's.\n", 421)
+            return PlainTextResponse("Not allowed: the host in the address is not one of this server's.\n", 421)
         if request.method not in ("GET", "HEAD") and not self._is_form(request):
-            return PlainTextResponse("Not allowed: this page is only read.\n", 405, {"Allow": "GET, HEAD"})
+            return PlainTextResponse("Not allowed: this page is read-only.\n", 405, {"Allow": "GET, HEAD"})
         reader = self._access.who(request)
         if isinstance(reader, Response):
             return reader
@@ -153,7 +154,7 @@ class Guard:
 
 
 def _host(headers: Headers) -> str:
-    """Returns the host of a request without its port; any other name that resolves to 127.0.0.1 is refused."""
+    """Returns the host of a request without its port, or an empty string if there is not exactly one Host header."""
     given = headers.getlist("host")
     if len(given) != 1:
         return ""
@@ -163,7 +164,7 @@ def _host(headers: Headers) -> str:
 
 
 class FormTokens:
-    """Makes and checks the tokens of forms: only pages that were shown to this reader have the right one."""
+    """Makes and checks the tokens of forms. A reader's token is only in the pages that were shown to that reader."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -176,9 +177,9 @@ class FormTokens:
 
 
 async def form(request: Request) -> dict[str, str]:
-    """Reads the fields of a form that was sent, the first of each name. Raises ValueError if it cannot."""
+    """Reads the fields of a submitted form, the first of each name. Raises ValueError if the body is not a form."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise ValueError("it must be a form")
+        raise ValueError("the Content-Type of a form must be application/x-www-form-urlencoded")
     data = bytearray()
     async for part in request.stream():
         data += part
@@ -189,14 +190,14 @@ async def form(request: Request) -> dict[str, str]:
 
 
 def log_failure(request: Request, error: Exception) -> None:
-    """Notes that a page failed, by the kind of the error and its place in the code: its text may have content."""
+    """Logs the type and the place in the code of an error of a page, but not its text, which may have content."""
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
     entry = {"page": request.scope["path"][:200], "error": type(error).__name__, "at": places[-8:]}
     LOG.error("%s", json.dumps(entry))
 
 
 def log_access(request: Request, page: str, **what: Any) -> None:
-    """Logs who was shown or wrote what, and when. Of a text that was searched for, only the length is logged."""
+    """Logs that a reader saw or wrote something. Only the length of a searched text is logged, not the text."""
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": shown(request.scope["reader"]),
         "page": page, **{name: value for name, value in what.items() if value is not None},

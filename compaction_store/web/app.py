@@ -1,4 +1,4 @@
-"""The web application: its addresses, and how errors and times are shown."""
+"""The web application for auditors: its addresses, its pages and its error pages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from compaction_store.web import gathering
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.asked import Asked, Wrong, as_object
 
-# The first that fits counts.
+# The status and the title of the error page. The first class of which an error is an instance counts.
 _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (InvalidInput, (400, "This address is wrong")),
     (CompactionNotFound, (404, "Not found")),
@@ -61,7 +61,7 @@ _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (PositionNotFound, (404, "Not found")),
     (ThreadNotFound, (404, "Not found")),
     (ThreadErased, (410, "Erased")),
-    (Conflict, (409, "Something else happened meanwhile")),
+    (Conflict, (409, "The thread has changed meanwhile")),
     (PermissionDenied, (403, "Not allowed")),
     (UnknownEntry, (501, "This release cannot show this")),
     (OutcomeUnknown, (503, "It may have been written")),
@@ -72,11 +72,11 @@ _SERVERS_OWN, _UNAVAILABLE = 500, 503
 _FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
 _MORE_FILTERS = ("run_id", "covering", "authority")
 _VERDICT = "/verdict"
-# The largest thread that the pages verify; larger ones are verified on the command line.
+# The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
 # A chart has at most 130 kB.
 _MOST_CHARTS = 32
-# The longest search in seconds; longer ones are run on the command line.
+# The longest search in seconds. Longer searches are run on the command line.
 _LONGEST_SEARCH = 10.0
 
 
@@ -91,18 +91,18 @@ def audit_app(
     checkpoints: CheckpointLog | None = None,
     reviews: AsyncStore | None = None,
 ) -> Starlette:
-    """Returns the pages as an ASGI application, to serve alone or to mount in another one.
+    """Returns the pages as an ASGI application, which can be served alone or mounted in another application.
 
-    It shows only the threads of the reader's tenant; `tenant` is the tenant's name for the pages. Open the reader with
-    the auditor's role. `access` decides who may read. `hosts` are the host names of the pages: a request to any other
-    is refused. Without `content`, pages show everything except words. With a `budget`, the threads that are due are
-    listed, and with `checkpoints` the newest one.
+    The pages show only the threads of the reader's tenant; `tenant` is the name that they show for it. Open `reader`
+    with the auditor's role. `access` decides who may read. `hosts` are the host names of the pages; requests to any
+    other host are refused. Without `content`, the pages do not show the words of messages and summaries. With a
+    `budget`, they list the threads that are due; with `checkpoints`, they show the newest checkpoint.
 
-    With `reviews`, readers can give verdicts on records, which this store writes: open it with the role
-    `compaction_store_reviewer`, which can write nothing else. Without it, nothing can be written.
+    With `reviews`, readers can record verdicts on compaction records. `reviews` is the store that writes them; open it
+    with the role `compaction_store_reviewer`, which can write nothing else. Without `reviews`, nothing can be written.
     """
     if reviews is not None and not content:
-        raise InvalidInput("reviews must be None without content: nobody can judge words that are not shown")
+        raise InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
     pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
     routes = [
         Route("/", pages.page(pages.threads), name="threads"),
@@ -127,12 +127,12 @@ def audit_app(
 
 
 def _tenant_option(tenant: str) -> str:
-    """Returns the option that a command needs to read this tenant, with a space before it."""
+    """Returns the command line option for a tenant, with a space before it, or nothing for the default tenant."""
     return "" if tenant == "default" else f" --tenant {shlex.quote(tenant)}"
 
 
 def _command(tenant: str, given: dict[str, str | None]) -> str | None:
-    """Returns the command that lists the same records as CSV, if it has all these filters."""
+    """Returns the command that lists the same records as CSV, or None if the command lacks one of the filters."""
     if given["login"] or given["trigger"]:
         return None
     options = {"--run" if name == "run_id" else f"--{name}": text for name, text in given.items() if name != "id"}
@@ -174,7 +174,7 @@ class _Pages:
         return element_texts(element, content=self._content)
 
     def page(self, show: Callable[[Request, Asked], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Wraps a page, so that a wrong address, a missing thread and an unreachable database become pages too."""
+        """Wraps a page so that every error, such as a wrong address or a missing thread, becomes an error page."""
 
         async def shown_page(request: Request) -> Response:
             try:
@@ -186,9 +186,9 @@ class _Pages:
                 if status >= _SERVERS_OWN:
                     log_failure(request, error)
                 return self._error(request, status, title, str(error))
-            except Exception as error:  # noqa: BLE001 — its text may have content, so nobody may show or log it
+            except Exception as error:  # noqa: BLE001 — its text is not shown or logged, because it may have content
                 log_failure(request, error)
-                return self._error(request, 500, "This page failed", "The log of the server says where")
+                return self._error(request, 500, "This page failed", "The server's log has the place in the code")
 
         return shown_page
 
@@ -259,7 +259,7 @@ class _Pages:
         return self._html(request, "record.html", {**more, **found})
 
     async def verdict(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — the form has the parameters
-        """Writes the verdict in a form, and redirects to the sample or to the record."""
+        """Writes the verdict of a submitted form, and redirects to the sample or to the record."""
         assert self._reviews is not None  # noqa: S101 — there is no such page otherwise
         reader: str = request.scope["reader"]
         try:
@@ -268,7 +268,7 @@ class _Pages:
             raise Wrong(str(error)) from None
         if not self._form_tokens.is_right(reader, given.get("token", "")):
             return self._error(
-                request, 403, "Not allowed", "the form is not one that these pages showed you: open it again"
+                request, 403, "Not allowed", "the form does not come from a page that was shown to you; open it again"
             )
         name, number = given.get("id", ""), given.get("number", "")
         if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
@@ -357,14 +357,14 @@ class _Pages:
         return None if self._checkpoints is None else self._checkpoints.last()
 
     def _signed_pos(self, newest: Checkpoint, thread: Thread) -> int:
-        """Returns the pos up to which a checkpoint covers a thread, 0 if it does not."""
+        """Returns the pos up to which a checkpoint covers a thread, or 0 if it does not cover the thread."""
         assert self._checkpoints is not None  # noqa: S101 — there is a newest checkpoint
         with self._checkpoints.heads(newest) as heads:
             found = heads.find(thread.thread_uid)
         return 0 if found is None else found[1].pos
 
     async def integrity(self, request: Request, asked: Asked) -> Response:
-        """Verifies a thread, and lists the verifications since the server was started."""
+        """Verifies a thread, and lists the threads that were verified since the server was started."""
         name, level = asked.optional("id"), asked.optional("level")
         report = thread = None
         chosen: Any = level or ("content" if self._checkpoints is None else "checkpoint")
@@ -387,7 +387,7 @@ class _Pages:
         return self._html(request, "integrity.html", {**more, **found})
 
     async def sample(self, request: Request, asked: Asked) -> Response:
-        """Draws a sample. Its address has the seed and fixed times, so that it draws the same records again."""
+        """Draws a sample. Its address has the seed and fixed times, so opening it again draws the same records."""
         title = {"title": "Sample", "most": MOST_DRAWN}
         given = {key: asked.optional(key) for key in (*_FILTERS, "since", "until")}
         seed = asked.number("seed")

@@ -16,11 +16,11 @@ _MOST_DIGITS = 15
 
 
 class Wrong(Exception):
-    """A parameter that cannot be read."""
+    """An error for a parameter that cannot be read."""
 
 
 class Asked:
-    """Reads the parameters of an address; raises `Wrong`, which says what a parameter must be."""
+    """Reads the parameters of an address. Raises `Wrong`, whose text says what a parameter must be."""
 
     def __init__(self, request: Request) -> None:
         self._given = request.query_params
@@ -49,7 +49,7 @@ class Asked:
         return found
 
     def moment(self, name: str) -> datetime | None:
-        """Returns a time: `7d` ago, or ISO 8601, in UTC if it has no time zone."""
+        """Returns a time that is given as an age, such as `7d`, or in ISO 8601. The default time zone is UTC."""
         text = self.optional(name)
         if text is None:
             return None
@@ -76,7 +76,7 @@ class Asked:
 
 
 def as_object(text: str, name: str) -> dict[str, Any]:
-    """Parses a JSON object that can be written again as text."""
+    """Parses a JSON object. Raises `Wrong` for any other text, and for values that cannot be written as JSON."""
     try:
         found = json.loads(text)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()

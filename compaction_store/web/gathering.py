@@ -1,4 +1,4 @@
-"""Reads the data that a page shows from the store. Every list is bounded, and says whether there is more."""
+"""Reads the data of the pages from the store. Every list is bounded and says whether there is more."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from compaction_store.store import AsyncReader
 
 T = TypeVar("T")
 
-#: The number of rows of a list, elements of a view, and originals of a record on one page.
+#: The most rows of a list, elements of a view, or originals of a record on one page.
 ROWS = 50
-#: The length of a page of one message.
+#: The most characters of a message on one page.
 MESSAGE_PAGE = 100_000
-# A verdict is looked for among so many of a thread.
+# The most verdicts of a thread that are searched for those on a record.
 _MOST_EVENTS = 500
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
@@ -52,7 +52,7 @@ async def first(found: AsyncIterator[T], count: int = ROWS) -> Listed:
 
 
 async def first_within(seconds: float, found: AsyncIterator[T]) -> Listed:
-    """Collects the results that are found within some seconds."""
+    """Collects the results that are found within some seconds, up to one page of them."""
     rows: list[T] = []
     try:
         async with asyncio.timeout(seconds):
@@ -86,7 +86,7 @@ async def thread(reader: AsyncReader, thread_id: str, before: int | None, before
 
 
 async def _fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[tuple[str, int], str | None]:
-    """Returns the names of the threads that events name as fork or as parent, by the places of the events."""
+    """Returns the name of the fork or parent that each event names, by the thread_id and pos of the event."""
     named = {
         (event.thread_id, event.pos): _uid(event.body.get("child", event.body.get("parent")))
         for event in events
@@ -97,7 +97,7 @@ async def _fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[tupl
 
 
 def _uid(text: object) -> UUID | None:
-    """Reads a key in an event's body, which may hold anything if it came with a bundle."""
+    """Reads a thread_uid in an event's body. In an imported event, the value may be anything."""
     try:
         return UUID(text) if isinstance(text, str) else None
     except ValueError:
@@ -105,7 +105,7 @@ def _uid(text: object) -> UUID | None:
 
 
 class ChartMark(NamedTuple):
-    """A mark below the chart."""
+    """A mark below a chart, for a compaction record or an event."""
 
     x: float
     label: str
@@ -131,7 +131,7 @@ def _marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]
 
 
 async def course(reader: AsyncReader, found: Thread) -> charts.Course:
-    """Returns the course of a thread's view. Erased tokens are subtracted at the last erasure."""
+    """Returns the tokens of a thread's view over time, for the chart. Subtracts erased tokens at the last erasure."""
     steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(found.thread_id)]
     erased = found.last_pos
     async for event in reader.events(found.thread_id, kind="redaction", newest_first=True):
@@ -144,7 +144,7 @@ async def course(reader: AsyncReader, found: Thread) -> charts.Course:
 
 
 class Row(NamedTuple):
-    """An element of one view and the element of another beside it; the same object if they are equal."""
+    """An element of one view beside an element of another view. Both are the same object if they are equal."""
 
     left: Element | None
     right: Element | None
@@ -153,7 +153,7 @@ class Row(NamedTuple):
 async def view(
     reader: AsyncReader, thread_id: str, at: int | None, beside: int | None, start: int, *, only_changes: bool
 ) -> dict[str, Any]:
-    """Gathers the view at a pos, and beside it the view at another pos. Only one page of the views is read."""
+    """Gathers one page of the view at a pos, beside the view at another pos if `beside` is given."""
     found = await reader.thread(thread_id, hidden=True)
     at = found.last_pos if at is None else at
     left = await reader.outline(thread_id, at=at)
@@ -176,7 +176,7 @@ async def view(
 async def _rows(reader: AsyncReader, thread_id: str, changes: list[Change], start: int) -> list[Row]:
     """Reads one page of the rows that compare two views."""
     pieces = list(window((change.part for change in changes), start, ROWS))
-    # A part of messages is cut at the ends of the page.
+    # The ends of a page may divide a part of messages, so find the part of a message by the end of the part.
     sides = {(change.part.number, change.part.end_seq): change for change in changes}
     ends = sorted(change.part.end_seq for change in changes if change.part.number is None)
     found = []
@@ -188,7 +188,7 @@ async def _rows(reader: AsyncReader, thread_id: str, changes: list[Change], star
 
 
 def _positions(last: int) -> list[int]:
-    """Returns the positions of the slider: twenty over the thread's life."""
+    """Returns up to twenty positions that are evenly distributed over the thread, for the page's links."""
     count = min(20, last)
     return sorted({max(1, round(last * part / count)) for part in range(1, count + 1)}) if count else []
 
@@ -243,7 +243,7 @@ async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Com
 
 
 async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
-    """Returns the records that a record was made from: those that were active in its span just before it."""
+    """Returns the numbers of the records that were active in a record's span just before it was written."""
     if found.start_seq is None or found.end_seq is None:
         return []
     try:
@@ -263,7 +263,7 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
 
 
 async def message(reader: AsyncReader, thread_id: str, seq: int, part: int, *, content: bool) -> dict[str, Any]:
-    """Gathers a message, what happened to it, and the receipt of a reply."""
+    """Gathers a message, the records that covered it, its erasure, and its receipt if it is a reply."""
     explained = await reader.explain(thread_id, seq, records=ROWS + 1)
     text = said(explained.message.payload) if content and not explained.message.redacted else ""
     parts = max(1, -(-len(text) // MESSAGE_PAGE))
@@ -278,7 +278,7 @@ async def message(reader: AsyncReader, thread_id: str, seq: int, part: int, *, c
 async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> dict[str, Any]:
     """Gathers the view that a reply was written from.
 
-    One that has a receipt is read whole, to compare it. Of any other, one page is read.
+    If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
     """
     explained = await reader.explain(thread_id, seq, records=1)
     if explained.receipt is None and seq > 1:
@@ -314,14 +314,14 @@ async def records(
 async def erasures(
     reader: AsyncReader, thread_id: str | None, kind: str | None, after: tuple[str, int] | None
 ) -> dict[str, Any]:
-    """Gathers a page of erasures and holds, newest first; `after` names the last event of the page before."""
+    """Gathers a page of erasures and holds, newest first. `after` names the last event of the previous page."""
     last = 0 if after is None else await event(reader, *after)
     listed = await first(reader.events(thread_id, kind=kind or _ERASURES, newest_first=True, after=last))
     return {"events": listed, "kinds": _ERASURES}
 
 
 async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str, Any]:
-    """Gathers an event, and the places that it names."""
+    """Gathers an event, and the messages, records and forks that it names."""
     found = await event(reader, thread_id, pos)
     erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
     named = found.body.get("forks", found.body.get("spared_forks"))
@@ -359,7 +359,7 @@ async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
 async def sample(
     reader: AsyncReader, wanted: dict[str, Any], given: dict[str, Any], seed: int, count: int
 ) -> dict[str, Any]:
-    """Draws records at random, and gathers the verdicts on them that were given for this sample."""
+    """Draws a random sample of records, and gathers the verdicts on them that were given for this sample."""
     found = await reader.sample(seed, count, among=MOST_POPULATION, **wanted)
     drawn = found.records
     name = {"seed": seed, "count": len(drawn), "population": found.population, **given}

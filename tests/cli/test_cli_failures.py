@@ -40,7 +40,7 @@ def failing(store: cs.Store) -> cs.Store:
 
 REASONS = [
     "OSError: the summarizer failed", "SummaryTooLong: the summarizer failed", "ValueError: the summarizer failed",
-    "SummaryTooLong: no shorter text can be made of 1 characters",
+    "SummaryTooLong: the source of 1 characters is too short for a shorter summary",
 ]  # fmt: skip
 
 

@@ -59,7 +59,10 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
     "a summarizer's class": (lambda _: Window(ExtractiveSummarizer), "summarize must be .* not the class"),
     "a list of summarizers": (lambda _: Fallback([print]), "a summarizer must be a callable, not list"),
     "a class to fall back on": (lambda _: Fallback(ExtractiveSummarizer), "must be .* not the class"),
-    "a list of strategies": (lambda _: Several([SlidingWindow("x")]), "a pipeline must be of strategies, not of list"),
+    "a list of strategies": (
+        lambda _: Several([SlidingWindow("x")]),
+        "a pipeline must consist of strategies and callbacks, not of list",
+    ),
 }
 
 

@@ -84,7 +84,7 @@ def test_a_summarizer_may_be_awaited(summarize: Any) -> None:
 
 @pytest.mark.parametrize("summarize", [later, hidden])
 def test_where_nothing_awaits_it_is_refused(summarize: Any) -> None:
-    with pytest.raises(InvalidCallback, match="must be synchronous here"):
+    with pytest.raises(InvalidCallback, match="must be synchronous"):
         sliding_window(talk(20), summarize=summarize)
 
 

@@ -123,7 +123,7 @@ def test_only_the_last_counts_are_remembered(count: Counting, api: Server) -> No
         (fails(500, "api_error", MARKER), "the API answered 500 api_error (req_test1)"),
         (fails(400, "invalid_request_error", MARKER), "the API answered 400 invalid_request_error (req_test1)"),
         (fails(400, "invalid_request_error", "prompt is too long"), "the request is too long for the model"),
-        (counts(lambda _body: None), "the API answered without a count"),
+        (counts(lambda _body: None), "the API's answer has no token count"),
         (lambda handler, _body: handler.send(200, b"<html>"), "the client raised JSONDecodeError"),
         (cuts, "the client raised "),
         (hangs, ""),
