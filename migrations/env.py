@@ -1,7 +1,7 @@
 """Connects alembic to the database, for `alembic upgrade head` and for `compaction_store.migrate`.
 
-Uses the connection of `migrate`, else the URL of `-x url=…`, of sqlalchemy.url in alembic.ini, or of
-$COMPACTION_STORE_URL, in this order. `--sql` needs none and prints SQL for psql.
+It uses the connection of `migrate` if there is one. Otherwise it uses the URL in `-x url=…`, in sqlalchemy.url of
+alembic.ini, or in $COMPACTION_STORE_URL, in this order. With `--sql`, it prints SQL for psql and needs no database.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
--- The schema stays, because alembic's version table is in it.
+-- Keep the schema, because it has alembic's version table.
 DROP TABLE
     compaction_store.events, compaction_store.compactions, compaction_store.messages, compaction_store.heads,
     compaction_store.threads, compaction_store.staged, compaction_store.turns
     CASCADE;
--- Only a cluster has this function; a store recognizes a cluster by it.
+-- Only a cluster has this table.
 DROP TABLE IF EXISTS compaction_store.names CASCADE;
 
 DO $$

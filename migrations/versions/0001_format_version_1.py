@@ -17,8 +17,8 @@ depends_on = None
 
 _SQL = Path(__file__).parent.parent / "sql"
 
-# An SQL-language function comes after the functions it calls, because its body is checked when it is created. So does a
-# table with a function in a check.
+# The files in the order in which they run. A function in the language SQL comes after the functions that it calls,
+# because Postgres checks its body when it is created. A table comes after the functions in its checks.
 _FILES = (
     "roles/roles.sql",
     "functions/microseconds.sql",
@@ -158,8 +158,9 @@ _FILES = (
 )
 
 
-# With partitions, a thread's messages are in the one that the hash of its key chooses. Only this table has them,
-# because it is nearly all of a store. Postgres gives them the row triggers; one for statements must be made on each.
+# With partitions, the hash of thread_uid decides in which partition a thread's messages are. Only the table of messages
+# has partitions, because it has nearly all data of a store. Partitions inherit row triggers from the table, but the
+# statement trigger must be made on each partition.
 _TABLE, _TRIGGERS = (f"{folder}/messages.sql" for folder in ("tables", "triggers"))
 _PARTITION = """
     CREATE TABLE compaction_store.messages_{number} PARTITION OF compaction_store.messages
@@ -186,14 +187,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drops every table, with all messages and records. The roles stay, because they belong to the whole server."""
+    """Drops every table with all messages and records. Keeps the roles, because they belong to the whole server."""
     if not _may_delete_everything():
         op.execute((_SQL / "refuse_downgrade.sql").read_text(encoding="utf-8"))
     op.execute((_SQL / "downgrade.sql").read_text(encoding="utf-8"))
 
 
 def _partitions() -> int:
-    """Returns the argument of `migrate.upgrade`, or that of `-x partitions=…`; 0 for a table without partitions."""
+    """Returns the number of partitions given to `migrate.upgrade` or in `-x partitions=…`. 0 means no partitions."""
     given = context.config.attributes.get("partitions")
     if given is None:
         given = context.get_x_argument(as_dictionary=True).get("partitions")
@@ -201,7 +202,7 @@ def _partitions() -> int:
 
 
 def _may_delete_everything() -> bool:
-    """Returns the argument of `migrate.downgrade`, or whether `-x delete-everything=yes` was given."""
+    """Returns whether `migrate.downgrade` or `-x delete-everything=yes` permits deleting messages and records."""
     if "delete_everything" in context.config.attributes:
         return bool(context.config.attributes["delete_everything"])
     return context.get_x_argument(as_dictionary=True).get("delete-everything") == "yes"

@@ -251,7 +251,7 @@ def test_the_loaders_role_is_enough_and_may_record_only_what_was_observed(
         login = sa.make_url(url).set(username=name, password="x").render_as_string(hide_password=False)
         with cs.Store.open(login) as loader:
             assert loader.load("t", source()).observed == 4
-            with pytest.raises(cs.DatabaseError, match="only what was observed"):
+            with pytest.raises(cs.DatabaseError, match="the outcome of each record must be observed"):
                 loader._db.call(queries.observe, loader._key("t"), UUID(int=1), _records((1, 3), "applied"))
     finally:
         superuser.execute(f"DROP ROLE {name}")

@@ -11,7 +11,7 @@ COMMENT ON COLUMN compaction_store.compactions.created_at IS
 COMMENT ON COLUMN compaction_store.compactions.redacted_pos IS
     'The pos of the event that erased the body; NULL if it was not erased.';
 COMMENT ON COLUMN compaction_store.compactions.start_seq IS
-    'The first seq of the span; NULL for an attempt without one.';
+    'The first seq of the span; NULL for an attempt without a span.';
 COMMENT ON COLUMN compaction_store.compactions.end_seq IS
     'The last seq of the span.';
 COMMENT ON COLUMN compaction_store.compactions.tokens_before IS
@@ -33,19 +33,19 @@ COMMENT ON COLUMN compaction_store.compactions.outcome IS
 COMMENT ON COLUMN compaction_store.compactions.callback IS
     'The callback or strategy that planned the compaction.';
 COMMENT ON COLUMN compaction_store.compactions.trigger IS
-    'Why the run started, for example a budget or a call by hand.';
+    'The reason for the run, such as budget or manual.';
 COMMENT ON COLUMN compaction_store.compactions.actor IS
-    'Who did it, as the program said.';
+    'The actor that the caller named.';
 COMMENT ON COLUMN compaction_store.compactions.login IS
-    'The database login that wrote the record, which no program can choose.';
+    'The database login that wrote the record, which the caller cannot choose.';
 COMMENT ON COLUMN compaction_store.compactions.model IS
     'The model that wrote the summary.';
 COMMENT ON COLUMN compaction_store.compactions.counter IS
     'The name of the counter that counted the tokens.';
 COMMENT ON COLUMN compaction_store.compactions.inputs IS
-    'The numbers of earlier records that it was made from; 0 means any before it.';
+    'The numbers of the earlier records that this record was made from; 0 means any earlier record.';
 COMMENT ON COLUMN compaction_store.compactions.span_node IS
-    'The seq of the span that is divisible by the highest power of two, for the indexes that find spans around a span.';
+    'The seq in the span that is divisible by the highest power of two. Indexes use it to find spans around a span.';
 COMMENT ON COLUMN compaction_store.compactions.source_before IS
     'The entry of the message before the span; NULL if the span begins at 1.';
 COMMENT ON COLUMN compaction_store.compactions.source_end IS

@@ -1,5 +1,5 @@
 COMMENT ON TABLE compaction_store.events IS
-    'One row for each other thing that happened to a thread: an erasure, a hold, a release, a retention and others.';
+    'One row for each event of a thread, such as an erasure, a hold, a release or a retention.';
 COMMENT ON COLUMN compaction_store.events.thread_uid IS
     'The key of the thread.';
 COMMENT ON COLUMN compaction_store.events.pos IS
@@ -13,9 +13,9 @@ COMMENT ON COLUMN compaction_store.events.critical IS
 COMMENT ON COLUMN compaction_store.events.kind IS
     'What happened, for example redaction, refusal, hold, release or retention.';
 COMMENT ON COLUMN compaction_store.events.actor IS
-    'Who did it, as the program said.';
+    'The actor that the caller named.';
 COMMENT ON COLUMN compaction_store.events.login IS
-    'The database login that wrote the event, which no program can choose.';
+    'The database login that wrote the event, which the caller cannot choose.';
 COMMENT ON COLUMN compaction_store.events.salt IS
     'Random bytes in the commitment.';
 COMMENT ON COLUMN compaction_store.events.commitment IS

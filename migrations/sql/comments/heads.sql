@@ -1,5 +1,5 @@
 COMMENT ON TABLE compaction_store.heads IS
-    'One row for each thread: where its hash chain ends, and what is counted.';
+    'One row for each thread, with the end of its hash chain and its counters.';
 COMMENT ON COLUMN compaction_store.heads.thread_uid IS
     'The key of the thread.';
 COMMENT ON COLUMN compaction_store.heads.last_seq IS

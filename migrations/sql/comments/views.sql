@@ -1,5 +1,5 @@
 COMMENT ON VIEW compaction_store.audit_threads IS
-    'Threads, for auditors. SET compaction_store.tenant says whose, or SET compaction_store.all_tenants = on.';
+    'Threads, for auditors. First SET compaction_store.tenant to a tenant, or SET compaction_store.all_tenants = on.';
 COMMENT ON COLUMN compaction_store.audit_threads.tenant IS
     'The tenant that the thread belongs to; row-level security shows a login the rows of one tenant.';
 COMMENT ON COLUMN compaction_store.audit_threads.thread_id IS
@@ -11,7 +11,7 @@ COMMENT ON COLUMN compaction_store.audit_threads.records IS
 COMMENT ON COLUMN compaction_store.audit_threads.entries IS
     'How many entries the thread has: messages, records and events.';
 COMMENT ON COLUMN compaction_store.audit_threads.view_tokens IS
-    'The tokens of the present view, by the counters of its messages and records; NULL if there is an unknown_pos.';
+    'The number of tokens in the current view, by the counters of its messages and records; NULL with an unknown_pos.';
 COMMENT ON COLUMN compaction_store.audit_threads.created_at IS
     'When the first entry was written.';
 COMMENT ON COLUMN compaction_store.audit_threads.last_at IS
@@ -21,21 +21,21 @@ COMMENT ON COLUMN compaction_store.audit_threads.erased IS
 COMMENT ON COLUMN compaction_store.audit_threads.erased_pos IS
     'The pos of the event that erased the whole thread; NULL if it was not erased.';
 COMMENT ON COLUMN compaction_store.audit_threads.hidden IS
-    'Whether the thread was cleared so that lists leave it out, and nothing was appended since.';
+    'Whether the thread is hidden: it was cleared with hide, and nothing has been appended since.';
 COMMENT ON COLUMN compaction_store.audit_threads.held_pos IS
     'The pos of the hold that forbids erasing; NULL if the thread is not held.';
 COMMENT ON COLUMN compaction_store.audit_threads.retained_until IS
-    'Until when the newest retention forbids erasing; NULL if there is none. The time may have passed.';
+    'The end of the newest retention, which may have passed; NULL if there is no retention.';
 COMMENT ON COLUMN compaction_store.audit_threads.metadata IS
     'The metadata as jsonb; NULL if jsonb cannot represent it.';
 COMMENT ON COLUMN compaction_store.audit_threads.unknown_pos IS
-    'From this pos on no view can be made: the entry changes views, and this release does not know its kind. Else NULL.';
+    'The first pos whose entry changes views and has an unknown kind: no view can be made from there on. Else NULL.';
 COMMENT ON COLUMN compaction_store.audit_threads.head IS
     'The last entry of the hash chain.';
 COMMENT ON COLUMN compaction_store.audit_threads.thread_uid IS
     'The key of the thread in all tables. It begins with the time of the first entry and is never used again.';
 COMMENT ON VIEW compaction_store.audit_messages IS
-    'Messages, for auditors, as they were appended and never folded. The tenants are as in audit_threads.';
+    'Messages, for auditors, as they were appended. The tenants are chosen as in audit_threads.';
 COMMENT ON COLUMN compaction_store.audit_messages.tenant IS
     'The tenant that the thread belongs to.';
 COMMENT ON COLUMN compaction_store.audit_messages.thread_id IS
@@ -71,7 +71,7 @@ COMMENT ON COLUMN compaction_store.audit_messages.stored_payload IS
 COMMENT ON COLUMN compaction_store.audit_messages.thread_uid IS
     'The key of the thread.';
 COMMENT ON VIEW compaction_store.audit_compactions IS
-    'Compaction records, for auditors, each with its present status. The tenants are as in audit_threads.';
+    'Compaction records, for auditors, each with its current status. The tenants are chosen as in audit_threads.';
 COMMENT ON COLUMN compaction_store.audit_compactions.tenant IS
     'The tenant that the thread belongs to.';
 COMMENT ON COLUMN compaction_store.audit_compactions.thread_id IS
@@ -79,9 +79,9 @@ COMMENT ON COLUMN compaction_store.audit_compactions.thread_id IS
 COMMENT ON COLUMN compaction_store.audit_compactions.number IS
     'The position among the records of the thread: 1, 2, 3 and so on, without gaps.';
 COMMENT ON COLUMN compaction_store.audit_compactions.status IS
-    'Applied: active, superseded, revoked, redacted, or unknown if the thread has an unknown_pos; any other: its outcome.';
+    'active, superseded, revoked, redacted or unknown for an applied record; the outcome for any other record.';
 COMMENT ON COLUMN compaction_store.audit_compactions.superseded_by IS
-    'The number of the later record whose span includes this one, the innermost; NULL if there is none in force.';
+    'The number of the innermost later record in force whose span includes the span of this record, or NULL.';
 COMMENT ON COLUMN compaction_store.audit_compactions.revoked_by IS
     'The number of the revocation that undid this record; NULL if there is none.';
 COMMENT ON COLUMN compaction_store.audit_compactions.kind IS
@@ -89,7 +89,7 @@ COMMENT ON COLUMN compaction_store.audit_compactions.kind IS
 COMMENT ON COLUMN compaction_store.audit_compactions.outcome IS
     'The result of the attempt: applied, rejected or failed; observed if a provider compacted by itself.';
 COMMENT ON COLUMN compaction_store.audit_compactions.start_seq IS
-    'The first seq of the span; NULL for an attempt without one.';
+    'The first seq of the span; NULL for an attempt without a span.';
 COMMENT ON COLUMN compaction_store.audit_compactions.end_seq IS
     'The last seq of the span.';
 COMMENT ON COLUMN compaction_store.audit_compactions.summary_text IS
@@ -103,13 +103,13 @@ COMMENT ON COLUMN compaction_store.audit_compactions.error_text IS
 COMMENT ON COLUMN compaction_store.audit_compactions.tokens_before IS
     'The tokens of the span in the view before the compaction.';
 COMMENT ON COLUMN compaction_store.audit_compactions.tokens_after IS
-    'The tokens of what replaces the span.';
+    'The tokens of the replacement of the span.';
 COMMENT ON COLUMN compaction_store.audit_compactions.actor IS
-    'Who did it, as the program said.';
+    'The actor that the caller named.';
 COMMENT ON COLUMN compaction_store.audit_compactions.login IS
-    'The database login that wrote the record, which no program can choose.';
+    'The database login that wrote the record, which the caller cannot choose.';
 COMMENT ON COLUMN compaction_store.audit_compactions.authority IS
-    'The policy, approval or ticket that allowed it, as the caller stated it.';
+    'The policy, approval or ticket that permits it, as the caller stated it.';
 COMMENT ON COLUMN compaction_store.audit_compactions.model IS
     'The model that wrote the summary.';
 COMMENT ON COLUMN compaction_store.audit_compactions.summarizer IS
@@ -127,13 +127,13 @@ COMMENT ON COLUMN compaction_store.audit_compactions.checks IS
 COMMENT ON COLUMN compaction_store.audit_compactions.callback IS
     'The callback or strategy that planned the compaction.';
 COMMENT ON COLUMN compaction_store.audit_compactions.trigger IS
-    'Why the run started, for example a budget or a call by hand.';
+    'The reason for the run, such as budget or manual.';
 COMMENT ON COLUMN compaction_store.audit_compactions.counter IS
     'The name of the counter that counted the tokens.';
 COMMENT ON COLUMN compaction_store.audit_compactions.source_count IS
     'The number of messages in the span.';
 COMMENT ON COLUMN compaction_store.audit_compactions.inputs IS
-    'The numbers of earlier records that it was made from; 0 means any before it.';
+    'The numbers of the earlier records that this record was made from; 0 means any earlier record.';
 COMMENT ON COLUMN compaction_store.audit_compactions.revokes IS
     'For a revocation, the number of the record that it undoes.';
 COMMENT ON COLUMN compaction_store.audit_compactions.run_id IS
@@ -153,7 +153,7 @@ COMMENT ON COLUMN compaction_store.audit_compactions.stored_body IS
 COMMENT ON COLUMN compaction_store.audit_compactions.thread_uid IS
     'The key of the thread.';
 COMMENT ON VIEW compaction_store.audit_events IS
-    'Events, for auditors: erasures, holds, releases, retentions and others. The tenants are as in audit_threads.';
+    'Events, for auditors, such as erasures, holds and retentions. The tenants are chosen as in audit_threads.';
 COMMENT ON COLUMN compaction_store.audit_events.tenant IS
     'The tenant that the thread belongs to.';
 COMMENT ON COLUMN compaction_store.audit_events.thread_id IS
@@ -165,17 +165,17 @@ COMMENT ON COLUMN compaction_store.audit_events.kind IS
 COMMENT ON COLUMN compaction_store.audit_events.critical IS
     'Whether the event changes what a view is, so that a reader that does not know its kind must refuse the view.';
 COMMENT ON COLUMN compaction_store.audit_events.actor IS
-    'Who did it, as the program said.';
+    'The actor that the caller named.';
 COMMENT ON COLUMN compaction_store.audit_events.login IS
-    'The database login that wrote the event, which no program can choose.';
+    'The database login that wrote the event, which the caller cannot choose.';
 COMMENT ON COLUMN compaction_store.audit_events.created_at IS
     'When the event was written.';
 COMMENT ON COLUMN compaction_store.audit_events.reason IS
     'The reason that the caller gave.';
 COMMENT ON COLUMN compaction_store.audit_events.authority IS
-    'The policy, approval or ticket that allowed it, as the caller stated it.';
+    'The policy, approval or ticket that permits it, as the caller stated it.';
 COMMENT ON COLUMN compaction_store.audit_events.seqs IS
-    'For an erasure, the ranges of seqs: pairs of the first and the last one.';
+    'For an erasure, the ranges of seqs, each a pair of the first and the last seq.';
 COMMENT ON COLUMN compaction_store.audit_events.records IS
     'For an erasure, the ranges of the numbers of records.';
 COMMENT ON COLUMN compaction_store.audit_events.retained_until IS

@@ -1,9 +1,9 @@
--- Appends one message in one round trip. The key is checked before expected_seq, so that a retry after a success is a
--- replay, not a conflict. p_fresh means that the key was made for this call and cannot exist yet. The time is read
--- under the lock, so it never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at
--- the pos in the receipt. Without p_durable the commit does not wait for the disk. Returns OUT parameters, because one
--- row costs less than a result set. Here and in all other functions, p_thread_uid may be NULL: then the key is looked
--- up by the name. The first append makes the thread.
+-- Appends one message in one round trip. The first append makes the thread. The key is checked before p_expected_seq,
+-- so that a retry after a success is a replay and not a conflict. p_fresh means that the key was made for this call and
+-- cannot exist yet. The clock is read under the lock, so time never goes back in a thread. p_expected_head must be the
+-- thread's head; p_seen_head must be the entry at the pos in the receipt. Without p_durable, the commit does not wait
+-- for the disk. The function has OUT parameters, because one row costs less than a result set. In this and all other
+-- functions, p_thread_uid may be NULL: the thread is then found by its name.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
@@ -32,7 +32,7 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
-        RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'a salt must have 16 bytes' USING ERRCODE = 'CS008';
     END IF;
     IF octet_length(p_key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'a key must be 1 to 255 bytes of text, not %', octet_length(p_key) USING ERRCODE = 'CS019';
@@ -50,7 +50,7 @@ BEGIN
         FROM compaction_store.threads AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id;
         IF NOT FOUND THEN
             PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
-            -- A missing thread has no head.
+            -- A thread that does not exist has no head.
             IF p_expected_head IS NOT NULL THEN
                 PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
             END IF;
@@ -58,8 +58,8 @@ BEGIN
         END IF;
     END IF;
     written_uid := p_thread_uid;
-    -- A writer that gets the advisory lock at once need not wait for the row. Others lock the row before they read the clock,
-    -- and so does a writer whose key must be looked up.
+    -- A writer that gets the advisory lock at once need not wait for the row. Other writers, and those whose key must
+    -- be looked up, lock the row before they read the clock.
     IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN
         PERFORM compaction_store.queue_up(p_thread_uid);
         SELECT h.last_seq, h.erased_pos INTO v_last_seq, v_erased
@@ -122,7 +122,7 @@ BEGIN
         p_thread_uid, first_seq, first_pos, written_at, p_tokens, p_tenant, p_role, p_counter, p_key, p_salt,
         v_commitment, chain_head, v_meta_commitment, p_receipt, p_meta::json, p_payload::json
     );
-    -- A rewrite rule could discard the insert: never acknowledge a message that was not stored.
+    -- Never acknowledge a message that was not stored: a rewrite rule could discard the insert.
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the message was not stored' USING ERRCODE = 'CS010';
     END IF;

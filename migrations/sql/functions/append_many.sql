@@ -1,4 +1,4 @@
--- Appends several messages, all or none. p_salts has 16 bytes for each message; one key covers them all.
+-- Appends several messages, all or none. p_salts has 16 bytes for each message. The key belongs to the whole call.
 CREATE FUNCTION compaction_store.append_many(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
@@ -37,19 +37,19 @@ BEGIN
         octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         coalesce(cardinality(p_metas), v_count)
     ]) THEN
-        RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'all lists of an append must have the same length' USING ERRCODE = 'CS008';
     END IF;
     IF octet_length(p_key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'a key must be 1 to 255 bytes of text, not %', octet_length(p_key) USING ERRCODE = 'CS019';
     END IF;
     FOR i IN 1 .. v_count LOOP
-        -- An assignment, because PERFORM would run the executor.
+        -- Use an assignment, because PERFORM is slower: it would run the executor.
         v_nothing := compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
     END LOOP;
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     IF p_thread_uid IS NULL THEN
         PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
-        -- A missing thread has no head.
+        -- A thread that does not exist has no head.
         IF p_expected_head IS NOT NULL THEN
             PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
         END IF;

@@ -1,6 +1,7 @@
--- Appends messages together with records of compactions that a provider made by itself and that the messages report, all
--- or none. p_observed is a JSON array of records as for commit_compactions, each with "message", the 1-based index of the
--- message that reports it; with "folds" the record covers everything before that message. A replay writes nothing.
+-- Appends messages together with records of compactions that a provider made by itself and that the messages report,
+-- all or none. p_observed is a JSON array of records as for commit_compactions. Each record also has "message", the
+-- 1-based index of the message that reports it, and "folds", which is true if the record covers everything before that
+-- message. A replay writes nothing.
 CREATE FUNCTION compaction_store.append_observed(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
@@ -20,7 +21,7 @@ DECLARE
     v_number bigint;
     v_run_id uuid;
 BEGIN
-    -- A retry without observed compactions calls append, so one message must be stored the same way here.
+    -- Store one message by append, because a retry without observed compactions would call append too.
     IF cardinality(p_payloads) = 1 THEN
         SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid FROM compaction_store.append(
             p_thread_uid, p_tenant, p_thread_id, p_payloads[1], p_salts, p_roles[1], p_tokens[1], p_counter, p_key,
@@ -34,7 +35,7 @@ BEGIN
     END IF;
     p_thread_uid := written_uid;
     IF replayed THEN
-        -- The records of the first call follow its messages, and its head was the entry of the last record.
+        -- The first call wrote its records after its messages, and returned the entry of the last record as the head.
         v_pos := first_pos + cardinality(p_payloads);
         v_number := compaction_store.number_at(p_thread_uid, v_pos);
         SELECT c.run_id INTO v_run_id FROM compaction_store.compactions AS c
@@ -45,7 +46,7 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    -- A folding record spans the messages before the one that reports it; it has no span if there are none.
+    -- A record with "folds" spans the messages before the one that reports it, or has no span if there are none.
     SELECT json_agg(json_build_object(
         'columns', (
             (o.value -> 'columns')::jsonb || jsonb_build_object(

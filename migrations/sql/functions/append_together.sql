@@ -1,10 +1,9 @@
--- Appends for several callers in one commit. Each call is a separate append with its own subtransaction. If a call is
--- refused, or somebody else is writing to its thread, it stores nothing and is left out of the result; its caller
--- repeats it alone, and then gets the error or waits. No call here waits for a thread, so none delays the others,
+-- Appends for several callers in one commit. Each call is a separate append with its own subtransaction. A call that is
+-- refused, or whose thread is locked by another writer, stores nothing and is left out of the result; its caller
+-- repeats it alone, and then gets the error or waits. No call waits for a lock of a thread, so none delays the others,
 -- unless all are for the same thread. p_thread_uids has NULL for a thread that must be found by its name. p_sizes has
 -- the number of messages of each call; the lists of messages have the messages of all calls, one call after the other.
--- The calls are sorted by tenant and name, so that two batches that make the same new threads do not wait for each
--- other.
+-- The calls are sorted by tenant and name, so that two batches that make the same new threads do not deadlock.
 CREATE FUNCTION compaction_store.append_together(
     p_thread_uids uuid[], p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[],
     p_receipts text[], p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
@@ -40,7 +39,7 @@ BEGIN
         cardinality(p_payloads), octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         cardinality(p_metas)
     ]) OR 1 > ANY (p_sizes) THEN
-        RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'all lists of an append must have the same length' USING ERRCODE = 'CS008';
     END IF;
     FOR i IN 1 .. v_calls LOOP
         v_last := v_first + p_sizes[i] - 1;
@@ -74,7 +73,7 @@ BEGIN
                 RETURN NEXT;
             END IF;
         EXCEPTION WHEN OTHERS THEN
-            -- Nothing was stored. The caller repeats the call alone and then gets the reason.
+            -- The call has stored nothing. Its caller repeats it alone and then gets the error.
             NULL;
         END;
         v_first := v_last + 1;

@@ -1,7 +1,7 @@
--- Returns a stored JSON text as jsonb for the audit views; NULL if Postgres cannot represent it, or if it has a number
--- with more digits than Python reads: jsonb writes a short text with an exponent in full. jsonb has no NUL and no lone
--- surrogate, so each is replaced by U+FFFD. Never raises an error, so that one row cannot hide the others. IMMUTABLE,
--- because Citus calls no other function in the views' subqueries.
+-- Returns a stored JSON text as jsonb for the audit views. NUL and lone surrogates, which jsonb does not allow, become
+-- U+FFFD. Returns NULL if Postgres cannot represent the text, or if a number would have more digits than Python reads,
+-- because jsonb writes a short number with an exponent in full. Never raises an error, so that one row cannot hide the
+-- others. IMMUTABLE, because Citus does not allow other functions in the subqueries of views.
 CREATE FUNCTION compaction_store.audit_json(p_text text) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
@@ -11,7 +11,7 @@ DECLARE
     v_found jsonb;
 BEGIN
     IF strpos(v_text, E'\\u') > 0 THEN
-        -- After this, no backslash is escaped by another one, so each backslash begins an escape.
+        -- Afterwards no backslash is escaped by another backslash, so every backslash begins an escape.
         v_text := replace(v_text, E'\\\\', E'\\u005c');
         v_text := regexp_replace(v_text, E'\\\\u0000', E'\\\\ufffd', 'g');
         v_text := regexp_replace(

@@ -1,5 +1,6 @@
--- Returns the tenants whose rows the audit views show: the one in compaction_store.tenant, or all of them if
--- compaction_store.all_tenants is on. Raises an error if neither is set, or if row-level security would hide some.
+-- Returns the tenants whose rows the audit views show: the tenant in compaction_store.tenant, or all tenants if
+-- compaction_store.all_tenants is on. Raises an error if neither is set, or if row-level security would hide some
+-- tenants.
 CREATE FUNCTION compaction_store.audit_tenants() RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

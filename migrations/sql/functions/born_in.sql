@@ -1,4 +1,5 @@
--- Returns whether a key fits a thread made at a time: a UUID of version 7 that begins with that millisecond.
+-- Returns whether a thread_uid fits a thread's creation time: it must be a UUID of version 7 that begins with that
+-- millisecond.
 CREATE FUNCTION compaction_store.born_in(p_thread_uid uuid, p_born_at timestamptz) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$

@@ -1,5 +1,5 @@
 -- Locks alembic's version table until the end of the transaction, so that checkpoints and migrations run one at a time.
--- Only auditors may call it; otherwise it takes a login that may change the table.
+-- Only auditors may call it. Without this function, a checkpoint would need a login that may change the table.
 CREATE FUNCTION compaction_store.checkpoint_turn() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -1,8 +1,8 @@
--- Writes the records of one run, all or none, and returns them; called again with the same run_id it writes nothing and
--- returns the same records. p_records is a JSON array. p_base_pos and p_base_head name the view that the run was
--- planned on, by its pos and the entry there. The run is refused if the thread has another entry at that pos (as after
--- a failover or a restore), if a later record touches one of its spans, or if a source of an attempt has been erased
--- since. The login is the session's, whatever the caller sent.
+-- Writes the records of one run, all or none, and returns them. A repeated call with the same run_id writes nothing and
+-- returns the same records. p_records is a JSON array. p_base_pos and p_base_head are the pos and the entry of the view
+-- that the run was planned on. The run is refused if the thread has another entry at that pos, as after a failover or a
+-- restore; if a later record touches one of its spans; or if a source of an attempt has been erased since. The login in
+-- the records is always that of the session.
 CREATE FUNCTION compaction_store.commit_compactions(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_base_pos bigint, p_base_head bytea, p_records text
 ) RETURNS TABLE (
@@ -71,7 +71,7 @@ BEGIN
         AND c.number <= v_head.last_number AND c.outcome = 'applied';
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
     LOOP
-        -- Identity, position, time and hashes are always set here, whatever the caller sent.
+        -- Set identity, position, time and hashes here: the values of the caller are ignored.
         v_row := json_populate_record(NULL::compaction_store.compactions, v_record -> 'columns');
         v_row.thread_uid := p_thread_uid;
         v_row.tenant := p_tenant;
@@ -81,14 +81,14 @@ BEGIN
         v_row.created_at := greatest(clock_timestamp(), v_head.last_at);
         v_row.redacted_pos := NULL;
         v_row.login := session_user;
-        -- A negative input is a record of this run: -1 its first, -2 its second.
+        -- A negative input is a record of this run: -1 is its first record, and -2 its second.
         v_row.inputs := coalesce((
             SELECT array_agg(CASE WHEN i.n BETWEEN -2147483648 AND -1 THEN v_first - 1 - i.n ELSE i.n END ORDER BY i.o)
             FROM unnest(v_row.inputs) WITH ORDINALITY AS i (n, o)
         ), '{}');
         v_row.salt := decode(v_record ->> 'salt', 'hex');
         IF (octet_length(v_row.salt) = 16) IS NOT TRUE THEN
-            RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
+            RAISE EXCEPTION 'a salt must have 16 bytes' USING ERRCODE = 'CS008';
         END IF;
         v_body := v_record ->> 'body';
         PERFORM compaction_store.refuse_bad_record(v_row, v_body);
@@ -105,8 +105,8 @@ BEGIN
         v_row.source_count := NULL;
         v_change := 0;
 
-        -- The range of messages that the record may have been made from, by the same rules as in derived_records. A
-        -- record of a load names the first message of the load.
+        -- Find the range of messages that the record may have been made from, by the rules of derived_records. A record
+        -- of a load has the first message of the load in "from".
         v_from := CASE
             WHEN v_row.kind = 'revocation' THEN NULL
             WHEN v_row.start_seq IS NULL OR 0 = ANY (v_row.inputs) THEN coalesce((v_record ->> 'from')::bigint, 1)
@@ -158,7 +158,8 @@ BEGIN
             v_row.end_seq := v_target.end_seq;
             v_row.tokens_before := v_target.tokens_after;
             v_row.tokens_after := v_target.tokens_before;
-            -- A rewind, a clear or a removal stays when a record inside it is erased: the view shows messages instead.
+            -- Count the tokens again after an erasure. A rewind, a clear or a removal stays when a record inside it is
+            -- erased, so its revocation shows the messages of the erased record.
             IF EXISTS (
                 SELECT FROM compaction_store.events AS e
                 WHERE e.thread_uid = p_thread_uid AND e.pos > v_target.pos AND e.kind = 'redaction'
@@ -173,7 +174,7 @@ BEGIN
             IF p_base_head IS NULL THEN
                 RAISE EXCEPTION 'p_base_head must be given for applied records' USING ERRCODE = 'CS008';
             END IF;
-            -- A rewind or a clear hides everything up to the end, so it may separate calls from their results.
+            -- A rewind or a clear may separate a call from its result, so it must hide everything up to the end.
             IF (
                 v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_base_seq
                 AND (v_row.kind NOT IN ('rewind', 'clear') OR v_row.end_seq = v_head.last_seq)
@@ -184,7 +185,7 @@ BEGIN
                 RAISE EXCEPTION 'span %..% is not free', v_row.start_seq, v_row.end_seq
                     USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
             END IF;
-            -- The active spans are read once; the spans of this run are then added to them.
+            -- Read the active spans once. The spans of this run are added to them.
             IF v_starts IS NULL THEN
                 SELECT coalesce(array_agg(a.start_seq), '{}'), coalesce(array_agg(a.end_seq), '{}'),
                     coalesce(array_agg(a.tokens_after), '{}')
@@ -203,7 +204,7 @@ BEGIN
             WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.end_seq;
             v_change := v_row.tokens_after - v_row.tokens_before;
         END IF;
-        -- A provider's own compaction is not an attempt by a callback.
+        -- An observed compaction of a provider is not an attempt by a callback.
         v_tried := v_tried OR v_row.outcome <> 'observed';
         v_progress := v_progress OR v_row.outcome = 'applied';
 
@@ -237,7 +238,7 @@ BEGIN
             v_head.hidden_seq := compaction_store.hidden_seq(p_thread_uid, v_head.last_number);
         END IF;
     END LOOP;
-    -- After an applied record of an unknown kind, this release could not read the view.
+    -- Refuse an applied record of an unknown kind, because this release could not read the view after it.
     PERFORM compaction_store.refuse_unknown(p_thread_uid, v_head.last_pos, v_head.last_number);
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,

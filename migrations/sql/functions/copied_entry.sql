@@ -1,5 +1,5 @@
--- Returns the entry of the copy of a message. It is in p_entries, the entries of the part that is being copied, which
--- begins after p_pos, or in the rows of earlier parts.
+-- Returns the entry of the copy of a message. p_entries has the entries of the part that is being copied, which begins
+-- after p_pos; the entries of earlier parts are read from their rows.
 CREATE FUNCTION compaction_store.copied_entry(
     p_from uuid, p_to uuid, p_seq bigint, p_pos bigint, p_entries bytea[]
 ) RETURNS bytea

@@ -1,5 +1,5 @@
--- Returns the last pos of a fork's copies, 0 if the thread is not a fork. Copies are one pos after their originals,
--- because the origin event comes first.
+-- Returns the pos of a fork's last copy, or 0 if the thread is not a fork. The pos of a copy is greater by one than
+-- that of its original, because a fork begins with its origin event.
 CREATE FUNCTION compaction_store.copied_to(p_thread_uid uuid) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

@@ -1,15 +1,15 @@
--- Copies the entries of a thread up to a pos into a new one, after its origin event, and returns the new thread's head.
--- Each copy has the same content, salt, commitment, seq, number and columns. Its pos is greater by one, its time is
--- that of copying, and its entry, like the entries that a record names, follows from the new chain. Rows that were
--- erased after p_at are erased by the event that the caller writes next. The original chain is recomputed too, so that
--- changed rows are refused instead of getting a valid chain. Works in parts, so that memory does not grow with the
--- thread. The caller has locked both heads.
+-- Copies the entries of a thread up to a pos into a new thread, after the origin event of the new thread, and returns
+-- the new head. Each copy has the same content, salt, commitment, seq, number and columns. Its pos is greater by one,
+-- and its time is that of the fork. Its entry is computed from the new chain, and so are the entries that a record
+-- refers to. Rows that were erased after p_at are erased by the event that the caller writes next. The original chain
+-- is recomputed too, so that rows that were changed by hand are refused and do not get a valid chain. The function
+-- works in parts, so that memory does not grow with the thread. The caller has locked both heads.
 CREATE FUNCTION compaction_store.copy_log(
     p_parent compaction_store.heads, p_at bigint, p_head compaction_store.heads
 ) RETURNS compaction_store.heads
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
--- Enough memory for the arrays of a part.
+-- The arrays of a part must fit into memory.
 SET work_mem = '64MB'
 SET jit = off
 AS $$
@@ -136,7 +136,8 @@ BEGIN
             v_entries[i] := v_new;
         END LOOP;
         IF v_sound IS NOT TRUE THEN
-            RAISE EXCEPTION 'the rows up to pos % are not as they were written', v_until USING ERRCODE = 'CS020';
+            RAISE EXCEPTION 'the rows up to pos % were changed after they were written', v_until
+                USING ERRCODE = 'CS020';
         END IF;
         INSERT INTO compaction_store.messages (
             thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, salt,

@@ -1,8 +1,8 @@
--- Returns the numbers of the records that may repeat what some messages say, whatever their outcome, and of the records
--- made from these. A record may repeat its span. A record without a span, or with 0 among its inputs, may repeat
--- anything before it. An observed record may repeat anything from its start up to itself, because one of those messages
--- reported it. A rewind or a clear repeats no message, and is not erased, because the view would show the hidden
--- messages again.
+-- Returns the numbers of the records that may repeat the content of some messages, and of the records that were made
+-- from these records, whatever their outcome. A record may repeat its span. A record without a span, or with 0 among
+-- its inputs, may repeat anything before it. An observed record may repeat anything from its start up to itself,
+-- because one of those messages reported it. A rewind or a clear repeats no message. It is not erased, because the view
+-- would then show the hidden messages again.
 CREATE FUNCTION compaction_store.derived_records(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -20,8 +20,8 @@ DECLARE
 BEGIN
     SELECT h.last_number, h.last_seq INTO v_last_number, v_last_seq
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
-    -- Rows are read into arrays first, because a statement that Citus sends to a shard cannot call seq_at, which reads
-    -- tables.
+    -- Read the rows into arrays first, because a statement that Citus sends to a shard cannot call functions that read
+    -- tables, such as seq_at.
     SELECT array_agg(c.number), array_agg(c.pos),
         array_agg(CASE WHEN 0 = ANY (c.inputs) THEN 1 ELSE coalesce(c.start_seq, 1) END),
         array_agg(CASE WHEN c.outcome = 'observed' OR 0 = ANY (c.inputs) THEN NULL ELSE c.end_seq END)
@@ -38,7 +38,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT least(coalesce(r.last, compaction_store.seq_at(p_thread_uid, r.pos)), v_last_seq) AS until
         ) AS s
-        -- A span that ends after the thread, which a record of a later release could have, gives no range.
+        -- least() prevents an invalid range for a span that ends after the thread, as a later release could write it.
         WHERE int8range(least(r.first, s.until), s.until, '[]') && p_seqs
         UNION
         SELECT m.maker FROM derived AS r JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON m.input = r.number

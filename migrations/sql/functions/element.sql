@@ -1,6 +1,6 @@
--- Returns the row that the current view has for a seq, also in a hidden thread: the outermost record in force around
--- it, or the message. Returns no row if there is no such seq. The indexes on span_node find the record; see
--- tables/compactions.sql. "+ 0" keeps the planner to them.
+-- Returns the row that the current view has for a seq, even in a hidden thread: the outermost record in force around
+-- the seq, or the message. Returns no row if there is no such seq. The indexes on span_node find the record, as
+-- tables/compactions.sql explains. "+ 0" keeps the planner from using other indexes.
 CREATE FUNCTION compaction_store.element(p_thread_uid uuid, p_tenant text, p_thread_id text, p_seq bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
@@ -8,7 +8,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- Without statistics of the table, the planner would read a whole thread.
+-- Without table statistics, the planner would read a whole thread.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET plan_cache_mode = force_generic_plan
@@ -27,12 +27,12 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    -- A thread without records and events has nothing of an unknown kind.
+    -- A thread without records and events has no entries of unknown kinds.
     IF v_last_pos > v_last_seq THEN
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
     END IF;
     IF v_last_number > 0 AND p_seq BETWEEN 1 AND v_last_seq THEN
-        -- At each node, the outermost span around the seq.
+        -- Find the outermost span around the seq at each node.
         SELECT max(CASE
             WHEN n.node > p_seq THEN (
                 SELECT c.number

@@ -1,5 +1,5 @@
--- Returns a page of one kind of a thread's entries in the order of seq, number or pos, with everything that a verifier
--- needs to recompute their hashes. Bodies and meta are included only if p_content is set.
+-- Returns a page of the entries of one kind of a thread, in the order of seq, number or pos, with everything that a
+-- verifier needs to recompute their hashes. Bodies and meta are included only if p_content is set.
 CREATE FUNCTION compaction_store.entries(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_kind text, p_from bigint, p_content boolean, p_limit integer
 ) RETURNS TABLE (
@@ -8,7 +8,7 @@ CREATE FUNCTION compaction_store.entries(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- Without statistics of the table, the planner would sort a whole thread to find its end.
+-- Without table statistics, the planner would sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$

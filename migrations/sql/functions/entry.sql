@@ -1,4 +1,5 @@
--- Computes an entry of the chain. The ordinal is a message's seq, a compaction's number, or 0 for an event.
+-- Computes an entry of the chain. p_ordinal is the seq of a message, the number of a compaction record, or 0 for an
+-- event.
 CREATE FUNCTION compaction_store.entry(
     p_previous bytea, p_pos bigint, p_ordinal bigint, p_at timestamptz, p_header bytea, p_commitment bytea
 ) RETURNS bytea

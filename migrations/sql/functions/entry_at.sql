@@ -1,6 +1,6 @@
--- Returns the entry of a thread's chain at a pos, the genesis at pos 0, NULL if there is none. A view read at a pos is
--- valid as long as the thread has the same entry there; after a failover or a restore it can differ. p_seq is the last
--- seq at that pos if the caller knows it.
+-- Returns the entry of a thread's chain at a pos, or NULL if there is none. The entry at pos 0 is the genesis. A view
+-- that was read at a pos is valid as long as the thread has the same entry there; after a failover or a restore, the
+-- entry may differ. p_seq is the last seq at that pos, if the caller knows it.
 CREATE FUNCTION compaction_store.entry_at(p_thread_uid uuid, p_pos bigint, p_seq bigint DEFAULT NULL::bigint) RETURNS bytea
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

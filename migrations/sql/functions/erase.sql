@@ -1,8 +1,8 @@
 -- Erases a whole thread: every message, every record, the metadata and the name with its salt. A stub remains, named
--- after its thread_uid, which still verifies, because the commitment to the name stays. The name is free for a new
--- thread. If the thread is erased already, nothing is written in it and event_pos is NULL, but copies in forks that an
--- earlier call left alone are still erased. p_dry_run, p_reaches and forks are as for redact: in forks the copies are
--- erased, not the whole thread.
+-- after its thread_uid. The stub still verifies, because the commitment to the name stays. The name is free for a new
+-- thread. If the thread is erased already, nothing is written to it and event_pos is NULL, but copies in forks that an
+-- earlier call left alone are still erased. p_dry_run, p_reaches and forks have the same meaning as for redact: forks
+-- lose only the copies.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint, OUT seqs int8multirange,
@@ -21,7 +21,7 @@ DECLARE
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
-    -- Lock turns before the head, as an append in a turn does. On a cluster the client calls end_turns.
+    -- Lock turns before the head, as an append in a turn does. On a cluster, the client calls end_turns instead.
     IF p_dry_run IS FALSE AND NOT compaction_store.is_distributed() THEN
         SELECT t.thread_id INTO v_name FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
         PERFORM FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = v_name FOR UPDATE;
@@ -54,7 +54,7 @@ BEGIN
             p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
         );
     EXCEPTION WHEN SQLSTATE 'CS013' THEN
-        -- This rolls back the erasures in other forks.
+        -- Entering this handler has rolled back the erasures in other forks.
         GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT;
         SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
             v_head, 'erase', NULL, p_actor, p_salt, p_body, p_dry_run, refusal

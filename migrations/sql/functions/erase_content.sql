@@ -1,5 +1,5 @@
--- Erases the content of messages and records and writes the redaction event first. The event's body lists their seqs and
--- numbers, followed by p_body. The caller has locked the head.
+-- Erases the content of messages and records, after writing the redaction event. The body of the event lists their seqs
+-- and numbers, followed by p_body. The caller has locked the head.
 CREATE FUNCTION compaction_store.erase_content(
     p_head compaction_store.heads, p_actor text, p_salt bytea, p_body text, p_seqs int8multirange,
     p_numbers int8multirange
@@ -32,9 +32,9 @@ BEGIN
 
     SELECT sum(upper(r) - lower(r)) INTO v_missing
     FROM (SELECT unnest(p_seqs) UNION ALL SELECT unnest(p_numbers)) AS e (r);
-    -- One range at a time, so that each is one range scan of the primary key in any plan. The bounds are variables:
-    -- lower() is not leakproof, so under the policy a comparison with it could not use the index and would scan the
-    -- thread.
+    -- Erase one range at a time, so that any plan is a range scan of the primary key. The bounds are variables, because
+    -- lower() is not leakproof: under the policy, a comparison with lower() could not use the index and would scan the
+    -- whole thread.
     FOR v_first, v_end IN SELECT lower(r), upper(r) FROM unnest(p_seqs) AS r LOOP
         UPDATE compaction_store.messages AS m SET payload = NULL, meta = NULL, salt = NULL, redacted_pos = v_pos
         WHERE m.thread_uid = v_uid AND m.seq >= v_first AND m.seq < v_end;
@@ -54,8 +54,8 @@ BEGIN
     IF v_starts IS NULL THEN
         RETURN v_pos;
     END IF;
-    -- The view shows again what the erased records replaced: the messages of their spans, except where a record inside
-    -- is active now. A negative sign subtracts these messages.
+    -- The view now shows the messages in the spans of the erased records, except where a record inside a span has
+    -- become active. A negative sign subtracts the messages of such records.
     WITH gone AS (
         SELECT g.first, g.last FROM unnest(v_starts, v_ends) AS g (first, last)
     ),

@@ -1,5 +1,5 @@
--- Returns a page of a thread's events of some kinds, or of all, after a pos. With p_newest_first it goes backwards, from the
--- end if p_after is 0.
+-- Returns a page of a thread's events after a pos. p_kinds selects some kinds; NULL selects all. With p_newest_first,
+-- the events are those before p_after, newest first; 0 means the end of the thread.
 CREATE FUNCTION compaction_store.events(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_kinds text[], p_after bigint, p_newest_first boolean,
     p_limit integer

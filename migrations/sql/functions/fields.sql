@@ -1,6 +1,6 @@
--- Encodes the fields of a header, each as its length in four bytes and then its bytes. NULL has the length -1.
--- array_send writes exactly that, after 20 bytes about the array. There is one call for all fields, because Postgres
--- prepares every call in an expression anew in each transaction, which takes longer than running it.
+-- Encodes the fields of a header. Each field is its length in four bytes, followed by its bytes; NULL has the length
+-- -1. array_send writes exactly this after 20 bytes that describe the array. All fields are encoded in one call,
+-- because Postgres prepares every call in an expression anew in each transaction, which takes longer than running it.
 CREATE FUNCTION compaction_store.fields(p_values bytea[]) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$

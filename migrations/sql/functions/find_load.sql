@@ -1,4 +1,5 @@
--- Returns the first seq and the number of messages that were stored under a key, if any, and the thread's key.
+-- Returns the first seq and the number of the messages that were stored under a key, and the thread_uid. Returns no row
+-- if there are none.
 CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_thread_id text, p_key text)
 RETURNS TABLE (found_seq bigint, found_size integer, found_uid uuid)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -11,7 +12,8 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- FOR UPDATE writes the row, so that with synchronous replication this answer waits for the standby, like the load.
+    -- FOR UPDATE writes the row, so that with synchronous replication the commit of this transaction waits for the
+    -- standby, as that of the load does.
     SELECT h.last_seq INTO v_last_seq
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     RETURN QUERY

@@ -1,5 +1,5 @@
--- Returns the key of the thread that has a name now, NULL if there is none. The stub of an erased thread is found by
--- its own name. Functions call it if their caller does not know the key.
+-- Returns the thread_uid of the thread that has a name now, or NULL if there is none. An erased thread is found by the
+-- name of its stub. Other functions call this if their caller does not know the thread_uid.
 CREATE FUNCTION compaction_store.find_thread(p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

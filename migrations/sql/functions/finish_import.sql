@@ -1,7 +1,7 @@
 -- Moves the rows that this transaction staged into the log, as one new thread. The chain is recomputed from the genesis
--- over all three kinds of entries, and applied records are checked against their messages. If the thread exists,
--- nothing is added, and its pos and head are returned. All staged rows are deleted, including those of abandoned
--- imports. An erased thread has no name and no salt; the commitment to its name is enough for its genesis.
+-- over all three kinds of entries, and applied records are checked against their messages. If the thread exists
+-- already, nothing is added, and its pos and head are returned. All staged rows are deleted, including those of
+-- abandoned imports. An erased thread has neither name nor salt; its genesis needs only the commitment to the name.
 CREATE FUNCTION compaction_store.finish_import(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_name_salt bytea, p_name_commitment bytea, p_metadata text,
     p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea,
@@ -30,7 +30,7 @@ BEGIN
             octet_length(p_name_salt) = 16
             AND compaction_store.name_commitment(p_name_salt, p_thread_id) = p_name_commitment
         ) IS NOT TRUE THEN
-            RAISE EXCEPTION 'the name is not the one that the thread was made with' USING ERRCODE = 'CS010';
+            RAISE EXCEPTION 'the name must be the one that the thread was made with' USING ERRCODE = 'CS010';
         END IF;
     ELSIF p_name_salt IS NOT NULL THEN
         RAISE EXCEPTION 'an erased thread must have no salt' USING ERRCODE = 'CS010';
@@ -40,16 +40,16 @@ BEGIN
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message' AND s.body IS NOT NULL;
     PERFORM compaction_store.refuse_bad_document('body', s.body)
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
-    -- A retention whose body begins with another name would be listed with an end but forbid nothing.
+    -- A retention whose body begins with another field would be listed with an end, but would forbid nothing.
     IF EXISTS (
         SELECT FROM compaction_store.staged AS s
         WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event' AND s.kind = 'retention'
             AND compaction_store.retained_until(s.body) IS NULL
     ) THEN
-        RAISE EXCEPTION 'a retention must begin with until' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the body of a retention must begin with "until"' USING ERRCODE = 'CS019';
     END IF;
-    -- Origins and forks are read by the start of their bodies. A fork must have as many copies as its origin says, because
-    -- the entries after them are its own.
+    -- Other functions read the start of the bodies of origins and forks, so check it. A fork must have as many copies
+    -- as its origin says, because the entries after the copies count as written in the fork.
     IF EXISTS (
         SELECT FROM compaction_store.staged AS s
         WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event' AND (CASE s.kind
@@ -60,12 +60,14 @@ BEGIN
             ) OR (s.pos = 1 AND substring(s.body FROM '"pos":([0-9]+)')::bigint >= p_last_pos)
         END) IS TRUE
     ) THEN
-        RAISE EXCEPTION 'an origin or a fork does not say what was copied' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the body of an origin or a fork must begin with the thread, pos and seq of the copies'
+            USING ERRCODE = 'CS019';
     END IF;
     SELECT min(s.created_at) INTO v_first_at
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.pos = 1;
     IF compaction_store.born_in(p_thread_uid, v_first_at) IS NOT TRUE THEN
-        RAISE EXCEPTION 'the key must be a UUID of version 7 with the time of the first entry' USING ERRCODE = 'CS010';
+        RAISE EXCEPTION 'thread_uid must be a UUID of version 7 with the time of the first entry'
+            USING ERRCODE = 'CS010';
     END IF;
     INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, metadata, created_at)
     VALUES (p_thread_uid, p_tenant, p_thread_id, p_name_salt, p_name_commitment, p_metadata::json, v_first_at)
@@ -106,13 +108,13 @@ BEGIN
         p_thread_uid, p_tenant, s.pos, s.created_at, s.kind, s.critical, s.actor, s.login, s.salt, s.commitment, s.entry, s.body::json
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
     DELETE FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import;
-    -- On a cluster nobody can stage rows of another thread in this shard, and stage removes old rows of this thread.
+    -- Remove the rows of abandoned imports. A cluster needs no removal here, because stage removes old rows.
     IF NOT compaction_store.is_distributed() THEN
         DELETE FROM compaction_store.staged AS s
         WHERE s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
     END IF;
 
-    -- Content is hashed below the window function, so that it sorts narrow rows only.
+    -- Hash the content below the window function, so that the function sorts only narrow rows.
     SELECT
         array[count(*) FILTER (WHERE r.kind = 'message'), count(*) FILTER (WHERE r.kind = 'compaction'), count(*)],
         bool_and(coalesce(
@@ -166,7 +168,7 @@ BEGIN
     IF v_sound IS DISTINCT FROM true OR v_counts IS DISTINCT FROM array[p_last_seq, p_last_number, p_last_pos] THEN
         RAISE EXCEPTION 'the imported rows do not form a chain' USING ERRCODE = 'CS010';
     END IF;
-    -- Each erased row must name a redaction that comes later.
+    -- Each erased row must name a later redaction.
     IF EXISTS (
         SELECT FROM (
             SELECT m.pos, m.redacted_pos FROM compaction_store.messages AS m
@@ -199,12 +201,12 @@ BEGIN
     IF v_last.entry IS DISTINCT FROM p_head THEN
         RAISE EXCEPTION 'the imported rows end with another head' USING ERRCODE = 'CS010';
     END IF;
-    -- Times never go back, so checking the first and the last is enough. Clocks of other servers may be up to a day
-    -- ahead.
+    -- Times never go back, so it is enough to check the first and the last one. The clocks of other servers may be up
+    -- to a day ahead.
     IF v_first_at < '0001-01-01 00:00+00'::timestamptz
         OR v_last.created_at >= least('10000-01-01 00:00+00'::timestamptz, clock_timestamp() + interval '1 day')
     THEN
-        RAISE EXCEPTION 'the times are before the year 1, or more than a day ahead of the clock here'
+        RAISE EXCEPTION 'times must not be before the year 1 or more than a day ahead of this clock'
             USING ERRCODE = 'CS010';
     END IF;
     UPDATE compaction_store.heads AS h

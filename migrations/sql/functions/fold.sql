@@ -1,6 +1,7 @@
--- Adds a span to the active spans, which are given and returned in order, and removes those inside it. tokens_before is
--- the size of the span in the view before: of the folds inside it and the messages in the gaps between them. Uses
--- bisection, because a run may add thousands of spans to a thread that has thousands.
+-- Adds a span to the active spans and removes those inside it. The active spans are given and returned in order.
+-- tokens_before is the number of tokens that the span had in the view before: those of the active records inside it and
+-- of the messages between them. The function bisects, because a run may add thousands of spans to a thread that has
+-- thousands.
 CREATE FUNCTION compaction_store.fold(
     p_thread_uid uuid, p_start bigint, p_end bigint, p_tokens bigint,
     INOUT starts bigint[], INOUT ends bigint[], INOUT tokens bigint[], OUT tokens_before bigint
@@ -9,7 +10,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- Index of the first active span at or after the start, and of the last one that begins within the span.
+    -- The index of the first active span at or after the start, and of the last active span that begins in the span.
     v_first integer := width_bucket(p_start - 1, starts) + 1;
     v_last integer := width_bucket(p_end, starts);
 BEGIN

@@ -1,8 +1,8 @@
--- Makes a new thread that begins with a copy of another one's entries up to a pos (NULL: all). The new thread's first
--- entry is an event that names the parent, the pos and the entry there; the parent gets an event that names the new
--- thread. Both name threads by their keys, because names must be erasable and events are not. Content that was erased
--- in the parent after that pos is erased in the copy by an event that follows the copies. p_key is a JSON string: a
--- call with a known salt, or with a key that an earlier fork of this thread has, writes nothing and returns the first
+-- Makes a new thread that begins with a copy of another thread's entries up to p_at, or of all entries if p_at is NULL.
+-- The new thread's first entry is an event that names the parent, the pos and the entry at that pos; the parent gets an
+-- event that names the new thread. Both events have the thread_uid, because a name must be erasable and an event is
+-- not. Content that was erased in the parent after p_at is erased in the copy by an event after the copies. p_key is a
+-- JSON string. A call with the salt or the key of an earlier fork of this thread writes nothing and returns the first
 -- result.
 CREATE FUNCTION compaction_store.fork(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_new_thread_id text, p_at bigint, p_actor text, p_salt bytea,
@@ -41,7 +41,7 @@ BEGIN
     parent_uid := p_thread_uid;
     v_rest := CASE WHEN p_key IS NOT NULL THEN format(',"key":%s', p_key) ELSE '' END
         || CASE WHEN p_body = '{}' THEN '}' ELSE ',' || substring(p_body FROM 2) END;
-    -- Copies of fork events are left out: they name the parent's forks.
+    -- Leave out copies of fork events, because they name forks of the parent.
     v_copied := compaction_store.copied_to(p_thread_uid);
     SELECT f.child, f.at_pos, f.at_seq, f.head, e.pos, e.created_at
     INTO child_uid, at_pos, at_seq, child_head, event_pos, forked_at
@@ -61,7 +61,8 @@ BEGIN
     PERFORM compaction_store.refuse_unknown(p_thread_uid, at_pos, v_parent.last_number);
     at_seq := compaction_store.seq_at(p_thread_uid, at_pos);
     IF at_seq < 1 THEN
-        RAISE EXCEPTION 'the thread has no message up to pos %', at_pos USING ERRCODE = 'CS005', DETAIL = v_parent.last_pos::text;
+        RAISE EXCEPTION 'the thread has no message up to pos %', at_pos
+            USING ERRCODE = 'CS005', DETAIL = v_parent.last_pos::text;
     END IF;
     v_entry := compaction_store.entry_at(p_thread_uid, at_pos, at_seq);
     IF v_entry IS NULL THEN
@@ -69,7 +70,8 @@ BEGIN
     END IF;
 
     IF compaction_store.is_distributed() THEN
-        -- Make the thread in the same shard, so that one function can read and write both. The client adds its name.
+        -- Make the new thread in the same shard, so that one function can access both threads. The client adds its
+        -- name.
         v_now := clock_timestamp();
         child_uid := compaction_store.open_thread(
             p_tenant, p_new_thread_id, compaction_store.new_uid_beside(p_thread_uid, v_now), v_now
@@ -115,9 +117,8 @@ BEGIN
             SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = child_uid;
         END IF;
     END IF;
-    -- If the parent is on hold or retained now, so must the fork be, and if it was released, the fork is not on hold:
-    -- repeat the newest hold or release and the newest retention that are not among the copies, unless they would
-    -- change nothing.
+    -- The fork must be held or retained exactly if the parent is held or retained now. So repeat the parent's newest
+    -- hold or release, and its newest retention, if they are not among the copies and would change anything.
     FOR v_kind, v_event_body IN
         SELECT n.kind, n.body FROM (
             SELECT DISTINCT ON (e.kind = 'retention') e.pos, e.kind, e.body::text AS body
@@ -144,11 +145,12 @@ BEGIN
         hidden_seq = compaction_store.hidden_seq(child_uid, v_head.last_number)
     WHERE h.thread_uid = child_uid
     RETURNING h.hidden_seq = h.last_seq INTO v_is_hidden;
-    -- The new thread would be hidden too, so nobody would find it.
+    -- Refuse to fork a hidden state: the new thread would be hidden too, so nobody would find it.
     IF v_is_hidden AND p_at IS NULL THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     ELSIF v_is_hidden THEN
-        RAISE EXCEPTION 'the thread is hidden at pos %, and so would be its fork', at_pos USING ERRCODE = 'CS006';
+        RAISE EXCEPTION 'the thread is hidden at pos %, so its fork would be hidden too', at_pos
+            USING ERRCODE = 'CS006';
     END IF;
     child_head := v_head.head;
 

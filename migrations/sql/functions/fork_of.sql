@@ -1,6 +1,6 @@
 -- Reads the start of a fork event's body: the new thread, the pos and the seq up to which it is a copy, its head when
--- it was made, and the rest. All are NULL if the body does not begin like this. Does not use a JSON parser, which would
--- fail at \u0000.
+-- it was made, and the rest of the body. All are NULL if the body does not begin like this. The function uses no JSON
+-- parser, because a parser would fail at \u0000.
 CREATE FUNCTION compaction_store.fork_of(
     p_body text, OUT child uuid, OUT at_pos bigint, OUT at_seq bigint, OUT head bytea, OUT rest text
 )

@@ -1,4 +1,4 @@
--- Computes the hash before a thread's first entry. It binds the chain to the thread's key, its name and its tenant.
+-- Computes the hash before a thread's first entry. It binds the chain to the thread_uid, the name and the tenant.
 CREATE FUNCTION compaction_store.genesis(p_thread_uid uuid, p_tenant text, p_commitment bytea) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$

@@ -1,5 +1,5 @@
--- Returns whether any object in a JSON text has a duplicate name. jsonb drops duplicates, so a text with one has more
--- colons than its jsonb. (Postgres 15 has no IS JSON WITH UNIQUE KEYS.)
+-- Returns whether any object in a JSON text has a duplicate name. jsonb drops duplicates, so a text with a duplicate
+-- has more colons than its jsonb. Postgres 15 has no IS JSON WITH UNIQUE KEYS.
 CREATE FUNCTION compaction_store.has_name_twice(p_text text) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
@@ -7,7 +7,7 @@ DECLARE
     v_text text;
     v_unique text;
 BEGIN
-    -- Colons inside strings are the same in both, unless one is written as an escape.
+    -- Both texts have the same colons inside strings, unless a colon is written as an escape.
     IF strpos(p_text, E'\\u003') = 0 THEN
         BEGIN
             v_unique := p_text::jsonb;
@@ -17,7 +17,7 @@ BEGIN
             NULL;
         END;
     END IF;
-    -- json allows what jsonb refuses: NUL, lone surrogates and numbers of any size. Numbers become 0 here.
+    -- jsonb refuses NUL, lone surrogates and huge numbers, which json allows. Replace them; numbers become 0.
     SELECT string_agg(
         CASE WHEN p.i % 2 = 1 THEN regexp_replace(p.part, '-?[0-9][-+.0-9eE]*', '0', 'g') ELSE p.part END,
         '"' ORDER BY p.i

@@ -1,5 +1,6 @@
--- Returns the last seq that a clear in force with the trigger hide covers, NULL if there is none. The head stores it: a
--- thread is hidden as long as this is its last seq. p_last_number is the head's.
+-- Returns the last seq that a clear in force with the trigger "hide" covers, or NULL if there is no such clear. The
+-- head stores this seq; the thread is hidden as long as it is also the thread's last seq. p_last_number is the last
+-- number in the head.
 CREATE FUNCTION compaction_store.hidden_seq(p_thread_uid uuid, p_last_number bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

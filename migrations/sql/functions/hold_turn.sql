@@ -1,6 +1,6 @@
--- Raises an error unless a turn has its thread, and locks the turn until the end of the transaction: an append in the
--- same statement is written in the turn or not at all. If the key is stored already, the append is a retry that writes
--- nothing, so the turn may be over.
+-- Raises an error unless a turn has its thread, and locks the turn until the end of the transaction, so that an append
+-- in the same statement is either part of the turn or not written. If the key is stored already, the append is a retry
+-- that writes nothing; the turn may then be over.
 CREATE FUNCTION compaction_store.hold_turn(p_tenant text, p_thread_id text, p_turn_id uuid, p_key text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -14,7 +14,7 @@ BEGIN
     PERFORM FROM compaction_store.turns AS t
     WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id AND t.turn_id = p_turn_id FOR NO KEY UPDATE;
     IF NOT FOUND AND compaction_store.is_distributed() THEN
-        -- The thread may be on another node, where the client looks for the key.
+        -- The thread may be on another node, so the client looks for the key there.
         RETURN false;
     ELSIF NOT FOUND THEN
         v_thread_uid := compaction_store.find_thread(p_tenant, p_thread_id);

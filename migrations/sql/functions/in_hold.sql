@@ -1,5 +1,5 @@
--- Returns the pos of the events that forbid erasing from a thread now: the newest hold or release, if it is a hold, and
--- the newest retention if it has not ended. The caller holds the head's lock.
+-- Returns the pos of the events that forbid erasing from a thread now: the newest hold or release if it is a hold, and
+-- the newest retention if it has not ended. The caller has locked the head.
 CREATE FUNCTION compaction_store.in_hold(p_thread_uid uuid, p_last_pos bigint) RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

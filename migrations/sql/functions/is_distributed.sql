@@ -7,7 +7,7 @@ DECLARE
     v_is_distributed boolean := false;
 BEGIN
     IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
-        -- EXECUTE, because without Citus the table does not exist.
+        -- Use EXECUTE, because the table does not exist without Citus.
         EXECUTE 'SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS p WHERE p.logicalrelid = $1)'
         INTO v_is_distributed USING 'compaction_store.threads'::regclass;
     END IF;

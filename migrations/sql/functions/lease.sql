@@ -1,7 +1,7 @@
 -- Gives a run the exclusive right to compact a thread for some seconds, so that only one of many workers pays for a
--- summary. held_until is NULL if the run has the lease, else the time until which another run has it. If a holder dies,
--- its lease ends by the clock alone, and the next run with a lease records the attempt of the dead one. last_pos and
--- head are those of the thread now: a view that was read at them is still the newest.
+-- summary. held_until is NULL if the run has the lease now, and otherwise the time until which another run has it. If
+-- the holder dies, its lease expires, and the next run that gets the lease records the attempt of the dead run.
+-- last_pos and head are those of the thread now; a view with the same pos and head is still current.
 CREATE FUNCTION compaction_store.lease(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_seconds double precision,
     p_actor text DEFAULT NULL::text,
@@ -17,9 +17,9 @@ DECLARE
     v_since timestamptz;
     v_until timestamptz;
 BEGIN
-    -- The time is bounded, because a lease without an end would block every other run.
+    -- Limit the time, because a very long lease would block every other run.
     IF (p_seconds > 0 AND p_seconds <= 3600) IS NOT TRUE THEN
-        RAISE EXCEPTION 'a lease must be for 0 to 3600 seconds' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'a lease must be for more than 0 and at most 3600 seconds' USING ERRCODE = 'CS019';
     END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
@@ -39,12 +39,12 @@ BEGIN
         END IF;
         v_head := compaction_store.record_abandoned(v_head);
     ELSIF v_head.lease_run = p_run_id THEN
-        -- A repeated call keeps the start of the first one.
+        -- A repeated call keeps the start of the first call.
         v_since := v_head.lease_since;
     END IF;
     last_pos := v_head.last_pos;
     head := v_head.head;
-    -- Compute it first, because Citus accepts no volatile function in an UPDATE.
+    -- Compute the end first, because Citus accepts no volatile function in an UPDATE.
     v_until := clock_timestamp() + make_interval(secs => p_seconds);
     UPDATE compaction_store.heads AS h
     SET lease_run = p_run_id, lease_since = v_since, lease_until = v_until, lease_actor = p_actor

@@ -1,4 +1,5 @@
--- Ends a turn or its wait, and returns whether it had the thread until now. The row is deleted with the last turn.
+-- Ends a turn or its wait, and returns whether the turn had the thread until now. When no turn has the thread or waits
+-- for it, the row is deleted.
 CREATE FUNCTION compaction_store.leave_turn(p_tenant text, p_thread_id text, p_turn_id uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

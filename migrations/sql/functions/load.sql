@@ -1,6 +1,6 @@
--- Appends one chunk of a load, all or none. Differs from append_many in that each message has its own counter, and that a
--- chunk already stored under the key is returned without comparing it, which the caller does. Hashes that do not depend on
--- the thread's head are computed before it is locked.
+-- Appends one chunk of a load, all or none. Unlike append_many, it takes a counter for each message. If a chunk is
+-- already stored under the key, it returns that chunk, and the caller compares the messages. Hashes that do not depend
+-- on the thread's head are computed before the head is locked.
 CREATE FUNCTION compaction_store.load(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counters text[], p_metas text[], p_key text, p_expected_seq bigint,
@@ -9,7 +9,7 @@ CREATE FUNCTION compaction_store.load(
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- Enough memory for the arrays of a chunk, which would otherwise be spilled to disk.
+-- The arrays of a chunk must fit into memory; otherwise they are spilled to disk.
 SET work_mem = '64MB'
 SET lock_timeout = '5s'
 AS $$
@@ -31,7 +31,7 @@ BEGIN
         octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens), cardinality(p_counters),
         coalesce(cardinality(p_metas), v_count)
     ])) IS NOT TRUE THEN
-        RAISE EXCEPTION 'a load has a key, and lists of one length' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'a load must have a key, and all its lists must have the same length' USING ERRCODE = 'CS008';
     END IF;
     IF octet_length(p_key) NOT BETWEEN 1 AND 272 THEN
         RAISE EXCEPTION 'the key of a chunk must be 1 to 272 bytes of text, not %', octet_length(p_key)

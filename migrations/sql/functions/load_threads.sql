@@ -1,8 +1,8 @@
 -- Makes several new threads, each with the first chunk of its load, in one commit. A thread that exists is left out of
--- the result, and nothing is stored in it: its caller loads it individually, which also settles a call whose reply was
--- lost. p_sizes has the number of messages of each thread; the lists of messages have those of all threads, one after
--- the other. Names are inserted in their order, so that two calls that make the same threads do not wait for each
--- other.
+-- the result, and nothing is stored in it. The caller then loads this thread alone, which also settles a call whose
+-- reply was lost. p_sizes has the number of messages of each thread; the lists of messages have those of all threads,
+-- one thread after the other. Names are inserted in order, so that two calls that make the same threads do not
+-- deadlock.
 CREATE FUNCTION compaction_store.load_threads(
     p_tenant text, p_thread_ids text[], p_keys text[], p_sizes integer[], p_payloads text[], p_salts bytea,
     p_roles text[], p_tokens integer[], p_counters text[], p_metas text[]
@@ -10,7 +10,7 @@ CREATE FUNCTION compaction_store.load_threads(
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- Enough memory for the arrays of a chunk, which would otherwise be spilled to disk.
+-- The arrays of a chunk must fit into memory; otherwise they are spilled to disk.
 SET work_mem = '64MB'
 SET lock_timeout = '5s'
 AS $$
@@ -19,7 +19,7 @@ DECLARE
     v_made record;
     v_last integer;
     v_head bytea;
-    -- One entry for each message. For threads that are left out, they stay NULL.
+    -- These arrays have one value for each message, which stays NULL for threads that are left out.
     v_keys text[];
     v_call_sizes integer[];
     v_uids uuid[];
@@ -39,7 +39,8 @@ BEGIN
             cardinality(p_counters), coalesce(cardinality(p_metas), v_count)
         ])) IS NOT TRUE
     THEN
-        RAISE EXCEPTION 'a load of threads has a key for each, and lists of one length' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'each thread of a load must have a key, and all lists must have the same length'
+            USING ERRCODE = 'CS008';
     END IF;
     IF EXISTS (SELECT FROM unnest(p_keys) AS k WHERE (octet_length(k) BETWEEN 1 AND 272) IS NOT TRUE) THEN
         RAISE EXCEPTION 'the key of a chunk must be 1 to 272 bytes of text' USING ERRCODE = 'CS019';
@@ -48,7 +49,7 @@ BEGIN
     PERFORM compaction_store.refuse_bad_message(new.payload, new.role, new.meta)
     FROM ROWS FROM (unnest(p_payloads), unnest(p_roles), unnest(p_metas)) AS new (payload, role, meta);
 
-    -- Assigning to an index of a NULL array would make an array that begins at that index.
+    -- Fill the arrays first: assigning to an index of a NULL array would make an array that begins at that index.
     v_uids := array_fill(NULL::uuid, ARRAY[v_count]);
     v_ats := array_fill(NULL::timestamptz, ARRAY[v_count]);
     v_seqs := array_fill(NULL::bigint, ARRAY[v_count]);

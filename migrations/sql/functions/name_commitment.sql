@@ -1,4 +1,4 @@
--- Commits to the name of a thread. Once the salt is erased, nobody can confirm a guess at the name.
+-- Returns the commitment to the name of a thread. After the salt is erased, nobody can confirm a guess at the name.
 CREATE FUNCTION compaction_store.name_commitment(p_salt bytea, p_thread_id text) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$

@@ -1,4 +1,4 @@
--- Makes a salt if the client has not sent one.
+-- Makes a random salt, for entries for which the client has not sent one.
 CREATE FUNCTION compaction_store.new_salt() RETURNS bytea
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,5 +1,6 @@
--- Makes the key of a thread made at a time: a UUID of version 7, which begins with the time in milliseconds. Because
--- keys are in the order of time, the index entries of young threads, which get most appends, are on the same few pages.
+-- Makes the thread_uid of a thread that is created at a time: a UUID of version 7, which begins with the time in
+-- milliseconds. Young threads get most appends. Their thread_uids are close to each other, so that their index entries
+-- are on a few pages.
 CREATE FUNCTION compaction_store.new_thread_uid(p_born_at timestamptz) RETURNS uuid
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- Returns the newest messages of a thread, newest first. Never folded.
+-- Returns the newest messages of a thread, newest first, as they were appended.
 CREATE FUNCTION compaction_store.newest(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_limit integer
 ) RETURNS TABLE (
@@ -7,10 +7,10 @@ CREATE FUNCTION compaction_store.newest(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- Without statistics of the table, the planner would sort a whole thread to find its end.
+-- Without table statistics, the planner would sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
--- One plan fits all values, and planning takes as long as running.
+-- Use a generic plan: it fits all values, and planning takes as long as running the query.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- Returns the last number at a pos, 0 before the first record. Numbers and pos grow together, so the primary key is
--- bisected; with a condition on pos and no statistics, the planner would scan any index that begins with the thread.
+-- Returns the number of the last record at a pos, or 0 before the first record. The function bisects the primary key,
+-- since number and pos grow together. For a query with a condition on pos, the planner would, without statistics, scan
+-- any index that begins with thread_uid.
 CREATE FUNCTION compaction_store.number_at(p_thread_uid uuid, p_pos bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

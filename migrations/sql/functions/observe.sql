@@ -1,6 +1,6 @@
--- Records compactions that a provider made by itself, for messages that were loaded; p_records is as for
--- commit_compactions. Records made from erased messages are refused, whenever those were erased. Returns false if another
--- call recorded this run before; a retry of the same call is recognized by its salt.
+-- Records compactions that a provider made by itself, for messages that were loaded. p_records has the same form as for
+-- commit_compactions. Records that were made from erased messages are refused, no matter when the messages were erased.
+-- Returns false if another call has already recorded this run; a retry of the same call is recognized by its salt.
 CREATE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_records text)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
@@ -15,12 +15,12 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- This check is needed because the loader's role must not be able to change a view.
+    -- Refuse all other outcomes, because the loader's role must not be able to change a view.
     IF EXISTS (
         SELECT FROM json_array_elements(p_records::json) AS r
         WHERE r.value #>> '{columns,outcome}' IS DISTINCT FROM 'observed'
     ) THEN
-        RAISE EXCEPTION 'only what was observed is recorded here' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'the outcome of each record must be observed' USING ERRCODE = 'CS008';
     END IF;
     SELECT h.last_number INTO v_last_number
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;

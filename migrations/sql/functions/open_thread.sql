@@ -1,7 +1,7 @@
--- Inserts the rows of a thread at its first append and returns its key. Of two first appends at the same time, one
--- waits here for the other and gets its key. The thread's creation time is also the time of its first entry, so the
--- chain covers it. On a cluster the caller passes the key and the time in it: the key was made with the name, and no
--- other call can have it.
+-- Inserts the rows of a thread at its first append and returns its thread_uid. Of two first appends at the same time,
+-- one waits here for the other and gets its thread_uid. The thread's creation time is also the time of its first entry,
+-- so the chain covers it. On a cluster, the caller passes the thread_uid, which was made with the name, and the time in
+-- it.
 CREATE FUNCTION compaction_store.open_thread(
     p_tenant text, p_thread_id text, p_thread_uid uuid DEFAULT NULL::uuid,
     p_born_at timestamptz DEFAULT NULL::timestamp with time zone
@@ -21,7 +21,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         IF p_thread_uid IS NOT NULL THEN
-            RAISE EXCEPTION 'the key of the thread is taken' USING ERRCODE = 'CS020';
+            RAISE EXCEPTION 'the thread_uid is taken' USING ERRCODE = 'CS020';
         END IF;
         RETURN compaction_store.find_thread(p_tenant, p_thread_id);
     END IF;

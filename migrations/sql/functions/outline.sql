@@ -1,6 +1,6 @@
--- Returns a view at a pos without its messages: a row for each active record, in order, and a first row with no number.
--- With p_start and p_end, two seqs at which elements of the view begin and end, only the part of the view between them.
--- Like view, but it also works for a hidden thread.
+-- Returns a view at a pos without its messages: a row for each active record, in order, after a first row without a
+-- number. With p_start and p_end, returns only the part of the view between these two seqs, at which elements of the
+-- view must begin and end. Unlike view, it also works for a hidden thread.
 CREATE FUNCTION compaction_store.outline(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint, p_start bigint, p_end bigint
 )

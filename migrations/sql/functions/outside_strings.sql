@@ -1,4 +1,4 @@
--- Removes the strings from a JSON text; brackets, commas, colons, numbers and keywords remain.
+-- Removes the strings from a JSON text. Brackets, commas, colons, numbers and keywords remain.
 CREATE FUNCTION compaction_store.outside_strings(p_text text) RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$

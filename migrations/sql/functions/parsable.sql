@@ -1,5 +1,6 @@
--- Rewrites a JSON text for functions that decode its strings, where Postgres refuses NUL and lone surrogates. These are
--- replaced by a random text that nobody can have written before. Equal names stay equal, however they are escaped.
+-- Rewrites a JSON text for functions that decode its strings. Postgres refuses to decode NUL and lone surrogates, so
+-- these are replaced by a random text that nobody can have written before. Equal names stay equal, however they are
+-- escaped.
 CREATE FUNCTION compaction_store.parsable(p_text text) RETURNS text
 LANGUAGE plpgsql
 AS $$
@@ -12,7 +13,7 @@ BEGIN
         RETURN p_text;
     END IF;
     v_mark := ' ' || gen_random_uuid();
-    -- After this, no backslash is escaped by another one, so each backslash begins an escape.
+    -- Afterwards no backslash is escaped by another backslash, so every backslash begins an escape.
     v_text := replace(p_text, E'\\\\', E'\\u005c');
     FOR v_escape IN
         SELECT DISTINCT m[1] FROM regexp_matches(

@@ -1,5 +1,5 @@
--- Returns the last pos not later than a time; 0 before the thread's first entry. Not STABLE, because the planner would
--- call it to estimate a condition, and it sets the tenant.
+-- Returns the last pos that is not later than a time, or 0 before the thread's first entry. VOLATILE, because the
+-- function sets the tenant, and the planner may call a STABLE function when it estimates a condition.
 CREATE FUNCTION compaction_store.pos_at(p_thread_uid uuid, p_tenant text, p_thread_id text, p_moment timestamptz) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -20,7 +20,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    -- created_at never goes back within a thread, so the primary key can be bisected, without an index on time.
+    -- Bisect the primary key, which needs no index on time, because created_at never goes back in a thread.
     WHILE v_low < v_high LOOP
         v_middle := (v_low + v_high + 1) / 2;
         SELECT m.created_at INTO STRICT v_at

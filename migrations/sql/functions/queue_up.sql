@@ -1,6 +1,7 @@
--- Waits for an advisory lock that every writer of a thread takes before the row of the head: with many writers it
--- passes from one to the next faster than a row lock, and a writer that gets it at once knows that the row is free.
--- Correctness does not depend on it: after a second a writer continues without it and waits for the row lock.
+-- Waits for an advisory lock that every writer of a thread takes before it locks the row of the head. With many
+-- writers, an advisory lock passes from one writer to the next faster than a row lock. A writer that gets it at once
+-- also knows that the row is free. Correctness does not depend on this lock: after a second, a writer continues without
+-- it and waits for the row lock.
 CREATE FUNCTION compaction_store.queue_up(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- Formats ranges of integers as JSON: [[1,3],[7,7]].
+-- Formats ranges of integers as JSON, such as [[1,3],[7,7]].
 CREATE FUNCTION compaction_store.ranges(p_numbers int8multirange) RETURNS text
 LANGUAGE sql STABLE
 AS $$

@@ -1,7 +1,7 @@
--- Records the attempt of the run that has the lease as failed: its process died, or was away for longer than the lease.
--- Returns the head after it. The caller has locked the head and found that the lease has expired. The record has the
--- run's id and actor; its login is that of the session that found the lease. Its trigger tells what it is, even after a
--- redaction.
+-- Records as failed the attempt of the run that has the lease, because its process died or paused for longer than the
+-- lease. Returns the new head. The caller has locked the head and found that the lease has expired. The record has the
+-- run id and the actor of that run; its login is that of this session. Its trigger shows that the run was abandoned,
+-- even after the record is redacted.
 CREATE FUNCTION compaction_store.record_abandoned(p_head compaction_store.heads) RETURNS compaction_store.heads
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

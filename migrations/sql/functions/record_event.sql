@@ -15,7 +15,8 @@ BEGIN
     IF (p_kind IN ('hold', 'release', 'retention', 'evaluation')) IS NOT TRUE
         OR (p_kind = 'retention' AND compaction_store.retained_until(p_body) IS NULL)
     THEN
-        RAISE EXCEPTION 'no such event' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'p_kind must be hold, release, retention or evaluation, with a body that fits the kind'
+            USING ERRCODE = 'CS008';
     END IF;
     SELECT r.event_pos, r.written_at, r.written_login INTO event_pos, written_at, written_login
     FROM compaction_store.record_once(p_thread_uid, p_kind, p_actor, p_salt, p_body) AS r;

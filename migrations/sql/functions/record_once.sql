@@ -1,5 +1,5 @@
--- Writes an event, unless one with its kind and salt is stored: each call has a new salt, so a call with a known one is a
--- retry. The caller has queued up.
+-- Writes an event, unless an event with the same kind and salt is stored already. Each call has a new salt, so a call
+-- with a known salt is a retry. The caller has called queue_up.
 CREATE FUNCTION compaction_store.record_once(
     p_thread_uid uuid, p_kind text, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz, OUT written_login text

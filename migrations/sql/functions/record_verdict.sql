@@ -1,5 +1,5 @@
--- Records a reviewer's verdict on a compaction record of the thread. Its body begins with the record's number and the
--- verdict.
+-- Records a reviewer's verdict on a compaction record of the thread. p_body begins with the number of the record and
+-- the verdict.
 CREATE FUNCTION compaction_store.record_verdict(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_number bigint, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz, OUT written_login text
@@ -14,7 +14,8 @@ BEGIN
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     IF (p_body ~ ('^[{]"number":' || p_number || ',"verdict":"(good|bad|unsure)"[,}]')) IS NOT TRUE THEN
-        RAISE EXCEPTION 'no such verdict' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'p_body must begin with the number of the record and the verdict good, bad or unsure'
+            USING ERRCODE = 'CS008';
     END IF;
     IF EXISTS (
         SELECT FROM compaction_store.heads AS h

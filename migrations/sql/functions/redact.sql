@@ -1,9 +1,9 @@
 -- Erases messages, given as ranges of seqs, and every record that may repeat them. Messages that are erased already are
 -- left out; if none remain, nothing is written and event_pos is NULL. Each call has a new salt, so a call with a known
--- salt is a retry and returns the first result. p_insist overrides holds and retentions, which the event then lists;
--- without it, a refusal is returned, as refuse_held says. With p_dry_run nothing is written, and seqs and numbers are
--- what would be erased. forks lists the forks that have copies of the messages, including erased copies; unless
--- p_reaches is false, the copies are erased as well.
+-- salt is a retry and returns the first result. With p_insist, holds and retentions are overridden, and the event lists
+-- them; without it, a refusal is returned as by refuse_held. With p_dry_run, nothing is written; seqs and numbers say
+-- what would be erased. forks lists the forks that have copies of the messages, including erased copies. The copies are
+-- erased too, unless p_reaches is false.
 CREATE FUNCTION compaction_store.redact(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
     p_insist boolean, p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint,
@@ -28,7 +28,7 @@ BEGIN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     IF EXISTS (SELECT FROM unnest(p_starts, p_ends) AS w (first, last) WHERE (w.first <= w.last) IS NOT TRUE) THEN
-        RAISE EXCEPTION 'each range of seqs must have a first one and a last one, in this order' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'each range of seqs must have a first seq that is at most its last seq' USING ERRCODE = 'CS019';
     END IF;
     IF (
         SELECT min(w.first) >= 1 AND max(w.last) <= v_head.last_seq FROM unnest(p_starts, p_ends) AS w (first, last)
@@ -67,7 +67,7 @@ BEGIN
             p_thread_uid, v_wanted, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
         );
     EXCEPTION WHEN SQLSTATE 'CS013' THEN
-        -- This rolls back the erasures in other forks.
+        -- Entering this handler has rolled back the erasures in other forks.
         GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT;
         SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
             v_head, 'redact', v_wanted, p_actor, p_salt, p_body, p_dry_run, refusal

@@ -1,9 +1,9 @@
--- Finds the forks of a thread that have copies of some of its messages, and the forks of these forks. With p_reaches it
--- erases the copies, and every record of the fork that may repeat them, each fork with an event of its own; p_dry_run
--- is as for redact. Returns a JSON list with one object for each fork that has or had copies, in the order in which the
--- forks were made. The salt of a fork's event is made of p_salt and the fork's key, so that a retry finds it. A fork
--- that is not in this database is left out. The caller has locked the thread's head; those of forks are locked here,
--- parents before children.
+-- Finds the forks of a thread that have copies of some of its messages, and the forks of these forks. With p_reaches,
+-- it erases the copies and every record of a fork that may repeat them, with one event in each fork. p_dry_run has the
+-- same meaning as for redact. Returns a JSON list with one object for each fork that has or had copies, in the order in
+-- which the forks were made. The salt of a fork's event is derived from p_salt and the fork's thread_uid, so that a
+-- retry finds the event. A fork that is not in this database is left out. The caller has locked the thread's head; this
+-- function locks the heads of forks, parents before children.
 CREATE FUNCTION compaction_store.redact_forks(
     p_thread_uid uuid, p_wanted int8multirange, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_reaches boolean, p_dry_run boolean
@@ -39,7 +39,7 @@ BEGIN
             ORDER BY e.pos
         LOOP
             CONTINUE WHEN v_child = ANY (v_queue);
-            -- A cluster makes forks in the shards of their parents. An imported fork may be on another node, or
+            -- A cluster makes forks in the shards of their parents, but an imported fork may be on another node, or
             -- missing.
             IF v_is_distributed THEN
                 IF NOT compaction_store.is_beside(p_thread_uid, v_child) THEN
@@ -52,7 +52,8 @@ BEGIN
             PERFORM compaction_store.queue_up(v_child);
             SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = v_child FOR UPDATE;
             CONTINUE WHEN NOT FOUND;
-            -- An imported thread can name any thread as its fork, so the other thread must name it as its parent.
+            -- An imported thread can name any thread as its fork, so check that the fork names this thread as its
+            -- parent.
             SELECT substring(
                 e.body::text FROM format('^[{]"parent":"%s","pos":[0-9]{1,18},"seq":([0-9]{1,18}),', v_queue[i])
             )::bigint INTO v_copied_seq

@@ -1,4 +1,4 @@
--- Returns what the call with this salt erased; NULLs if there was no such call.
+-- Returns what the call with this salt erased, or NULLs if there was no such call.
 CREATE FUNCTION compaction_store.redacted_by(
     p_thread_uid uuid, p_last_pos bigint, p_salt bytea,
     OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange

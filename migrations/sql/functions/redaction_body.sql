@@ -1,6 +1,6 @@
--- Returns the body of a redaction event: p_body, preceded by the overridden holds and retentions and the keys of the
--- forks that have the messages. p_forks is the result of redact_forks; p_spares says that the forks were left alone.
--- Callers must not use the names that such an event uses itself.
+-- Returns the body of a redaction event: the overridden holds and retentions and the thread_uids of the forks that have
+-- the messages, followed by p_body. p_forks is the result of redact_forks; p_spares says that the forks were left
+-- alone. p_body must not have names that such an event uses itself.
 CREATE FUNCTION compaction_store.redaction_body(
     p_body text, p_overrides bigint[], p_forks json DEFAULT NULL::json, p_spares boolean DEFAULT false
 ) RETURNS text
@@ -13,7 +13,7 @@ BEGIN
         SELECT FROM json_object_keys(compaction_store.parsable(p_body)::json) AS k (name)
         WHERE k.name IN ('seqs', 'records', 'whole', 'overrides', 'forks', 'spared_forks', 'parent', 'refused', 'because', 'forbidden_by')
     ) THEN
-        RAISE EXCEPTION 'the body must not have names that a redaction uses itself' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the body must not have field names that a redaction uses itself' USING ERRCODE = 'CS019';
     END IF;
     IF json_array_length(p_forks) > 0 THEN
         p_body := format(

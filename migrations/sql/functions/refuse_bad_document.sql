@@ -1,4 +1,5 @@
--- Raises an error if a document breaks a rule of docs/integrity.md, section 2. p_kind is payload, meta, metadata or body.
+-- Raises an error if a document breaks a rule of docs/integrity.md, section 2. p_kind is payload, meta, metadata or
+-- body.
 CREATE FUNCTION compaction_store.refuse_bad_document(p_kind text, p_text text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -9,10 +10,10 @@ DECLARE
     v_deepest bigint;
 BEGIN
     IF v_size > v_most THEN
-        RAISE EXCEPTION 'the % is longer than % bytes', p_kind, v_most USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the % must be at most % bytes long', p_kind, v_most USING ERRCODE = 'CS019';
     END IF;
     IF json_typeof(p_text::json) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'the % is not a JSON object', p_kind USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the % must be a JSON object', p_kind USING ERRCODE = 'CS019';
     END IF;
     IF v_size - octet_length(replace(replace(p_text, '{', ''), '[', '')) > v_levels THEN
         SELECT max(d.depth) INTO v_deepest FROM (
@@ -22,21 +23,21 @@ BEGIN
             ) WITH ORDINALITY AS b (bracket, i)
         ) AS d;
         IF v_deepest > v_levels THEN
-            RAISE EXCEPTION 'the % nests deeper than % levels', p_kind, v_levels USING ERRCODE = 'CS019';
+            RAISE EXCEPTION 'the % must nest at most % levels deep', p_kind, v_levels USING ERRCODE = 'CS019';
         END IF;
     END IF;
-    -- Python refuses to parse longer integers.
+    -- Python refuses to parse integers of more than 4300 digits.
     IF v_size > 4300 THEN
         IF EXISTS (
             SELECT FROM regexp_split_to_table(compaction_store.outside_strings(p_text), '[^-+.0-9eE]+') AS n (number)
             WHERE octet_length(ltrim(n.number, '-')) > 4300 AND n.number !~ '[.eE]'
         ) THEN
-            RAISE EXCEPTION 'the % has an integer of more than 4300 digits', p_kind USING ERRCODE = 'CS019';
+            RAISE EXCEPTION 'the % must not have an integer of more than 4300 digits', p_kind USING ERRCODE = 'CS019';
         END IF;
     END IF;
     IF p_kind <> 'payload' THEN
         IF compaction_store.has_name_twice(p_text) THEN
-            RAISE EXCEPTION 'the % has a name twice in one object', p_kind USING ERRCODE = 'CS019';
+            RAISE EXCEPTION 'the % must not have a name twice in one object', p_kind USING ERRCODE = 'CS019';
         END IF;
     END IF;
 END

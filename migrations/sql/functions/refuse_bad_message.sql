@@ -1,6 +1,6 @@
 -- Raises an error if a message breaks a rule of docs/integrity.md, section 2, or if p_role is not the payload's role.
--- Runs for every append, so it scans the text, and parses it only if scanning cannot decide. Storing the text as json
--- refuses anything that is not JSON.
+-- The function runs for every append, so it scans the text, and parses it only if the scan cannot decide. A text that
+-- is not JSON is refused later, when it is stored as json.
 CREATE FUNCTION compaction_store.refuse_bad_message(p_payload text, p_role text, p_meta text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -11,7 +11,8 @@ DECLARE
     v_digits integer := 0;
     v_role json;
 BEGIN
-    -- 200 levels need 200 opening brackets. An integer of over 4,300 digits has a digit at four positions 1,000 bytes apart.
+    -- More than 200 levels need more than 200 opening brackets. An integer of over 4,300 digits has a digit at each of
+    -- four positions that are 1,000 bytes apart.
     IF v_size > 400 THEN
         v_is_fine := v_is_fine AND v_size - octet_length(replace(replace(p_payload, '{', ''), '[', '')) <= 200;
     END IF;
@@ -24,8 +25,8 @@ BEGIN
     IF v_is_fine IS NOT TRUE THEN
         PERFORM compaction_store.refuse_bad_document('payload', p_payload);
     END IF;
-    -- No parser is needed if a usual role comes first and "role" occurs nowhere else. If it is written with escapes,
-    -- its letters are \u006x or \u007x.
+    -- No parser is needed if a usual role comes first and "role" occurs nowhere else. A "role" that is written with
+    -- escapes contains \u006 or \u007.
     IF p_role IN ('user', 'assistant', 'tool', 'system', 'developer') THEN
         v_is_fine := starts_with(p_payload, '{"role":"' || p_role || '"')
             AND position('"role"'::bytea IN substring(v_bytes FROM 9)) = 0;
@@ -43,7 +44,7 @@ BEGIN
                     THEN v_role #>> '{}'
             END
         ) THEN
-            RAISE EXCEPTION 'the role is not that of the payload' USING ERRCODE = 'CS019';
+            RAISE EXCEPTION 'p_role must be the role in the payload' USING ERRCODE = 'CS019';
         END IF;
     END IF;
     IF p_meta IS NOT NULL THEN

@@ -1,6 +1,6 @@
 -- Raises an error if the body of a compaction record breaks a rule of docs/integrity.md, section 2, or if its token
--- count would make later appends overflow. The body of a record of an unknown kind is not checked. A replacement may be
--- a system message only if the span has one: compaction must not give text more authority.
+-- count could make later appends overflow. The body of a record of an unknown kind is not checked. A replacement may
+-- have a system message only if the span has one, because compaction must not give text more authority.
 CREATE FUNCTION compaction_store.refuse_bad_record(p_record compaction_store.compactions, p_body text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -18,10 +18,10 @@ BEGIN
     END IF;
     v_messages := compaction_store.parsable(p_body)::json -> 'replacement';
     IF json_typeof(v_messages) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'the body has no list of messages as its replacement' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the replacement in the body must be a list of messages' USING ERRCODE = 'CS019';
     END IF;
     IF EXISTS (SELECT FROM json_array_elements(v_messages) AS m WHERE json_typeof(m.value) <> 'object') THEN
-        RAISE EXCEPTION 'the body has a replacement that is not a JSON object' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'each message of the replacement must be a JSON object' USING ERRCODE = 'CS019';
     END IF;
     IF p_record.kind IN ('rewind', 'clear') AND (
         json_array_length(v_messages) > 0 OR p_record.tokens_after > 0 OR (p_record.kind = 'clear' AND p_record.start_seq > 1)
@@ -37,7 +37,8 @@ BEGIN
             WHERE m.thread_uid = p_record.thread_uid AND m.seq BETWEEN p_record.start_seq AND p_record.end_seq
                 AND m.role IN ('system', 'developer')
         ) THEN
-            RAISE EXCEPTION 'a system message replaces a span that has none' USING ERRCODE = 'CS019';
+            RAISE EXCEPTION 'the replacement must have a system message only if the span has one'
+                USING ERRCODE = 'CS019';
         END IF;
     END IF;
 END

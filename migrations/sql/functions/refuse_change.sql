@@ -1,12 +1,12 @@
--- Trigger before every UPDATE and DELETE of append-only tables. It allows erasures: content and salt become NULL,
--- redacted_pos is set, and nothing else differs; and a thread's name becomes that of its stub, without its salt. Rows
--- are compared with *=, by their bytes, because json has no equality.
+-- Trigger function before every UPDATE and DELETE of append-only tables. It allows two changes: an erasure, which sets
+-- content and salt to NULL and redacted_pos to a pos and changes nothing else, and the renaming of an erased thread to
+-- its stub, which also removes the salt. Rows are compared by their bytes, with *=, because json has no equality.
 CREATE FUNCTION compaction_store.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- On Citus a shard has the table's name with a number.
+    -- On Citus, the name of a shard is the name of the table with a number.
     v_table text := regexp_replace(TG_TABLE_NAME, '_[0-9]+$', '');
 BEGIN
     IF TG_OP = 'UPDATE' AND v_table IN ('messages', 'compactions') THEN
@@ -18,7 +18,7 @@ BEGIN
                 OLD.meta := NULL;
             ELSE
                 OLD.body := NULL;
-                -- In NEW these columns are not computed yet.
+                -- Generated columns are not computed yet in NEW, so compare without them.
                 OLD.span_node := NULL;
             END IF;
             IF OLD *= NEW THEN

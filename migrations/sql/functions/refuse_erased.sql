@@ -1,4 +1,4 @@
--- Raises an error if a thread was erased: nothing can be added to it.
+-- Raises an error if a thread was erased, because nothing can be added to it.
 CREATE FUNCTION compaction_store.refuse_erased(p_erased_pos bigint) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

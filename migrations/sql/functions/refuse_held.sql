@@ -1,8 +1,9 @@
--- Refuses to erase from a thread while a hold or a retention forbids it: refused_by is the pos of its event and refusal
--- says why; NULL if nothing forbids it. p_fork_refusal is the error of redact_forks, if a fork forbids it. The refusal
--- is recorded as an event of the chain, once for each salt. It is returned and not raised, because an error would roll
--- the event back: the client raises it. A dry run records nothing. p_dry_run is NULL for a call that asks what would be
--- erased before the erasure is confirmed: it records a refusal. The caller holds the head's lock.
+-- Refuses to erase from a thread while a hold or a retention forbids it. refused_by is the pos of the forbidding event
+-- and refusal is the reason; both are NULL if nothing forbids it. p_fork_refusal is the error of redact_forks if a fork
+-- forbids it. The refusal is recorded as an event of the chain, once for each salt. The function returns the refusal,
+-- because raising an error would roll the event back; the client raises the error. A dry run records nothing. p_dry_run
+-- is NULL for a call that asks what would be erased before the erasure is confirmed; such a call records a refusal. The
+-- caller has locked the head.
 CREATE FUNCTION compaction_store.refuse_held(
     p_head compaction_store.heads, p_what text, p_seqs int8multirange, p_actor text, p_salt bytea, p_body text,
     p_dry_run boolean, p_fork_refusal text, OUT refused_by bigint, OUT refusal text
@@ -28,7 +29,7 @@ BEGIN
         v_forbidding := ARRAY[refused_by];
     ELSE
         v_forbidding := compaction_store.in_hold(p_head.thread_uid, p_head.last_pos);
-        -- If both a hold and a retention forbid it, the error names the hold.
+        -- If both a hold and a retention forbid the erasure, the error names the hold.
         SELECT e.pos, e.kind, compaction_store.retained_until(e.body::text) INTO refused_by, v_kind, v_until
         FROM compaction_store.events AS e WHERE e.thread_uid = p_head.thread_uid AND e.pos = ANY (v_forbidding)
         ORDER BY e.kind LIMIT 1;

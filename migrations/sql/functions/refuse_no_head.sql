@@ -1,5 +1,5 @@
--- Raises the error for a thread that has no row in heads: either there is no such thread or, if the name leads to it,
--- its rows were changed.
+-- Raises the error for a thread that has no row in heads. Either there is no such thread, or, if its name exists, its
+-- rows were changed by hand.
 CREATE FUNCTION compaction_store.refuse_no_head(p_thread_uid uuid, p_tenant text, p_thread_id text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

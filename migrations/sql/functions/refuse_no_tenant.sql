@@ -1,4 +1,4 @@
--- Raises the error of tenant(). Checks the setting again, because Citus evaluates all branches of a CASE beforehand.
+-- Raises the error of tenant(). Checks the setting again, because Citus evaluates all branches of a CASE in advance.
 CREATE FUNCTION compaction_store.refuse_no_tenant() RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- Raises an error if a thread does not end at the expected seq.
+-- Raises an error if a thread does not end at the expected seq. The client reads the numbers in the error's text.
 CREATE FUNCTION compaction_store.refuse_other_seq(p_expected_seq bigint, p_last_seq bigint) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,6 +1,6 @@
--- Raises an error if a thread has a critical entry of an unknown kind up to a pos: a newer release wrote it, and only
--- that release knows the view after it. Two partial indexes have exactly these entries. "+ 0" keeps the planner from
--- using the primary key.
+-- Raises an error if a thread has, up to a pos, a critical entry of an unknown kind. A newer release wrote such an
+-- entry, and only that release knows the view after it. Two partial indexes contain exactly these entries. "+ 0" keeps
+-- the planner from using the primary key.
 CREATE FUNCTION compaction_store.refuse_unknown(p_thread_uid uuid, p_at bigint, p_last_number bigint) RETURNS void
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

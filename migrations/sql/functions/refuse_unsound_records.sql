@@ -1,7 +1,7 @@
--- Checks the records of an imported thread: an applied one must match the messages of its span, and the view must contain
--- every message exactly once; whatever the outcome, the span and the inputs are of entries before the record.
--- commit_compactions ensures this for the records it writes; a chain can be valid without it.
--- Records of unknown kinds are left out: views refuse a thread that has one.
+-- Checks the records of an imported thread. An applied record must match the messages of its span, and the view must
+-- contain every message exactly once. Whatever its outcome, the span and the inputs of a record must be before the
+-- record. commit_compactions ensures this for the records that it writes, but a chain can be valid without it. Records
+-- of unknown kinds are not checked, because views refuse a thread that has one.
 CREATE FUNCTION compaction_store.refuse_unsound_records(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -21,7 +21,7 @@ BEGIN
             AND r.start_seq = c.start_seq AND r.end_seq = c.end_seq
         ELSE m.pos < c.pos AND c.source_count = c.end_seq - c.start_seq + 1 AND c.source_end = m.entry
             AND c.source_before IS NOT DISTINCT FROM b.entry AND c.tokens_before >= 0 AND c.tokens_after >= 0
-            -- A rewind or a clear reached up to the thread's end when it was written.
+            -- A rewind or a clear must reach to the end that the thread had when the record was written.
             AND (c.kind NOT IN ('rewind', 'clear') OR n.pos IS NULL OR n.pos > c.pos)
     END) IS NOT TRUE
     LIMIT 1;
@@ -36,7 +36,7 @@ BEGIN
         LIMIT 1;
     END IF;
     IF v_number IS NULL THEN
-        -- Sorted by start, a span in force that begins inside an earlier one must also end inside it.
+        -- In the order of their starts, a span that begins inside an earlier span in force must also end inside it.
         SELECT f.number INTO v_number FROM (
             SELECT c.number, c.start_seq, c.end_seq, max(c.end_seq) OVER (
                 ORDER BY c.start_seq, c.end_seq DESC, c.number DESC

@@ -1,4 +1,4 @@
--- Releases a lease. p_stalled means that the run made no progress: the thread is not due again until its view has
+-- Releases a lease. p_stalled means that the run made no progress; the thread is then not due again until its view has
 -- grown.
 CREATE FUNCTION compaction_store.release(p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_stalled boolean)
 RETURNS void

@@ -1,5 +1,5 @@
--- Extends the lease of a turn, and returns until when. A turn whose lease ran out still has the thread if no other turn has
--- taken it.
+-- Extends the lease of a turn and returns its end. A turn whose lease has expired still has the thread if no other turn
+-- has taken it.
 CREATE FUNCTION compaction_store.renew_turn(
     p_tenant text, p_thread_id text, p_turn_id uuid, p_seconds double precision
 ) RETURNS timestamptz
@@ -12,7 +12,7 @@ DECLARE
     v_until timestamptz;
 BEGIN
     IF (p_seconds > 0 AND p_seconds <= 3600) IS NOT TRUE THEN
-        RAISE EXCEPTION 'a lease must be for 0 to 3600 seconds' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'a lease must be for more than 0 and at most 3600 seconds' USING ERRCODE = 'CS019';
     END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM set_config('synchronous_commit', 'off', true);

@@ -1,6 +1,6 @@
--- Returns a page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded. The
--- first row has the thread's key: the next page is read by this key, because the name may belong to another thread by
--- then.
+-- Returns a page of a thread's messages after p_after and up to p_until, or up to the end, oldest first, as they were
+-- appended. The first row has the thread_uid, by which the client reads the next page, because the name may belong to
+-- another thread by then.
 CREATE FUNCTION compaction_store.replay(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_until bigint, p_limit integer
 ) RETURNS TABLE (
@@ -9,10 +9,10 @@ CREATE FUNCTION compaction_store.replay(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- Without statistics of the table, the planner would sort a whole thread to find its end.
+-- Without table statistics, the planner would sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
--- One plan fits all values, and planning takes as long as running.
+-- Use a generic plan: it fits all values, and planning takes as long as running the query.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -24,7 +24,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    -- No COALESCE in the condition: under row-level security it could not use the index.
+    -- Compute the bound here, because a condition with COALESCE could not use the index under row-level security.
     p_until := least(p_until, v_last_seq);
     RETURN QUERY
         SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos,

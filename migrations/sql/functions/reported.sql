@@ -1,15 +1,15 @@
--- Finds the newest reply, among the last p_among messages, that has a receipt and reports the tokens of its request,
--- and returns the size of the view in its receipt by the store's own counts. A copied receipt names a pos in the thread
+-- Finds the newest reply among the last p_among messages that has a receipt and reports the tokens of its request. Also
+-- returns the size, by the store's own counts, of the view in its receipt. A copied receipt names a pos in the thread
 -- where the reply was written. Payload and meta are searched as text, because json cannot read a text with \u0000. Both
--- are compact JSON, in which quotes inside a string are escaped, so a name in quotes is found only as a name.
+-- are compact JSON, in which quotes inside strings are escaped, so a quoted name in the text is always a name.
 CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_thread_id text, p_among integer)
 RETURNS TABLE (seq bigint, view_tokens bigint, payload text, meta text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- Without statistics of the table, the planner would sort a whole thread to find its end.
+-- Without table statistics, the planner would sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
--- One plan fits all values, and planning takes as long as running.
+-- Use a generic plan: it fits all values, and planning takes as long as running the query.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

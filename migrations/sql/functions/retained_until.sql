@@ -1,4 +1,4 @@
--- Returns the end of a retention from the start of its event's body; NULL if it is not there or is no valid time.
+-- Returns the end of a retention from the start of its event's body, or NULL if the body has no valid time there.
 CREATE FUNCTION compaction_store.retained_until(p_body text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

@@ -1,10 +1,10 @@
--- Ends the view of a thread at a seq, with one record of kind rewind or clear (then p_seq is 0) that covers everything
--- after it. Records that reach from before to after the seq are revoked first, the outer ones before those inside them.
--- Messages that a rewind or a clear has hidden stay hidden: a seq inside such a span, or right after it, means the
--- start of that span, so that many rewinds in a row are one active record. Returns the records of this run, none if the
--- view already ends there; called again with the same run_id it writes nothing and returns the same records.
--- p_expected_head must be the thread's head, if it is given. p_hide also hides the thread until the next append.
--- p_revoked and p_body are the bodies of the revocations and of the record.
+-- Ends the view of a thread at a seq, with one record that covers everything after the seq. p_kind is rewind, or clear
+-- with p_seq 0. Records that cover messages on both sides of the seq are revoked first, outer records before those
+-- inside them. Messages that a rewind or a clear has hidden stay hidden. A seq inside the span of such a record, or at
+-- its end, therefore means the start of that span, so that many rewinds in a row are one active record. Returns the
+-- records of this run, or none if the view already ends there. A repeated call with the same run_id writes nothing and
+-- returns the same records. p_expected_head, if given, must be the thread's head. p_hide also hides the thread until
+-- the next append. p_revoked is the body of the revocations, and p_body that of the rewind or clear.
 CREATE FUNCTION compaction_store.rewind(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_seq bigint, p_kind text, p_hide boolean,
     p_expected_head bytea, p_actor text, p_revoked text, p_body text
@@ -49,13 +49,13 @@ BEGIN
         PERFORM compaction_store.refuse_other_entry(p_thread_uid, v_head.last_pos, v_head.last_seq, p_expected_head);
     END IF;
     IF (v_seq BETWEEN 0 AND v_head.last_seq) IS NOT TRUE THEN
-        RAISE EXCEPTION 'no seq %: the last one is %', v_seq, v_head.last_seq
+        RAISE EXCEPTION 'no seq %: the last seq is %', v_seq, v_head.last_seq
             USING ERRCODE = 'CS014', DETAIL = v_head.last_seq::text;
     END IF;
 
     LOOP
-        -- The outermost record in force around the seq. Two statements, because on a cluster a query on a shard cannot
-        -- call a function that reads tables.
+        -- Find the outermost record in force around the seq. This takes two statements, because on a cluster, a query
+        -- on a shard cannot call a function that reads tables.
         SELECT f.number INTO v_number
         FROM compaction_store.in_force(p_thread_uid, v_head.last_pos, v_head.last_number, 1) AS f
         WHERE f.start_seq <= v_seq AND f.end_seq >= v_seq AND f.number <> ALL (v_revoked)

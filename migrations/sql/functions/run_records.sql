@@ -1,5 +1,5 @@
--- Returns the records that one run wrote, in order. p_last_number is the head's. A record that says that the run was
--- abandoned was written by another run: a late commit must not mistake it for its own.
+-- Returns the records that one run wrote, in order. p_last_number is the last number in the head. Leaves out a record
+-- that says that the run was abandoned: another run wrote it, and a late commit must not mistake it for its own.
 CREATE FUNCTION compaction_store.run_records(p_thread_uid uuid, p_run_id uuid, p_last_number bigint)
 RETURNS TABLE (
     number bigint, pos bigint, created_at timestamptz, kind text, outcome text, start_seq bigint, end_seq bigint,

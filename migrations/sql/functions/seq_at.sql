@@ -1,4 +1,4 @@
--- Returns the last seq at a pos: the pos minus the records and events up to it.
+-- Returns the last seq at a pos, which is the pos minus the number of records and events up to it.
 CREATE FUNCTION compaction_store.seq_at(p_thread_uid uuid, p_at bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

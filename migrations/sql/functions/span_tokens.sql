@@ -1,4 +1,4 @@
--- Returns the tokens that a span takes in the view at a pos: its active records, and the messages in the gaps between
+-- Returns the number of tokens that a span takes in the view at a pos, in its active records and the messages between
 -- them.
 CREATE FUNCTION compaction_store.span_tokens(
     p_thread_uid uuid, p_at bigint, p_last_number bigint, p_start bigint, p_end bigint
@@ -17,7 +17,7 @@ BEGIN
     INTO v_starts, v_ends, v_folded
     FROM compaction_store.active(p_thread_uid, p_at, p_last_number) AS a
     WHERE a.start_seq >= p_start AND a.end_seq <= p_end;
-    -- The i-th gap lies between the end of record i - 1 and the start of record i. Most are empty.
+    -- Gap i lies between the end of record i - 1 and the start of record i. Most gaps are empty.
     SELECT coalesce(sum(m.tokens), 0) INTO v_raw
     FROM unnest(array_prepend(p_start - 1, v_ends), array_append(v_starts, p_end + 1)) AS gap (low, high)
     CROSS JOIN LATERAL (

@@ -1,9 +1,10 @@
--- Asks for a turn on a thread, or for the place of one that waits: place is 0 if the turn has the thread now, else its
--- place in the queue. Only the first in the queue gets a free thread, so turns begin in the order of their first calls.
--- A waiting turn must ask again within 5 seconds to keep its place; a call that must only continue to wait reads one
--- row, locks nothing and writes nothing. last_seq and head are those of the thread when the turn begins; the other
--- columns say who has the thread and until when. Only the server's clock is used. Nothing waits for the disk: after a
--- crash a turn can be lost, but two turns never have the thread, because hold_turn refuses appends of a lost turn.
+-- Asks for a turn on a thread, or for the place of a waiting turn. place is 0 if the turn has the thread now, and
+-- otherwise its place in the queue. Only the first in the queue gets a free thread, so turns begin in the order of
+-- their first calls. A waiting turn must ask again within 5 seconds to keep its place. A call that only continues to
+-- wait reads one row, locks nothing and writes nothing. last_seq and head are the thread's when the turn begins; the
+-- other columns say who has the thread and until when. Only the server's clock is used. The commit does not wait for
+-- the disk: a crash may lose a turn, but two turns never have the same thread, because hold_turn refuses appends of a
+-- lost turn.
 CREATE FUNCTION compaction_store.take_turn(
     p_tenant text, p_thread_id text, p_turn_id uuid, p_actor text, p_seconds double precision, p_waits boolean,
     OUT place integer, OUT held_since timestamptz, OUT held_until timestamptz, OUT holder text, OUT holder_login text,
@@ -16,7 +17,8 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     c_patience CONSTANT interval := '5 seconds';
-    -- This bounds the size of the row. Turns beyond it wait without a place.
+    -- The most turns that have a place in the queue, which bounds the size of the row. Other turns wait without a
+    -- place.
     c_most CONSTANT integer := 1000;
     v_now timestamptz := clock_timestamp();
     v_turn record;
@@ -26,7 +28,7 @@ DECLARE
     v_is_free boolean;
 BEGIN
     IF (p_seconds > 0 AND p_seconds <= 3600) IS NOT TRUE THEN
-        RAISE EXCEPTION 'a lease must be for 0 to 3600 seconds' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'a lease must be for more than 0 and at most 3600 seconds' USING ERRCODE = 'CS019';
     END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT t.turn_id, t.held_since, t.held_until, t.actor, t.login, t.waiting, t.waiting_until INTO v_turn
@@ -48,7 +50,7 @@ BEGIN
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
     PERFORM set_config('synchronous_commit', 'off', true);
     LOOP
-        -- The row is deleted when a turn ends and nobody waits, so it can be gone between the two statements.
+        -- The row may be missing, because it is deleted when a turn ends and no turn waits.
         INSERT INTO compaction_store.turns (tenant, thread_id) VALUES (p_tenant, p_thread_id) ON CONFLICT DO NOTHING;
         SELECT t.turn_id, t.held_since, t.held_until, t.actor, t.login, t.waiting, t.waiting_until INTO v_turn
         FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id FOR UPDATE;
@@ -58,7 +60,7 @@ BEGIN
     SELECT w.place, w.turns, w.until INTO place, v_waiting, v_until
     FROM compaction_store.live_turns(v_turn.waiting, v_turn.waiting_until, p_turn_id) AS w;
     IF v_turn.turn_id = p_turn_id THEN
-        -- A repeated call.
+        -- The turn has the thread already: this is a repeated call.
         held_since := v_turn.held_since;
     ELSIF place = 1 AND (v_turn.turn_id IS NULL OR v_turn.held_until <= v_now) THEN
         held_since := v_now;
@@ -92,7 +94,7 @@ BEGIN
         waiting_until = CASE WHEN v_waiting[1] = p_turn_id THEN v_until[2:] ELSE v_until END
     WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id;
     IF compaction_store.is_distributed() THEN
-        -- The thread may be on another node, where the client reads its end.
+        -- The thread may be on another node, so the client reads last_seq and head there.
         RETURN;
     END IF;
     v_thread_uid := compaction_store.find_thread(p_tenant, p_thread_id);

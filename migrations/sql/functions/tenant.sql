@@ -1,5 +1,6 @@
--- Returns the tenant of this transaction and raises an error if there is none. It is set for one transaction only, because
--- connections are shared behind a pooler. Has no SET clause, so that it can be inlined into the policies.
+-- Returns the tenant of this transaction, and raises an error if there is none. The tenant is set for one transaction
+-- only, because connections behind a pooler are shared. The function has no SET clause, so that it can be inlined into
+-- policies.
 CREATE FUNCTION compaction_store.tenant() RETURNS text
 LANGUAGE sql STABLE
 AS $$

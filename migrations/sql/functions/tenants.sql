@@ -1,5 +1,5 @@
--- Returns a page of the tenants that have threads, in the order of their bytes. Needs a login that is exempt from
--- row-level security: any other login would see only its own tenant. It takes one index probe for each tenant.
+-- Returns a page of the tenants that have threads, in byte order. The login must be exempt from row-level security,
+-- because any other login would see only its own tenant. The function takes one index probe for each tenant.
 CREATE FUNCTION compaction_store.tenants(p_after text, p_limit integer) RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -9,7 +9,7 @@ DECLARE
     v_left integer := coalesce(p_limit, 2147483647);
 BEGIN
     IF row_security_active('compaction_store.threads') THEN
-        RAISE EXCEPTION 'only a login that is exempt from row-level security sees all tenants: ALTER ROLE … BYPASSRLS'
+        RAISE EXCEPTION 'the login must be exempt from row-level security to see all tenants: ALTER ROLE … BYPASSRLS'
             USING ERRCODE = 'CS023';
     END IF;
     WHILE v_left > 0 LOOP

@@ -1,4 +1,5 @@
--- Returns a thread's counters and metadata, even if it is hidden; its hidden_seq is then its last_seq.
+-- Returns a thread's counters and metadata, even if the thread is hidden. In a hidden thread, hidden_seq equals
+-- last_seq.
 CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
@@ -15,7 +16,7 @@ BEGIN
     RETURN QUERY
         SELECT t.thread_id, t.metadata::text, t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
             h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq,
-            -- The conditions are those of refuse_unknown.
+            -- These conditions must be the same as in refuse_unknown.
             least(
                 (
                     SELECT min(c.pos) FROM compaction_store.compactions AS c

@@ -1,5 +1,5 @@
--- Returns the state of a thread for a verifier. Times are in microseconds, NULL if infinite. seq_at, number_at and entry_at
--- are those at p_pos, from which a verification can continue.
+-- Returns the state of a thread for a verifier. Times are in microseconds, or NULL if infinite. seq_at, number_at and
+-- entry_at are the values at p_pos, from which a verification can continue.
 CREATE FUNCTION compaction_store.thread_state(p_thread_uid uuid, p_tenant text, p_thread_id text, p_pos bigint)
 RETURNS TABLE (
     thread_uid uuid, thread_id text, name_salt bytea, name_commitment bytea, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
@@ -9,7 +9,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- If only disabled plans are possible, their cost is so high that it would start the JIT compiler.
+-- If only disabled plans are possible, their nominal cost is so high that Postgres would start the JIT compiler.
 SET jit = off
 SET enable_bitmapscan = off
 AS $$
@@ -28,7 +28,7 @@ BEGIN
             h.last_number, h.last_pos, compaction_store.microseconds(h.last_at), h.head, h.erased_pos, v_seq,
             v_number,
             v_entry,
-            -- The limit is 8,192 bytes: enough to see that it is exceeded.
+            -- Metadata may have 8,192 bytes, so this is enough to see that it has too many.
             left(t.metadata::text, 8193), h.hidden_seq
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid

@@ -1,6 +1,6 @@
--- Returns how often the entry at a pos was copied: 0 if it was written in this thread, 2 if it came from the parent of
--- its parent. A fork of a fork begins with its own origin event and a copy of its parent's. The pos of an entry is
--- greater by this number than in the thread where it was written.
+-- Returns how often the entry at a pos was copied: 0 if it was written in this thread, 1 if it was copied from the
+-- parent, 2 if it came from the parent of the parent, and so on. Each fork puts its own origin event before the copies,
+-- so the pos of an entry is greater by this number than in the thread where it was written.
 CREATE FUNCTION compaction_store.times_copied(p_thread_uid uuid, p_pos bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

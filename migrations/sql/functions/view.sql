@@ -1,7 +1,7 @@
--- Returns what the model should see at a pos: the active records, and the messages between them by index ranges. p_at
--- NULL means now; a hidden thread is then not found. The first row has the thread's key, and the entry of the chain at
--- that pos as head. A record's row has its number, and its whole body as payload, because json cannot extract fields
--- from a text with \u0000.
+-- Returns what the model should see at a pos: the active records, and the messages between them. p_at NULL means now; a
+-- hidden thread is then not found. The first row has the thread_uid and, as head, the entry of the chain at that pos.
+-- The row of a record has its number and, as payload, its whole body, because json cannot extract fields from a text
+-- with \u0000.
 CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
@@ -11,7 +11,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
--- One plan fits all values, and planning takes as long as running.
+-- Use a generic plan: it fits all values, and planning takes as long as running the query.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -40,7 +40,7 @@ BEGIN
         END IF;
         IF p_at < v_last_pos THEN
             v_last_seq := compaction_store.seq_at(p_thread_uid, p_at);
-            -- A fork begins with an event.
+            -- A fork has no message at pos 1, because it begins with an event.
             IF v_last_seq < 1 THEN
                 RAISE EXCEPTION 'no message up to pos %', p_at USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
             END IF;
@@ -48,13 +48,13 @@ BEGIN
         END IF;
         v_last_pos := p_at;
     END IF;
-    -- A thread without records and events has nothing of an unknown kind.
+    -- A thread without records and events has no entries of unknown kinds.
     IF v_last_pos > v_last_seq THEN
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
     END IF;
-    -- Outer records come before those inside them, which are skipped, as in active. There is one query for each record and
-    -- each gap: with few active records this is faster than one query that sorts all rows; with hundreds it takes up to twice
-    -- as long.
+    -- Outer records come before those inside them, which are skipped, as in active. There is one query for each record
+    -- and each gap. With few active records, this is faster than one query that sorts all rows; with hundreds, it takes
+    -- up to twice as long.
     WHILE v_last_number > 0 LOOP
         v_inside := 0;
         FOR v_number, v_start, v_end IN

@@ -1,4 +1,5 @@
--- Writes an event and moves the head, which the caller has locked. p_critical says that the event changes what a view is.
+-- Writes an event and moves the head, which the caller has locked. p_critical says that the event changes how views are
+-- computed.
 CREATE FUNCTION compaction_store.write_event(
     p_head compaction_store.heads, p_kind text, p_critical boolean, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz
@@ -11,7 +12,7 @@ DECLARE
     v_entry bytea;
 BEGIN
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
-        RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'a salt must have 16 bytes' USING ERRCODE = 'CS008';
     END IF;
     PERFORM compaction_store.refuse_bad_document('body', p_body);
     event_pos := p_head.last_pos + 1;

@@ -1,4 +1,4 @@
--- The sub-select calls tenant() once for each statement, not once for each row.
+-- With a sub-select, tenant() is called once for each statement and not once for each row.
 ALTER TABLE compaction_store.events ENABLE ROW LEVEL SECURITY;
 ALTER TABLE compaction_store.events FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON compaction_store.events

@@ -1,5 +1,5 @@
--- Everything belongs to the owner, a role without a login; PUBLIC has no privileges. Where the roles could not be made, the
--- objects stay with the login that migrates.
+-- Everything belongs to the owner, a role without a login, and PUBLIC has no privileges. If the roles could not be
+-- made, the objects stay with the login that migrates.
 DO $$
 DECLARE
     v_object record;
@@ -31,13 +31,13 @@ BEGIN
         compaction_store.compactions, compaction_store.events, compaction_store.audit_threads,
         compaction_store.audit_messages, compaction_store.audit_compactions, compaction_store.audit_events
         TO compaction_store_app, compaction_store_auditor;
-    -- Views with security_invoker call functions with the rights of the login that asks.
+    -- Views with security_invoker call functions with the rights of the querying login.
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenants, compaction_store.audit_tenants, compaction_store.audit_json,
         compaction_store.retained_until
         TO compaction_store_app, compaction_store_auditor;
-    -- The only columns that the loader may write directly; finish_import checks them. staged_by must keep its default,
-    -- the number of the transaction.
+    -- The loader may write only these columns directly; finish_import checks them. staged_by must keep its default, the
+    -- number of the transaction.
     GRANT INSERT (
         thread_uid, type, ordinal, pos, created_at, redacted_pos, salt, commitment, entry, body, tokens,
         call_size, role, counter, key, receipt, meta_commitment, meta, critical, kind, outcome, start_seq,
@@ -51,7 +51,7 @@ BEGIN
         compaction_store.view, compaction_store.outline, compaction_store.element, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
         compaction_store.thread_state, compaction_store.events, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
-    -- Not granted to applications, which could block all checkpoints with it.
+    -- Applications must not have this function, because they could block all checkpoints with it.
     GRANT EXECUTE ON FUNCTION compaction_store.checkpoint_turn TO compaction_store_auditor;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
@@ -65,7 +65,7 @@ BEGIN
         compaction_store.begin_import, compaction_store.finish_import
         TO compaction_store_loader;
 
-    -- Not granted to applications: nobody judges their own compactions.
+    -- Applications must not have this function, because nobody should judge their own compactions.
     GRANT EXECUTE ON FUNCTION compaction_store.record_verdict TO compaction_store_reviewer;
 
     BEGIN
@@ -83,7 +83,7 @@ BEGIN
             EXECUTE format('ALTER FUNCTION %s OWNER TO compaction_store_owner', v_object.name);
         END LOOP;
     EXCEPTION WHEN insufficient_privilege THEN
-        RAISE NOTICE 'compaction_store belongs to %: it may not hand it to compaction_store_owner', CURRENT_USER;
+        RAISE NOTICE 'schema compaction_store belongs to %, who may not give it to compaction_store_owner', CURRENT_USER;
     END;
 END
 $$;

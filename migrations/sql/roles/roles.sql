@@ -1,5 +1,5 @@
--- Roles belong to the whole server and may exist already. If this login may not make roles, everything belongs to it, and
--- grants are left to the owner of the database.
+-- Roles belong to the whole server and may exist already. If this login may not make roles, it owns all objects, and
+-- the owner of the database must grant privileges.
 DO $$
 DECLARE
     v_role text;
@@ -17,7 +17,7 @@ BEGIN
             END;
         END IF;
     END LOOP;
-    -- Only a member of the role can give objects to it.
+    -- Only a member of a role can make it the owner of objects.
     BEGIN
         GRANT compaction_store_owner TO CURRENT_USER;
     EXCEPTION WHEN insufficient_privilege THEN NULL;

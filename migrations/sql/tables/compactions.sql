@@ -1,7 +1,7 @@
--- Append-only, one row for each record, whatever its outcome. Kinds and outcomes are open lists: a later release may write
--- others. A record changes what a view is if and only if its outcome is applied. login is the session's, written by the
--- functions. body is one JSON document with a salted commitment of its own, so that it can be erased: summary_text,
--- replacement, prompt, reason, authority, error, provider payload, usage.
+-- Append-only, with one row for each record, whatever its outcome. A later release may write other kinds and outcomes.
+-- A record changes the view if and only if its outcome is "applied". The functions set login to that of the session.
+-- body is one JSON document with summary_text, replacement, prompt, reason, authority, error, provider payload and
+-- usage. It has a salted commitment, so that it can be erased.
 CREATE TABLE compaction_store.compactions (
     thread_uid uuid NOT NULL,
     number bigint NOT NULL,
@@ -49,17 +49,18 @@ CREATE TABLE compaction_store.compactions (
     CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
 );
 
--- This index and compactions_revokes_idx have all columns that decide which records are active, so that a view reads no
--- rows of the table to find them.
+-- This index and compactions_revokes_idx have all columns that decide which records are active, so that a view can find
+-- them without reading rows of the table.
 CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
     INCLUDE (pos, redacted_pos, tokens_after, tenant)
     WHERE outcome = 'applied' AND revokes IS NULL;
--- An interval tree, which finds the first record that folded another one: span_node is the seq of the span that is
--- divisible by the highest power of two. A span that contains another one has the same node, or an ancestor of it: the
--- other's node with its lowest bits replaced by a one and zeros. There are as many ancestors as the last seq has bits.
--- At each ancestor, the spans that contain the inner span are a range of one of these indexes. span_node comes first,
--- so that no other query uses them.
+-- These two indexes are an interval tree, which finds the records whose spans contain a given span. The node of a span,
+-- span_node, is the seq in the span that is divisible by the highest power of two. A span that contains another span
+-- has the same node as that span, or an ancestor of that node. The ancestors of a node are the numbers that result from
+-- replacing its lowest bits by a one followed by zeros, so there are at most as many as the last seq has bits. At each
+-- ancestor, the spans that contain the given span are a range of one of the indexes. span_node comes first, so that no
+-- other query uses these indexes.
 CREATE INDEX compactions_span_start_idx
     ON compaction_store.compactions (span_node, thread_uid, start_seq, number DESC)
     INCLUDE (end_seq, redacted_pos, tenant)
@@ -68,17 +69,17 @@ CREATE INDEX compactions_span_end_idx
     ON compaction_store.compactions (span_node, thread_uid, end_seq, number)
     INCLUDE (start_seq, redacted_pos, tenant)
     WHERE outcome = 'applied' AND revokes IS NULL;
--- run_id comes first, because without good statistics the planner would use this index to read a thread's records.
+-- run_id comes first. Otherwise the planner, without good statistics, would use this index to read a thread's records.
 CREATE INDEX compactions_run_idx ON compaction_store.compactions (run_id, thread_uid);
--- Like messages_listed_idx, but with every row, because there are few. The condition is always true; only verify_all
--- states it, so that no query about one thread uses this index.
+-- Like messages_listed_idx, but with every row, because a thread has few records. The condition is always true. Only
+-- verify_all has this condition, so that no other query uses this index.
 CREATE INDEX compactions_listed_idx ON compaction_store.compactions (tenant, thread_uid) WHERE (number * 1) IS NOT NULL;
 CREATE INDEX compactions_audit_idx ON compaction_store.compactions (tenant, created_at, thread_uid, number);
 CREATE INDEX compactions_revokes_idx
     ON compaction_store.compactions (thread_uid, revokes)
     INCLUDE (number, pos, tenant)
     WHERE outcome = 'applied' AND revokes IS NOT NULL;
--- Applied records of unknown kinds, which views refuse. The condition must be the one in refuse_unknown.
+-- Applied records of unknown kinds, because of which views are refused. The condition must be that in refuse_unknown.
 CREATE INDEX compactions_unknown_idx ON compaction_store.compactions (thread_uid, pos)
     WHERE outcome = 'applied'
         AND kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption');

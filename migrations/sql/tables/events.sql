@@ -1,5 +1,5 @@
--- Append-only. Kinds are an open list: a later release may write others. critical says that the event changes what a view
--- is, so that a reader that does not know its kind can tell. login is the session's, written by the functions.
+-- Append-only. A later release may write other kinds. critical says that the event changes how views are computed,
+-- which a reader must know even if it does not know the kind. The functions set login to that of the session.
 CREATE TABLE compaction_store.events (
     thread_uid uuid NOT NULL,
     pos bigint NOT NULL,
@@ -18,9 +18,9 @@ CREATE TABLE compaction_store.events (
     CONSTRAINT events_kind_check CHECK (kind ~ '^[a-z][a-z0-9_]{0,62}$')
 );
 
--- Like messages_listed_idx, but with every row: a thread has few, and the pos of its first one is not known. The
--- condition is the one of compactions_listed_idx.
+-- Like messages_listed_idx, but with every row, because a thread has few events, and the pos of its first event is not
+-- known. The condition is always true, as that of compactions_listed_idx.
 CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) WHERE (pos * 1) IS NOT NULL;
 CREATE INDEX events_audit_idx ON compaction_store.events (tenant, created_at, thread_uid, pos);
--- Critical events of unknown kinds, which views refuse. The condition must be the one in refuse_unknown.
+-- Critical events of unknown kinds, because of which views are refused. The condition must be that in refuse_unknown.
 CREATE INDEX events_unknown_idx ON compaction_store.events (thread_uid, pos) WHERE critical AND kind NOT IN ('redaction');

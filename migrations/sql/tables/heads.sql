@@ -1,9 +1,10 @@
--- One narrow row for each thread, updated by every write. stalled_tokens is the size of the view when an attempt at a
--- compaction last made no progress, NULL after an attempt that made progress. erased_pos is the pos of the thread's
--- erasure; it is here because this row is read anyway. hidden_seq is the last seq that a clear with the trigger hide
--- covers, NULL without such a clear in force: the thread is hidden as long as that is its last seq. lease_* describe
--- the run that compacts the thread now, or that died doing so. fillfactor 50 keeps updates on their page (HOT). That
--- needs the indexed columns to stay the same, so the index is on a coarse copy of view_tokens.
+-- One narrow row for each thread, which every write updates. stalled_tokens is the size of the view at the last attempt
+-- at a compaction that made no progress, and NULL after an attempt that made progress. erased_pos is the pos of the
+-- thread's erasure; it is stored here because every write reads this row. hidden_seq is the last seq that a clear with
+-- the trigger "hide" covers, or NULL without such a clear in force; the thread is hidden as long as hidden_seq equals
+-- last_seq. lease_* describe the run that compacts the thread now, or that died while compacting. With fillfactor 50,
+-- updated rows stay on their page (HOT). This needs unchanged index columns, so the index has a coarse copy of
+-- view_tokens.
 CREATE TABLE compaction_store.heads (
     thread_uid uuid NOT NULL,
     last_seq bigint NOT NULL DEFAULT 0,
@@ -26,5 +27,5 @@ CREATE TABLE compaction_store.heads (
     CONSTRAINT heads_dense_check CHECK (last_seq >= 0 AND last_number >= 0 AND last_pos >= last_seq + last_number)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01);
 
--- In the order of `due`, so that a page needs no sort.
+-- This index has the order of `due`, so that a page needs no sort.
 CREATE INDEX heads_due_idx ON compaction_store.heads (tenant, view_tokens_coarse, thread_uid);

@@ -1,4 +1,4 @@
--- Append-only. payload is json and never jsonb: the text is hashed as it was sent.
+-- Append-only. payload is json and not jsonb, because the text is hashed byte for byte as it was sent.
 CREATE TABLE compaction_store.messages (
     thread_uid uuid NOT NULL,
     seq bigint NOT NULL,
@@ -24,8 +24,8 @@ CREATE TABLE compaction_store.messages (
 );
 
 CREATE UNIQUE INDEX messages_key_idx ON compaction_store.messages (thread_uid, key) WHERE key IS NOT NULL;
--- Lists the threads that have messages, for verify_all to find messages whose head and name are gone. It has only a few
--- entries for each thread, so that appends are not slower, but several, so that deleting the first message does not
--- hide the others.
+-- Lists the threads that have messages, so that verify_all finds messages whose head and name are gone. The index has
+-- only a few messages of each thread, because more would slow down appends. It has several, so that deleting the first
+-- message does not hide the others.
 CREATE INDEX messages_listed_idx ON compaction_store.messages (tenant, thread_uid)
     WHERE seq IN (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024);

@@ -1,5 +1,6 @@
--- Compaction records for people who write SQL, each with its status. A row beyond the head is left out. Tenants are as
--- in audit_threads; they are compared for the record as well, so that a query by time uses compactions_audit_idx.
+-- Compaction records for people who write SQL, each with its status. Rows beyond the head are left out. The tenants are
+-- chosen as in audit_threads. Each record's tenant is compared too, so that a query by time can use
+-- compactions_audit_idx.
 CREATE VIEW compaction_store.audit_compactions WITH (security_invoker = true) AS
 SELECT
     t.tenant,
@@ -52,8 +53,8 @@ SELECT
     c.body AS stored_body,
     t.thread_uid
 FROM compaction_store.threads AS t
--- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one. The conditions on
--- entries of unknown kinds are those of refuse_unknown.
+-- OFFSET 0 keeps the planner from reading the heads and rows of all threads before it looks up the name. The conditions
+-- on entries of unknown kinds are those of refuse_unknown.
 CROSS JOIN LATERAL (
     SELECT d.last_number, d.last_seq, LEAST(
         (
@@ -83,10 +84,10 @@ CROSS JOIN LATERAL (
                 AND u.number <= h.last_number
         ) AS revoked_by,
         (
-            -- Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is
-            -- the innermost. compactions_span_start_idx and compactions_span_end_idx find the spans around this one: at
-            -- each node, the first row is the innermost; a span with a node after this span ends after it. + 0 keeps
-            -- the planner to these indexes.
+            -- Spans in force are nested or disjoint, and of two nested spans the outer one belongs to the later record.
+            -- The least number therefore belongs to the innermost span around this one. compactions_span_start_idx and
+            -- compactions_span_end_idx find these spans: at each node, the first row is the innermost span. A span
+            -- whose node is after this span also ends after it. "+ 0" keeps the planner from using other indexes.
             SELECT min(CASE
                 WHEN n.node > c.end_seq THEN (
                     SELECT o.number

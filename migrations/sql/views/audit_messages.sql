@@ -1,4 +1,4 @@
--- Messages for people who write SQL. A row beyond the head is left out. The tenants are as in audit_threads.
+-- Messages for people who write SQL. Rows beyond the head are left out. The tenants are chosen as in audit_threads.
 CREATE VIEW compaction_store.audit_messages WITH (security_invoker = true) AS
 SELECT
     t.tenant,
@@ -19,7 +19,7 @@ SELECT
     m.payload AS stored_payload,
     t.thread_uid
 FROM compaction_store.threads AS t
--- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one.
+-- OFFSET 0 keeps the planner from reading the heads and rows of all threads before it looks up the name.
 CROSS JOIN LATERAL (
     SELECT d.last_seq FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0
 ) AS h

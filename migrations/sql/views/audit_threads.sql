@@ -1,5 +1,5 @@
--- Threads for people who write SQL, read with the rights of the login that asks. The list of tenants is an array: a
--- comparison with it can use an index, and it is made once for each statement.
+-- Threads for people who write SQL, read with the rights of the querying login. The list of tenants is an array,
+-- because a comparison with an array can use an index, and because the array is computed only once for each statement.
 CREATE VIEW compaction_store.audit_threads WITH (security_invoker = true) AS
 SELECT
     t.tenant,
@@ -33,7 +33,7 @@ SELECT
     t.thread_uid
 FROM compaction_store.threads AS t
 JOIN (
-    -- The conditions are those of refuse_unknown.
+    -- These conditions must be the same as in refuse_unknown.
     SELECT d.thread_uid, d.last_seq, d.last_number, d.last_pos, d.view_tokens, d.erased_pos, d.hidden_seq, d.last_at,
         d.head, LEAST(
         (

@@ -176,7 +176,7 @@ def test_a_view_that_has_changed_refuses_it(filled: Any) -> None:
 
 
 def test_a_seq_that_is_not_there_is_refused(filled: Any) -> None:
-    with pytest.raises(MessageNotFound, match="no seq 11: the last one is 10"):
+    with pytest.raises(MessageNotFound, match="no seq 11: the last seq is 10"):
         filled.rewind("t", 11)
     with pytest.raises(cs.ThreadNotFound):
         filled.rewind("nobody", 0)

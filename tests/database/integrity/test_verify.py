@@ -589,7 +589,7 @@ def test_a_byte_cannot_move_between_salt_and_content(
     store: Any, superuser: psycopg.Connection[Any], level: Level
 ) -> None:
     append = "SELECT compaction_store.append(NULL, 'default', 't', %s, %s, 'user', 1, 'n', 'k', NULL, NULL, NULL)"
-    with pytest.raises(psycopg.Error, match="a salt is 16 bytes"):
+    with pytest.raises(psycopg.Error, match="a salt must have 16 bytes"):
         superuser.execute(append, ("{}", b"short"))
     superuser.execute(append, ('{"role":"user"}', b"fifteen bytes.. "))
     assert store.verify("t", level=level).findings == ()

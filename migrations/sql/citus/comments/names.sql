@@ -1,4 +1,4 @@
--- Only a cluster has these objects, so comments/functions.sql and the comments of the other tables cannot name them.
+-- Comments on objects that only a cluster has, which comments/functions.sql therefore cannot name.
 COMMENT ON TABLE compaction_store.names IS
     'One row for each thread that is not erased: its name and its key. Only a cluster has this table.';
 COMMENT ON COLUMN compaction_store.names.name_uid IS

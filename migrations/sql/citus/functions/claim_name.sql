@@ -1,6 +1,6 @@
--- Adds a name for a thread that the same transaction imports or forks; raises an error if another thread has it. Only
--- on a cluster, where the name and the thread are on different nodes: on a single server finish_import and fork write
--- the name with the thread. Citus finds the node by the first argument.
+-- Adds a name for a thread that the same transaction imports or forks. Raises an error if another thread has the name.
+-- This function exists only on a cluster, where a name and its thread are on different nodes; on a single server,
+-- finish_import and fork write the name together with the thread. Citus finds the node by the first argument.
 CREATE OR REPLACE FUNCTION compaction_store.claim_name(
     p_name_uid uuid, p_tenant text, p_thread_id text, p_thread_uid uuid
 ) RETURNS void
@@ -13,7 +13,7 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
     IF p_name_uid IS DISTINCT FROM compaction_store.name_uid(p_tenant, p_thread_id) OR p_thread_uid IS NULL THEN
-        RAISE EXCEPTION 'the key of the name is not its hash' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'name_uid must be the hash of the name' USING ERRCODE = 'CS008';
     END IF;
     INSERT INTO compaction_store.names (name_uid, tenant, thread_id, thread_uid)
     VALUES (p_name_uid, p_tenant, p_thread_id, p_thread_uid)

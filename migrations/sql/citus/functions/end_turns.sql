@@ -1,5 +1,5 @@
--- Locks the turns on a thread that the same transaction erases, and removes them if p_deletes is true. Only on a
--- cluster, where turns are on the node of the name: on a single server erase does this itself.
+-- Locks the turns on a thread that the same transaction erases, and removes them if p_deletes is true. This function
+-- exists only on a cluster, where turns are on the node of the name; on a single server, erase does this itself.
 CREATE OR REPLACE FUNCTION compaction_store.end_turns(p_tenant text, p_thread_id text, p_deletes boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

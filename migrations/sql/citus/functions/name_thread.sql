@@ -1,7 +1,7 @@
--- Adds a name with a new key, or returns the key that the name has. The caller makes the thread with the new key, by
--- open_named_thread, in the same transaction. Of two callers at the same time, one waits here for the other and gets
--- its key. Only on a cluster, where the name and the thread are on different nodes: on a single server open_thread
--- writes both.
+-- Adds a name with a new thread_uid, or returns the thread_uid that the name has already. The caller makes the thread
+-- with the new thread_uid, by open_named_thread, in the same transaction. Of two callers at the same time, one waits
+-- here for the other and gets its thread_uid. This function exists only on a cluster, where a name and its thread are
+-- on different nodes; on a single server, open_thread writes both.
 CREATE OR REPLACE FUNCTION compaction_store.name_thread(
     p_name_uid uuid, p_tenant text, p_thread_id text, OUT named_uid uuid, OUT is_new boolean
 )
@@ -14,7 +14,7 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
     IF p_name_uid IS DISTINCT FROM compaction_store.name_uid(p_tenant, p_thread_id) THEN
-        RAISE EXCEPTION 'the key of the name is not its hash' USING ERRCODE = 'CS008';
+        RAISE EXCEPTION 'name_uid must be the hash of the name' USING ERRCODE = 'CS008';
     END IF;
     named_uid := compaction_store.new_thread_uid(clock_timestamp());
     INSERT INTO compaction_store.names (name_uid, tenant, thread_id, thread_uid)

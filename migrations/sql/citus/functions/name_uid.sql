@@ -1,5 +1,5 @@
--- Returns the key of a name in the table of names: the first 16 bytes of a hash of the tenant and the name. Only on a
--- cluster, whose table of names is distributed by this key.
+-- Returns the name_uid of a name: the first 16 bytes of a hash of the tenant and the name. This function exists only on
+-- a cluster, whose table of names is distributed by name_uid.
 CREATE OR REPLACE FUNCTION compaction_store.name_uid(p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE sql STABLE
 AS $$

@@ -1,5 +1,6 @@
--- Returns the key of the thread that has a name, NULL if there is none. Only on a cluster: it reads the table of names,
--- on the node of its first argument. On a single server find_thread looks up the name in threads.
+-- Returns the thread_uid of the thread that has a name, or NULL if there is none. This function exists only on a
+-- cluster, where it reads the table of names on the node of its first argument; on a single server, find_thread finds
+-- the name in the table of threads.
 CREATE OR REPLACE FUNCTION compaction_store.named_thread(p_name_uid uuid, p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -1,5 +1,6 @@
--- Makes the key of a thread made at a time, in the same shard as another thread. It tries new keys, about as many as
--- there are shards. Only on a cluster: on a single server fork uses new_thread_uid, because any key will do.
+-- Makes the thread_uid of a new thread in the same shard as another thread. It makes random keys until one fits; this
+-- takes about as many attempts as there are shards. This function exists only on a cluster; on a single server, fork
+-- calls new_thread_uid, because any thread_uid will do.
 CREATE OR REPLACE FUNCTION compaction_store.new_uid_beside(p_thread_uid uuid, p_born_at timestamptz) RETURNS uuid
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,6 +1,7 @@
--- Makes the thread for which the same transaction got a new key from name_thread. The key has the time of the thread's
--- creation. Only on a cluster, where the client makes the thread on another node than its name: it must check the key
--- that the client sends. On a single server append calls open_thread with its own key.
+-- Makes the thread for which the same transaction got a new thread_uid from name_thread. A thread_uid contains the time
+-- of the thread's creation. This function exists only on a cluster, where the client makes the thread on another node
+-- than its name, so this function must check the thread_uid that the client sends; on a single server, append makes the
+-- thread_uid.
 CREATE OR REPLACE FUNCTION compaction_store.open_named_thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
@@ -17,7 +18,7 @@ BEGIN
         compaction_store.born_in(p_thread_uid, v_born_at)
         AND v_born_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp() + interval '1 day'
     ) IS NOT TRUE THEN
-        RAISE EXCEPTION 'the key must be a UUID of version 7 with a time within a day of this clock'
+        RAISE EXCEPTION 'thread_uid must be a UUID of version 7 with a time within a day of this clock'
             USING ERRCODE = 'CS010';
     END IF;
     PERFORM compaction_store.open_thread(p_tenant, p_thread_id, p_thread_uid, v_born_at);

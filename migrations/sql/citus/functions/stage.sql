@@ -1,7 +1,7 @@
--- Stages entries of a bundle on the node that has its thread. p_rows is a JSON list of objects, one for each entry;
--- times are microseconds from 1970. Rows of abandoned imports of this thread are removed. Only on a cluster, where a
--- COPY through the coordinator would write the number of the coordinator's transaction instead of the node's. A single
--- server uses COPY, which needs no JSON.
+-- Stages entries of a bundle on the node that has its thread. p_rows is a JSON list with one object for each entry;
+-- times are microseconds since 1970. Rows of abandoned imports of this thread are removed. This function exists only on
+-- a cluster, where a COPY through the coordinator would store the coordinator's transaction number instead of the
+-- node's. A single server uses COPY, which needs no JSON.
 CREATE OR REPLACE FUNCTION compaction_store.stage(p_thread_uid uuid, p_tenant text, p_type text, p_rows text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

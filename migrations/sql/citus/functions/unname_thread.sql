@@ -1,5 +1,6 @@
--- Removes the name of a thread that the same transaction erases. Does nothing if the name leads to another thread. Only
--- on a cluster, where the name is on another node than the thread: on a single server erase changes the name.
+-- Removes the name of a thread that the same transaction erases. Does nothing if the name belongs to another thread.
+-- This function exists only on a cluster, where a name and its thread are on different nodes; on a single server, erase
+-- changes the name.
 CREATE OR REPLACE FUNCTION compaction_store.unname_thread(
     p_name_uid uuid, p_tenant text, p_thread_id text, p_thread_uid uuid
 ) RETURNS void

@@ -1,4 +1,5 @@
--- The grants on objects that only a cluster has. roles/grants.sql runs in a migration, when these do not exist yet.
+-- Grants on objects that only a cluster has. roles/grants.sql cannot make them, because it runs before these objects
+-- exist.
 DO $$
 DECLARE
     v_name text;

@@ -1,6 +1,7 @@
--- On a cluster only. One row for each thread that is not erased: its name and its key. Threads are distributed by their
--- key, so a unique index over their names is impossible, because it would span shards. This table is distributed by a
--- hash of the name, so it can have one. The thread's own row has the name as well, and verify_all compares the two.
+-- Only on a cluster. One row for each thread that is not erased, with its name and its thread_uid. Threads are
+-- distributed by thread_uid, so a unique index over their names is impossible, because it would span shards. This table
+-- is distributed by a hash of the name, so it can have such an index. The thread's own row has the name too, and
+-- verify_all compares the two.
 CREATE TABLE compaction_store.names (
     name_uid uuid NOT NULL,
     tenant text COLLATE "C" NOT NULL,

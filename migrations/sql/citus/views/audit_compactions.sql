@@ -1,6 +1,6 @@
--- views/audit_compactions.sql with joins, because Citus supports no correlated subqueries in it. On a single server the
--- joins read the logs of all threads for the records of one: 3,902 blocks instead of 75 with 100 threads and 942
--- records. So both forms are kept.
+-- The view of views/audit_compactions.sql with joins, because Citus does not support its correlated subqueries. On a
+-- single server, the joins read the logs of all threads to find the records of one: 3,902 blocks instead of 75 with 100
+-- threads and 942 records. So both forms are kept.
 CREATE OR REPLACE VIEW compaction_store.audit_compactions WITH (security_invoker = true) AS
 SELECT
     t.tenant,
@@ -53,7 +53,7 @@ SELECT
     c.body AS stored_body,
     t.thread_uid
 FROM compaction_store.threads AS t
--- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one.
+-- OFFSET 0 keeps the planner from reading the heads and rows of all threads before it looks up the name.
 CROSS JOIN LATERAL (
     SELECT d.last_number FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0
 ) AS h
