@@ -1,4 +1,4 @@
-"""Writes the reference part of docs/cli.md from the help texts. With --check, fails if it is not up to date."""
+"""Writes the reference part of docs/cli.md from the help texts. With --check, fails if the page is not up to date."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     head, mark, written = text.partition(MARK)
     if not mark:
-        raise SystemExit(f"cli_docs: {PAGE} lacks the line that starts the generated part")
+        raise SystemExit(f"cli_docs: {PAGE} must have the line that starts the generated part")
     wanted = "\n" + reference()
     if "--check" not in sys.argv:
         PAGE.write_text(head + mark + wanted, encoding="utf-8")
     elif written != wanted:
-        raise SystemExit("cli_docs: docs/cli.md does not match the help texts: run python scripts/cli_docs.py")
+        raise SystemExit("cli_docs: docs/cli.md must match the help texts: run python scripts/cli_docs.py")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draws docs/pictures/demo.svg: the terminal after `compaction-store demo`, from a real run on an embedded Postgres.
 
-The picture names no path of this machine and loads no font from elsewhere.
+The picture has no path of this machine, and loads no fonts from the network.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rich.text import Text
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "demo.svg"
 WIDTH = 104
-# Rich's own form, without the fonts that a browser would fetch.
+# Rich's SVG template, without the fonts that a browser would fetch.
 FORM = re.sub(r" *@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
     "Fira Code, monospace", "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 )
 
 
 def run(folder: str) -> str:
-    """Returns what the demo prints, with the terminal's colours."""
+    """Runs the demo and returns its output, with the codes for the terminal's colours."""
     environment = os.environ | {
         "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "XDG_DATA_HOME": folder, "HOME": folder, "TERM": "xterm-256color",
         "COMPACTION_STORE_LINGER": "0",

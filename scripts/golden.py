@@ -1,7 +1,7 @@
 """Prints tests/golden/format-1.json, with a second implementation of the chain that follows only docs/integrity.md.
 
-It imports nothing from the package. If this file and `chain.py` agree, the document is enough to write a third
-implementation. A test pins the hash of the golden file; another run must print the same bytes.
+This script imports nothing from the package. If it agrees with `chain.py`, the document is enough to write another
+implementation. A test pins the hash of the golden file, so every run must print the same bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def field(value: Column) -> bytes:
 
 
 def header(kind: str, columns: dict[str, Any]) -> bytes:
-    """`columns` are in the order of the document; hashes and run_id are hex digits, inputs a list."""
+    """Encodes a header. `columns` are in the order of the document, with hashes and run_id as hex digits."""
     made = field(kind)
     for column, value in columns.items():
         if column == "inputs":
@@ -127,7 +127,7 @@ EVENTS: list[dict[str, Any]] = [
 
 
 def chain() -> dict[str, Any]:
-    """A thread of three entries: a message with meta, the summary of it, an event."""
+    """Returns a thread of three entries: a message with meta, a summary of the message, and an event."""
     tenant, thread_id = "default", "t-1"
     meta = '{"source":"web"}'
     rows: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 """Makes the databases that the tests of the importers read, with the libraries that normally write them.
 
-Needs langgraph, langgraph-checkpoint-postgres, langgraph-checkpoint-sqlite, openai-agents, asyncpg and the extra
-`embedded`; the tests need none of them: what is written to tests/importers/fixtures is plain SQL.
+The script needs langgraph, langgraph-checkpoint-postgres, langgraph-checkpoint-sqlite, openai-agents, asyncpg and the
+extra `embedded`. The tests need none of these, because the files in tests/importers/fixtures are plain SQL.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def dump(url: str, name: str, tables: list[str]) -> None:
             columns = connection.execute(_COLUMNS, (table,)).fetchall()
             fields = ", ".join(f"{column} {kind}" for column, kind in columns)
             lines.append(f"CREATE TABLE {table} ({fields});")
-            # Select as text, so that values are written in a form that the server can read.
+            # Select values as text, because the server can read this form back.
             names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column, _ in columns)
             order = sql.SQL(", ").join(sql.Literal(i + 1) for i in range(min(4, len(columns))))
             query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(names, sql.Identifier(table), order)
             for row in connection.execute(query).fetchall():
                 values = ", ".join(sql.Literal(value).as_string(connection) for value in row)
-                lines.append(f"INSERT INTO {table} VALUES ({values});")  # noqa: S608 — our own tables
+                lines.append(f"INSERT INTO {table} VALUES ({values});")  # noqa: S608 — table names of this script
     FIXTURES.mkdir(exist_ok=True)
     (FIXTURES / f"{name}.sql").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -86,7 +86,7 @@ def talk(saver: Any) -> None:
         app.invoke({"messages": [HumanMessage(text)]}, at(thread))
 
     def fold(thread: str, summary: str, keep: int) -> None:
-        """Folds messages as LangChain's summarization middleware does."""
+        """Replaces messages by a summary, as LangChain's summarization middleware does."""
         kept = app.get_state(at(thread)).values["messages"][-keep:]
         notes = HumanMessage(summary, additional_kwargs={"lc_source": "summarization"})
         app.update_state(at(thread), {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), notes, *kept]})
@@ -181,7 +181,7 @@ async def openai_agents(url: str) -> None:
     await second.add_items([{"type": "compaction", "id": "cmp_1", "encrypted_content": "b3BhcXVl"}])
     await second.add_items([{"role": "user", "content": "a \0 and a \ud800"}])
     for session in (first, second):
-        await session._engine.dispose()  # noqa: SLF001 — it offers no way to close it
+        await session._engine.dispose()  # noqa: SLF001 — the session has no method to close the engine
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Draws docs/pictures/thread.svg, the size of a thread's view over its life, with `compaction-store stats`.
+"""Draws docs/pictures/thread.svg, the size of a thread's view over time, with `compaction-store stats`.
 
-With --check, fails if the picture is out of date. It uses the empty database $COMPACTION_STORE_URL, or else a Postgres
-in a temporary folder.
+With --check, fails if the picture is out of date. Uses the database $COMPACTION_STORE_URL, which must be empty, or else
+a Postgres in a temporary folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
         if "--check" not in sys.argv:
             PICTURE.write_bytes(drawn.read_bytes())
         elif PICTURE.read_bytes() != drawn.read_bytes():
-            raise SystemExit("picture: docs/pictures/thread.svg is not as drawn: run python scripts/picture.py")
+            raise SystemExit("picture: docs/pictures/thread.svg is out of date: run python scripts/picture.py")
 
 
 if __name__ == "__main__":

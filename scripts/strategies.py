@@ -1,7 +1,7 @@
-"""Draws three threads after each strategy, and writes the figures into docs/strategies.md.
+"""Draws three threads as each strategy leaves them, and writes the figures into docs/strategies.md.
 
-With --check, fails if the page or a picture is out of date. The threads are generated, the same every time, without a
-database, a model or a network.
+With --check, fails if the page or a picture is out of date. The threads are made up and always the same; no database,
+model or network is used.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def prose(dice: random.Random, words: int) -> str:
 
 
 def coding() -> Iterator[Payload]:
-    """Makes the thread of a coding agent: Anthropic's format, large results, few words of the user."""
+    """Makes the thread of a coding agent, in Anthropic's format, with large results and few texts of the user."""
     dice = random.Random(1)  # noqa: S311 — made-up threads, the same every time
     call = 0
     for turn in range(6):
@@ -75,7 +75,7 @@ def coding() -> Iterator[Payload]:
 
 
 def support() -> Iterator[Payload]:
-    """Makes a long chat with a customer: OpenAI's chat format, short messages, few tool calls."""
+    """Makes a long chat with a customer, in OpenAI's chat format, with short messages and few tool calls."""
     dice = random.Random(2)  # noqa: S311 — made-up threads, the same every time
     yield {"role": "system", "content": prose(dice, 80)}
     for turn in range(24):
@@ -90,7 +90,7 @@ def support() -> Iterator[Payload]:
 
 
 def research() -> Iterator[Payload]:
-    """Makes one question with many searches: OpenAI's chat format, parallel calls, long runs without the user."""
+    """Makes a research thread, in OpenAI's chat format, with parallel calls and long runs without the user."""
     dice = random.Random(3)  # noqa: S311 — made-up threads, the same every time
     yield {"role": "system", "content": prose(dice, 40)}
     yield {"role": "user", "content": prose(dice, 50)}
@@ -190,7 +190,7 @@ def _escaped(text: str) -> str:
 
 
 def drawn() -> tuple[dict[str, str], str]:
-    """Returns the pictures by name, and the table."""
+    """Returns the pictures by their names, and the table of figures."""
     pictures = {}
     lines = ["| strategy | " + " | ".join(THREADS) + " |", "|---|" + "---|" * len(THREADS)]
     table: dict[str, list[str]] = {}

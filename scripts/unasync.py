@@ -1,6 +1,6 @@
-"""Derives every `_sync` package from the `_async` package beside it. With --check, compares them instead.
+"""Derives every `_sync` package from the `_async` package beside it. With --check, fails if they differ.
 
-A rule that changes no file is an error. If a new rule seems necessary, the async code is doing too much.
+A rule that changes no file is an error. If a new rule seems necessary, the async code probably does too much.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     elif there != derived:
-        raise SystemExit("unasync: _sync is not what _async makes: run python scripts/unasync.py")
+        raise SystemExit("unasync: the _sync packages are out of date: run python scripts/unasync.py")
 
 
 if __name__ == "__main__":

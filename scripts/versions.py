@@ -1,8 +1,8 @@
-"""Runs the functional tests with several Pythons and servers; --write puts what happened into docs/versions.md.
+"""Runs the functional tests with several Pythons and servers. --write puts the results into docs/versions.md.
 
-The Python that runs this script is tried with an embedded Postgres and with each --server. Every --python is tried with
-an embedded Postgres, in an environment of its own. Servers must be disposable, and their logins superusers. With
---no-embedded, only the servers are tried.
+The Python that runs this script is tested with an embedded Postgres and with each --server. Every --python is tested
+with an embedded Postgres, in its own virtual environment. Servers must be disposable, and their logins must be
+superusers. With --no-embedded, only the servers are tested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BEGIN, END = "<!-- Written by scripts/versions.py -->", "<!-- Up to here -->"
 
 
 class Tried(NamedTuple):
-    """One Python with one server, and how many tests of which folders passed, failed or were skipped."""
+    """One test run: the Python, the server, the folders of tests, and how many tests passed, failed or were skipped."""
 
     python: str
     psycopg: str
@@ -37,7 +37,7 @@ class Tried(NamedTuple):
 
 
 def environment(python: str) -> str:
-    """Makes a virtual environment with the tests' libraries, and returns its Python."""
+    """Makes a virtual environment with the libraries of the tests, and returns the path of its Python."""
     folder = ROOT / ".venv-versions" / version_of(python)
     given = {**os.environ, "PYTHON": python, "environment": str(folder), "extras": "test"}
     subprocess.run(["bash", "-c", "set -e; source scripts/venv"], cwd=ROOT, env=given, check=True)
@@ -49,7 +49,7 @@ def version_of(python: str, of: str = "platform.python_version()", imports: str 
 
 
 def tried(python: str, server: str | None, folders: Sequence[str], processes: int) -> Tried:
-    """Runs the tests; without a server, each worker starts an embedded one."""
+    """Runs the tests. Without a server, each worker starts an embedded one."""
     given = {name: value for name, value in os.environ.items() if name != "COMPACTION_STORE_TEST_URL"}
     postgres = "embedded"
     if server is not None:
@@ -77,7 +77,7 @@ def all_tried(
 
 
 def written(page: str) -> Iterator[Tried]:
-    """Yields the rows that the page has."""
+    """Yields the rows of the table that is on the page now."""
     for line in page.partition(BEGIN)[2].partition(END)[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == len(Tried._fields) and cells[0][0].isdigit():
@@ -98,10 +98,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="another Python; repeatable")
     parser.add_argument("--server", action="append", default=[], metavar="URL", help="a disposable server; repeatable")
-    parser.add_argument("--no-embedded", action="store_true", help="try the servers only")
-    parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other tests")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="of the tests")
-    parser.add_argument("--write", action="store_true", help=f"replace these rows of {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--no-embedded", action="store_true", help="test only the servers")
+    parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="run these tests instead")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="how many processes run the tests")
+    parser.add_argument("--write", action="store_true", help=f"write the results into {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8")
     rows = {(row.python, row.postgres, row.of): row for row in written(page)}
