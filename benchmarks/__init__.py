@@ -1,1 +1,1 @@
-"""Benchmarks, which are never part of the tests: `python -m benchmarks --help`."""
+"""Benchmarks, which are not part of the tests. `python -m benchmarks --help` shows how to run them."""

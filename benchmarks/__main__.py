@@ -1,8 +1,8 @@
-"""Times plain psycopg, this store, and the peers that are installed, in one interleaved run on one server.
+"""Times plain psycopg, this store, and other installed stores (peers), in one interleaved run on one server.
 
-Every promised figure is a row. Each round runs all parts in random order; within a part, the sides take turns. Without
-a URL, an embedded Postgres is started in a temporary folder. On a server with a URL, the run creates its own databases
-and removes them at the end.
+Every promised figure is a row of the result. Each round runs all parts in random order; within a part, the compared
+sides take turns. Without a URL, an embedded Postgres is started in a temporary folder. With a URL, the run creates its
+own databases on that server, and removes them at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ USUAL: tuple[type[Contest], ...] = (
     Adapters,
 )  # fmt: skip
 LONG: tuple[type[Contest], ...] = (Million, ManyThreads, Keys, WideViews, LongStreaming, Turns)
-# Sizes on disk are the same in every round.
+# Parts that run in one round only, because sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
 _PAGE = DOCS / "performance.md"
 _PICTURE = DOCS / "pictures" / "performance.svg"
@@ -49,14 +49,18 @@ _PICTURE = DOCS / "pictures" / "performance.svg"
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    made.add_argument("url", nargs="?", help="a server, as its superuser; without one, an embedded Postgres")
+    made.add_argument("url", nargs="?", help="the URL of a server, with a superuser; by default, an embedded Postgres")
     names = [contest.name for contest in (*USUAL, *LONG)]
-    made.add_argument("--only", nargs="+", choices=names, metavar="PART", help=f"some parts alone: {', '.join(names)}")
-    made.add_argument("--rounds", type=int, help="how many rounds; 5 without --quick, 2 with it")
-    made.add_argument("--quick", action="store_true", help="fewer rounds of fewer samples, for trying things out")
-    made.add_argument("--long", action="store_true", help="a million messages and half a million threads besides")
-    made.add_argument("--json", type=Path, metavar="FILE", help="every figure, for other programs")
-    made.add_argument("--write", action="store_true", help="writes docs/performance.md and its picture")
+    made.add_argument(
+        "--only", nargs="+", choices=names, metavar="PART", help=f"run only these parts: {', '.join(names)}"
+    )
+    made.add_argument("--rounds", type=int, help="how many rounds to run; by default 5, or 2 with --quick")
+    made.add_argument("--quick", action="store_true", help="run fewer rounds with fewer samples, to try something out")
+    made.add_argument(
+        "--long", action="store_true", help="also run the parts with a million messages and half a million threads"
+    )
+    made.add_argument("--json", type=Path, metavar="FILE", help="write every figure as JSON into this file")
+    made.add_argument("--write", action="store_true", help="write docs/performance.md and its picture")
     return made
 
 

@@ -5,10 +5,11 @@
     python -m benchmarks.acceptance speed --threads 100
     python -m benchmarks.acceptance bytes
 
-`kit` needs the package compaction-conformance-kit. It replays the kit's random sessions under its own three compactors,
-five rounds each, and compares the ranking with the kit's. `compint` compares what the probes say of published summaries
-with the published judgements; the folder is judge_robustness_eval of ZhiqiEliWang/compaction-integrity. `speed` tells
-the processor time of threads of 500 messages, and `bytes` evaluates the same in processes with other hash seeds.
+`kit` needs the package compaction-conformance-kit. It replays the kit's random sessions with the kit's three
+compactors, five rounds each, and compares the ranking with the kit's own ranking. `compint` compares the answers of the
+probes on published summaries with published judgements; FOLDER is judge_robustness_eval of
+ZhiqiEliWang/compaction-integrity. `speed` measures the processor time for threads of 500 messages. `bytes` evaluates
+the same threads in processes with different hash seeds, and compares the results.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ GO_ON: Payload = {"role": "user", "content": "Go on."}
 
 
 def kit(seeds: int) -> None:
-    """Compares the ranking of the kit's compactors in every seed."""
-    # Only this part needs it.
+    """Compares the rankings of the kit's compactors for every seed."""
+    # Import the kit here, because only this part needs it.
     kit: Any = importlib.import_module("compaction_kit")
     makers = (kit.LossyTruncationCompactor, kit.NaiveSummaryCompactor, kit.ChecklistCompactor)
     same = ranked = equal = kept_orders = asked_orders = 0
@@ -80,7 +81,7 @@ def kit(seeds: int) -> None:
 
 
 def _session(session: Any, canaries: Sequence[Any]) -> RecordedThread:
-    """Returns a session as a thread, and as many turns after it as there are rounds."""
+    """Returns a session as a thread, followed by one turn for each round."""
     messages = [{"role": turn.role, "content": turn.text} for turn in session.turns]
     for _ in range(ROUNDS):
         messages += [GO_ON, {"role": "assistant", "content": "Done."}]
@@ -96,13 +97,13 @@ def _session(session: Any, canaries: Sequence[Any]) -> RecordedThread:
 
 
 def _policy(kit: Any, compactor: Any) -> Policy:
-    """Folds the whole session, once before each call after its end, with a compactor of the kit."""
+    """Compacts the whole session with a compactor of the kit, before each call after the end of the session."""
     rounds = 0
 
     def write(elements: Any) -> str:
         turns = [kit.Turn(message["role"], message["content"]) for element in elements for message in element.messages]
         if elements[0].is_summary:
-            # The kit compacts its last text alone, as one turn.
+            # The kit compacts only its last text, as one turn.
             turns = [kit.Turn("system", framed_text(elements[0].message))]
         return str(compactor.compact(turns, round_num=rounds).text)
 
@@ -166,7 +167,7 @@ def _probes(order: str, write: Callable[[Any], str]) -> list[Probe]:
 
 
 def _checked(order: str) -> bool:
-    """Returns whether a constraint is in the view after a summary that says nothing was checked."""
+    """Returns whether a constraint is still in the view after a summary without content was checked."""
     filler = "The work went on as it was planned, step by step, and nothing was remarkable about it. " * 9
     messages = [{"role": "user", "content": f"{filler}\n{order}"}, {"role": "assistant", "content": filler}]
     messages.append({"role": "user", "content": "Go on."})
@@ -179,7 +180,7 @@ def _checked(order: str) -> bool:
 
 
 def _spearman(one: Sequence[float], other: Sequence[float]) -> float:
-    """Returns the correlation of the ranks; equal values share the mean of their ranks."""
+    """Returns the rank correlation. Equal values get the mean of their ranks."""
     ranks = [_ranks(one), _ranks(other)]
     means = [sum(each) / len(each) for each in ranks]
     moved = [[rank - mean for rank in each] for each, mean in zip(ranks, means, strict=True)]
@@ -197,7 +198,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _threads(count: int) -> Iterator[RecordedThread]:
-    """Yields threads of 500 messages, one after the other."""
+    """Yields threads of 500 messages each."""
     for name, messages in talks(count, turns=300):
         yield recorded(name, messages[:500])
 

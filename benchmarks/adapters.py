@@ -1,10 +1,10 @@
-"""Times each adapter beside the backend for Postgres that its framework has. Those not installed are left out.
+"""Times each adapter against its framework's own Postgres backend. Frameworks that are not installed are left out.
 
-Both sides do the same calls of the framework. `benchmarks/peers.py` says what to install; the adapters' own extras are
-needed besides.
+Both sides make the same calls of the framework. `benchmarks/peers.py` lists the packages to install; the extras of the
+adapters are needed too.
 """
 
-# ruff: noqa: PLC0415 — only what is installed is imported
+# ruff: noqa: PLC0415 — only installed frameworks are imported
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ class OurLangGraph(LangGraph):
         return super().open(f"ours-{thread}")
 
     def anew(self) -> OurLangGraph:
-        """Returns what a new process has: an adapter that has seen no thread yet."""
+        """Returns an adapter that has not seen any thread yet, as in a new process."""
         found = copy.copy(self)
         found.graph = self.compiled()
         return found
 
 
 class Pair(NamedTuple):
-    """A framework's own backend, and the adapter. `limit` says what bounds the adapter."""
+    """A framework's own backend and the adapter for this store. `limit` names the bottleneck of the adapter."""
 
     name: str
     packages: tuple[str, ...]
@@ -115,7 +115,7 @@ _INSTALLED = [pair for pair in PAIRS if all(map(version, pair.packages))]
 
 
 def _resumed(thread: Any, given: tuple[Any, list[Any]]) -> Any:
-    """Reads a thread and appends to it, as a process does that did not make it."""
+    """Reads a thread and appends to it, like a process that did not make the thread."""
     peer, messages = given
     if isinstance(peer, Adk):
         return _resumed_session(peer, thread, messages)
@@ -131,7 +131,7 @@ async def _resumed_later(found: Any, peer: Any, thread: Any, messages: list[Any]
 
 
 async def _resumed_session(peer: Adk, thread: Any, messages: list[Any]) -> None:
-    # A session that was read before the last append is stale.
+    # Read the session again, because it is stale after an append.
     session = await peer.service.get_session(app_name="app", user_id="user", session_id=thread.id)
     await peer.append(session, messages)
 

@@ -1,4 +1,4 @@
-"""Compares the store with its peers, which do the same jobs in turn."""
+"""Compares the store with its peers. All do the same jobs and take turns."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _EACH = {Job.TEN: 10, Job.HUNDRED: 100, Job.IMPORT: _IMPORTED}
 
 
 class _Store:
-    """A peer with a short thread, a long one that grows, and a long one that is only read."""
+    """A peer with three threads: a short one, a long one that grows, and a long one that is only read."""
 
     def __init__(self, bench: Bench, entry: Entry, items: list[Item]) -> None:
         self.entry = entry

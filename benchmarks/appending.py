@@ -125,7 +125,7 @@ class Million(Lengths):
 
 
 class ManyThreads(Contest):
-    """A store several times as large as the server's shared_buffers, which are 128 MB unless somebody changes them."""
+    """Appends to a store that is several times as large as the server's shared_buffers, by default 128 MB."""
 
     title = "Threads of a store larger than shared_buffers"
     name = "threads"
@@ -156,7 +156,7 @@ class ManyThreads(Contest):
 
     def round(self) -> Mapping[str, Sequence[float]]:
         store = self.bench.store
-        # A prime step, so that every thread is used once before any is used again.
+        # The step is a prime, so that every thread is used once before any thread is used again.
         names = (f"many-{number * 7_919 % self._threads}" for number in count())
         young = (f"many-{self._threads - 1 - number % self._young}" for number in count())
         sides = {
@@ -213,5 +213,5 @@ class Batches(Contest):
 
 
 def fill(store: Store, thread: str, length: int) -> None:
-    """Loads a number of messages with given token counts."""
+    """Loads messages into a thread. Gives their token counts, so that nothing is counted."""
     store.load(thread, (message(number) for number in range(length)), tokens=150)

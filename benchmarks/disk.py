@@ -1,4 +1,4 @@
-"""Measures the size on disk of messages that are appended one by one: all tables and indexes of a new database."""
+"""Measures the size on disk of a new database after messages are appended one by one, with all tables and indexes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Disk(Contest):
 
 
 def _measured(url: str, size: int, count: int) -> tuple[float, float, float]:
-    """Returns the bytes per message: in the store, as a line of JSON, and in the raw table."""
+    """Returns the number of bytes per message in the store, as a line of JSON, and in the raw table."""
     lines = 0
     with psycopg.connect(url, autocommit=True) as raw, Store.open(url) as store:
         floor.create(raw)
@@ -55,7 +55,7 @@ def _measured(url: str, size: int, count: int) -> tuple[float, float, float]:
         empty, empty_raw = 0, 0
         for number in range(_FIRST + count):
             if number == _FIRST:
-                # The first pages of a table are not counted.
+                # Leave out the first pages of a table by measuring the size before and after.
                 raw.execute("VACUUM")
                 empty, empty_raw = _stored(raw)
                 lines = 0

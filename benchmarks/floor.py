@@ -1,4 +1,4 @@
-"""Does the same work with plain psycopg: the floor that everything is compared with."""
+"""Does the same work with plain psycopg. This is the floor, with which everything is compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def create(connection: psycopg.Connection) -> None:
 
 
 class AsyncFloor:
-    """The same as `Floor` over an async connection, for many callers at once."""
+    """Does the same as `Floor` with an async connection, for many callers at once."""
 
     def __init__(self, connection: psycopg.AsyncConnection, thread: str) -> None:
         self._connection = connection
@@ -35,7 +35,7 @@ class AsyncFloor:
 
 
 class Floor:
-    """One connection, and one thread whose messages it numbers itself."""
+    """A connection and one thread, whose messages the class numbers itself."""
 
     def __init__(self, connection: psycopg.Connection, thread: str) -> None:
         self.connection = connection

@@ -1,8 +1,8 @@
-"""Compares keys in the order of birth with random keys: what an append writes and costs in a large store.
+"""Compares thread_uids in the order of creation with random ones: how much an append writes and costs in a large store.
 
-Two databases get the same threads; in one of them the function that makes keys returns random ones. After a checkpoint,
-the first change of each block goes to the WAL whole, so the WAL shows over how many blocks the appends are spread. The
-server must be on this machine, because the processor time of its process is read.
+Two databases get the same threads. In one of them, the function that makes a thread_uid returns a random one. After a
+checkpoint, the first change of each block writes the whole block to the WAL, so the WAL shows over how many blocks the
+appends are spread. The server must be on this machine, because the processor time of its process is read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Keys(Contest):
         return found
 
     def _young(self, url: str) -> tuple[float, float]:
-        """Returns the bytes of WAL, and the whole blocks in it, for each append to a young thread."""
+        """Returns the bytes of WAL for each append to a young thread, and the number of whole blocks in them."""
         [item] = messages(1)
         with psycopg.connect(url, autocommit=True) as raw:
             raw.execute("CHECKPOINT")
@@ -84,7 +84,7 @@ class Keys(Contest):
         return (after[0] - before[0]) / _YOUNG, (after[1] - before[1]) / _YOUNG
 
     def _hot(self, url: str) -> float:
-        """Returns the seconds of the server's processor for each append to one thread."""
+        """Returns the server's processor time for each append to one thread, in seconds."""
         [item] = messages(1)
         name = _name(self._threads // 2)
         with (
@@ -109,7 +109,7 @@ def _name(number: int) -> str:
 def _wal(raw: psycopg.Connection) -> tuple[int, int]:
     """Returns the end of the WAL, and how many whole blocks the server has written to it.
 
-    A process of the server reports its counts at the latest when its connection ends.
+    A server process may report its counts only when its connection ends.
     """
     raw.execute("SELECT pg_stat_clear_snapshot()")
     found = raw.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, wal_fpi FROM pg_stat_wal").fetchone()
@@ -118,7 +118,7 @@ def _wal(raw: psycopg.Connection) -> tuple[int, int]:
 
 
 def _processor(pid: int) -> float:
-    """Returns the seconds of processor that a process has used."""
-    # The name, in parentheses, can have spaces. The user's and the system's time are the fields 14 and 15.
+    """Returns the processor time that a process has used, in seconds."""
+    # Split after the name, which is in parentheses and may have spaces. Fields 14 and 15 are user and system time.
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

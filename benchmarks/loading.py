@@ -1,4 +1,4 @@
-"""Times `load` with a hundred thousand messages, in one thread or in many, each time into a new database."""
+"""Times `load` with a hundred thousand messages in one thread or in many, always into a new database."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Played(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run: the contests, and where, when and with which versions they ran."""
+    """A run: the results of its contests, the machine, the time and the versions."""
 
     about: Mapping[str, str]
     played: Sequence[Played]
@@ -67,7 +67,7 @@ def _table(found: Sequence[Result]) -> Iterator[str]:
 
 
 def cells_of(line: Result) -> tuple[str, str, str]:
-    """Returns the cells of a row: the floor, this store, and the ratio; without a floor, the spread of the figure."""
+    """Returns the cells of a row: the floor, this store, and their ratio, or the spread if there is no floor."""
     unit = line.row.unit
     floor = "" if line.floor is None else formatted(line.floor, unit)
     if line.ratio is None or line.ratios is None:
@@ -95,7 +95,7 @@ def _cell(line: Result) -> str:
 
 
 def standing(stores: Mapping[str, Result]) -> str:
-    """Returns which peers are faster than this store. The plain driver is not a peer, because it keeps no promises."""
+    """Returns which peers are faster than this store. The plain driver is no peer, because it gives no guarantees."""
     ours = stores[OURS].value
     peers = {name: found.value for name, found in stores.items() if name not in {RAW, OURS, OURS_ASYNC}}
     ahead = [f"{name} ({ours / value:.2f} of its time)" for name, value in peers.items() if value < ours]
@@ -105,7 +105,7 @@ def standing(stores: Mapping[str, Result]) -> str:
 
 
 def document(run: Run) -> dict[str, Any]:
-    """Returns the whole run as JSON: the figures of every row in seconds or bytes, and rates in seconds per message."""
+    """Returns the whole run as JSON. Figures are in seconds or bytes, and rates in seconds per message."""
     rows = [
         {
             "name": line.row.name, "part": played.contest.title, "figure": line.row.figure, "unit": line.row.unit,
@@ -128,5 +128,5 @@ def replaced(page: str, written: str) -> str:
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise SystemExit("the page lacks the marks around the generated part")
+        raise SystemExit("the page must have the marks around the generated part")
     return f"{head}{BEGIN}\n\n{written}\n{END}{tail}"

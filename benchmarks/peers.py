@@ -1,16 +1,16 @@
-"""Does the same work with the stores that people use now. Those that are not installed are left out.
+"""Does the same work with other stores, the peers. Those that are not installed are left out.
 
-They are, in their newest versions: langchain-postgres, openai-agents (SQLAlchemySession), google-adk
-(DatabaseSessionService), langgraph with langgraph-checkpoint-postgres, and eventsourcing with psycopg-pool. Nothing
-else here needs them:
+The peers are the newest versions of langchain-postgres, openai-agents (SQLAlchemySession), google-adk
+(DatabaseSessionService), langgraph with langgraph-checkpoint-postgres, and eventsourcing with psycopg-pool. Only the
+benchmarks need them:
 
     pip install langchain-postgres openai-agents google-adk langgraph langgraph-checkpoint-postgres \
         eventsourcing psycopg-pool greenlet
 
-Each is used as its documentation shows, on one connection. The objects that it appends are made before the timing.
+Each peer is used as its documentation shows, on one connection. The objects to append are made before the timing.
 """
 
-# ruff: noqa: PLC0415 — only what is installed is imported
+# ruff: noqa: PLC0415 — only installed peers are imported
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Item = dict[str, str]
 
 
 class Peer(Protocol):
-    """A store to compare with. The result of any method may be awaitable."""
+    """A store to compare with this one. Its methods may return awaitables."""
 
     def message(self, item: Item) -> Any:
         """Makes the object that the peer appends. This is not timed."""
@@ -43,7 +43,7 @@ class Peer(Protocol):
 
     def load(self, thread: Any) -> Any: ...
 
-    # None if the peer can only read the whole thread.
+    # Reads the newest messages of a thread. None if the peer can only read the whole thread.
     newest: Callable[[Any, int], Any] | None
 
 
@@ -62,7 +62,7 @@ class Raw:
         return thread
 
     def append(self, thread: str, messages: list[Item]) -> None:
-        """Appends in the fastest way for that many messages."""
+        """Appends in the way that is fastest for that number of messages."""
         rows = [(thread, m["role"], json.dumps(m)) for m in messages]
         insert = "INSERT INTO raw_peer (thread_id, role, payload) VALUES (%s, %s, %s)"
         if len(rows) == 1:
@@ -160,7 +160,7 @@ class LangChain:
 
 
 def _engine(bench: Bench) -> Any:
-    """Makes an async engine as these libraries do, with the same driver as all the others."""
+    """Makes an async engine as these libraries do, with the driver that all other peers use."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
     engine = create_async_engine(sa.make_url(bench.url).set(drivername="postgresql+psycopg"))
@@ -216,11 +216,11 @@ class Adk:
             await self.service.append_event(thread, event)
 
     def seed(self, thread: str, items: list[Item]) -> Any:
-        """Makes a long session directly in the tables: the API would take minutes, and this is not timed."""
+        """Makes a long session directly in the tables, because the API would take minutes. This is not timed."""
         made = self.open(thread)
 
         async def store() -> Any:
-            kind = self.service._get_schema_classes().StorageEvent  # noqa: SLF001 — there is no public way
+            kind = self.service._get_schema_classes().StorageEvent  # noqa: SLF001 — no public method returns it
             async with self.service.database_session_factory() as session:
                 session.add_all([kind.from_event(made, self.message(item)) for item in items])
                 await session.commit()
@@ -271,7 +271,7 @@ class LangGraph:
 
 
 class EventSourcing:
-    """Keeps an aggregate while events are appended; its events are what is read back."""
+    """Keeps an aggregate while events are appended, and reads its events back."""
 
     def __init__(self, bench: Bench) -> None:
         from eventsourcing.application import Application
@@ -299,20 +299,20 @@ class EventSourcing:
     def message(self, item: Item) -> Item:
         return item
 
-    def open(self, thread: str) -> Any:  # noqa: ARG002 — aggregates have ids of their own
+    def open(self, thread: str) -> Any:  # noqa: ARG002 — an aggregate makes its own id
         made = self.kind()
         self.application.save(made)
         return made
 
     def append(self, thread: Any, messages: list[Item]) -> None:
-        # One save is one pipeline of the driver, which blocks when a socket's buffer is full.
+        # Save in parts: a save is one pipeline of the driver, which blocks when the buffer of the socket is full.
         for start in range(0, len(messages), 100):
             for item in messages[start : start + 100]:
                 thread.say(item["role"], item["content"])
             self.application.save(thread)
 
     def load(self, thread: Any) -> list[Any]:
-        # The first event creates the aggregate.
+        # Skip the first event, which created the aggregate.
         return list(self.application.events.get(thread.id))[1:]
 
     def newest(self, thread: Any, count: int) -> list[Any]:
@@ -323,7 +323,7 @@ class Entry(NamedTuple):
     name: str
     package: str
     make: Callable[[Bench], Any]
-    # Take fewer samples of these: some of their calls take a second.
+    # Whether to take fewer samples, because some calls take a second.
     slow: bool = False
 
 

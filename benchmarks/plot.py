@@ -1,4 +1,4 @@
-"""Draws the table of the peers: for each job, every store's ratio to plain psycopg, on a logarithmic axis."""
+"""Draws the comparison with the peers: for each job, every store's ratio to plain psycopg, on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def svg(found: Mapping[str, Mapping[str, Result]]) -> str:
         y = _TOP + _LINE * i + _LINE // 2
         lines.append(f'<text x="{_LEFT - 12}" y="{y + 4}" fill="{_TEXT}" text-anchor="end">{escape(job)}</text>')
         lines.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" stroke="{_GRID}"/>')
-        # This store's points are drawn last, above the others.
+        # Draw the points of this store last, above all others.
         for name in reversed(names):
             line = stores.get(name)
             if line is not None and line.ratio is not None and line.ratios is not None:

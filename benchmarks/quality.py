@@ -1,13 +1,13 @@
-"""Compares the strategies and the summarizers without a key on recorded threads, in memory, and writes a table.
+"""Compares strategies and summarizers that need no API key, on recorded threads in memory, and prints a table.
 
     python -m benchmarks.quality FOLDER [--window 8000] [--strategy NAME …] [--json]
     python -m benchmarks.quality --talks 30 --window 3000
 
-Every file of the folder is read: a JSON list of messages, a JSON object with them in `traj`, `history` or `messages`, a
-list of such objects, or one of them per line. With `--talks`, long talks are made up instead. Each strategy compacts
-before each call of the model whose view is over 80 % of the window. Besides the probes, this counts what a strategy
-should not do: shorten results that no model has read although the view would have fitted the window, fold for less than
-a tenth of the span, and ask for a summary that it then drops.
+Every file of the folder is read. A file has a JSON list of messages, a JSON object with messages in `traj`, `history`
+or `messages`, a list of such objects, or one such object per line. With `--talks`, long talks are made up instead. Each
+strategy compacts before each model call for which the view takes more than 80 % of the window. Besides running the
+probes, this program counts mistakes of a strategy: it shortens results that no model has read although the view would
+fit the window, it compacts to save less than a tenth of a span, or it drops a summary that it has requested.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Summarize = Callable[[Any], Any]
 
 
 def read_folder(folder: Path) -> Iterator[RecordedThread]:
-    """Yields the threads of all files, with at least one reply each."""
+    """Yields the threads of all files. Leaves out threads without a reply."""
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         for place, messages in enumerate(_lists(_json(file))):
             if any(message["role"] == "assistant" for message in messages):
@@ -98,7 +98,7 @@ def _message(given: Payload) -> Payload:
 
 
 class Watched(Planner):
-    """A strategy, and a count of what it should not have done."""
+    """A strategy whose mistakes are counted."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -134,7 +134,7 @@ def _lost(changed: list[Element], view: Any) -> int:
 
 
 def head_and_tail(asked: Any) -> str:
-    """Keeps the beginning and the end of the source: what any other summary must beat."""
+    """Returns the beginning and the end of the source, as a baseline that any other summary must beat."""
     request = Request.of(asked)
     counter = tokens.o200k_base()
     text = "\n".join(
@@ -229,7 +229,7 @@ def main() -> None:
     source.add_argument("folder", type=Path, nargs="?")
     source.add_argument("--talks", type=int, metavar="N", help="make up N long talks")
     parser.add_argument("--window", type=int, default=8000, help="the model's window in tokens")
-    parser.add_argument("--strategy", action="append", help="only policies whose name begins like this")
+    parser.add_argument("--strategy", action="append", help="run only the policies whose names begin with this")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="write all figures as JSON")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Times reading: whole threads, the newest messages, views of folded threads, and an auditor's queries."""
+"""Times reading of whole threads, of the newest messages, of views of compacted threads, and an auditor's queries."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def summaries(first: int, last: int, size: int) -> Callable[[CompactionContext],
 
 
 def alternate(ctx: CompactionContext) -> None:
-    """Compacts every other one of two thousand messages by itself."""
+    """Compacts every second message of two thousand, each in its own span."""
     for seq in range(2, 2_001, 2):
         ctx.compact(seq, seq, "put away")
 
@@ -158,7 +158,7 @@ class Views(Contest):
 
 
 def audited(bench: Bench) -> None:
-    """Makes a thread of 100,000 messages and a thousand records, most of which are superseded."""
+    """Makes a thread with 100,000 messages and a thousand records, most of which are superseded."""
     if any(thread.thread_id == "audited" for thread in islice(bench.store.threads(after="audite"), 1)):
         return
     fill(bench.store, "audited", 100_000)
@@ -193,7 +193,7 @@ class WideViews(Contest):
         return self.interleaved(sides | {"view": reading(lambda: store.view("wide"))}, self.bench.repeats(15))
 
     def _next(self, name: str) -> tuple[str, int]:
-        """Appends two messages, so that the view keeps its size: they are the next to be folded."""
+        """Appends the two messages that are compacted next, so that the view keeps its size."""
         return name, self.bench.store.append(name, messages(2))[0].seq
 
     def _compact(self, given: tuple[str, int]) -> None:
@@ -263,7 +263,7 @@ class Audits(Contest):
         self.bench.store.append("compacted", messages(10))
 
     def _compact(self, _more: None) -> None:
-        """Folds everything but the newest ten messages."""
+        """Compacts all messages except the newest ten."""
 
         def fold(ctx: CompactionContext) -> None:
             ctx.compact(ctx.elements[0].seq, ctx.elements[-11].end_seq, "It says little. " * 30)

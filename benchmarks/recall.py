@@ -1,10 +1,10 @@
-"""Measures how many facts summaries without a model keep, at the same length. Rules find facts of six classes.
+"""Measures how many facts different summaries of the same length keep, without a model. Rules find six kinds of facts.
 
     python -m benchmarks.recall threads.json [--shares 0.1 0.25 0.5]
 
-The file has a JSON list of threads, each a list of messages, or one thread per line. The first two messages and the
-last four of each thread are left out, because a sliding window would keep them. The extractive summarizer is compared
-with random sentences, with the head and the tail, and with the tail alone.
+The file has a JSON list of threads, each a list of messages, or one thread per line. The first two and the last four
+messages of each thread are left out, because a sliding window would keep them. The extractive summarizer is compared
+with random sentences, with the beginning and the end of the source, and with its end alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def beginnings(texts: list[str], wanted: re.Pattern[str]) -> set[str]:
 
 
 def facts(messages: list[Payload]) -> dict[str, set[str]]:
-    """Returns the facts by class. A class with a star has those that a person or a call named."""
+    """Returns the facts by class. A class with a star has only the facts that a person or a call named."""
     said = defaultdict[str, list[str]](list)
     for message in messages:
         said[speaker(message)].extend(read(message)[0])
@@ -76,7 +76,7 @@ def facts(messages: list[Payload]) -> dict[str, set[str]]:
 
 
 def summaries(messages: list[Payload], share: float) -> Iterator[tuple[str, str]]:
-    """Returns the text of each summarizer. The others get as many tokens as the extractive one used."""
+    """Yields the text of each summarizer. All others get as many tokens as the extractive summarizer used."""
     request = Request.of(elements(messages))
     source = "\n".join(text for message in messages for text in read(message)[0])
     room = int(count_text(source) * share)
@@ -98,7 +98,7 @@ def summaries(messages: list[Payload], share: float) -> Iterator[tuple[str, str]
 
 
 def recall(threads: list[list[Payload]], shares: list[float]) -> dict[float, dict[str, dict[str, float]]]:
-    """Returns, by share and summarizer, the part of each class that is kept: the mean over threads with such facts."""
+    """Returns the kept part of each class by share and summarizer, as the mean over the threads with such facts."""
     table: dict[float, dict[str, dict[str, float]]] = {}
     for share in shares:
         found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in WRITERS}

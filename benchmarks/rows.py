@@ -1,8 +1,8 @@
-"""The rows of a run: each has a name, a bound, a note on what limits it, and its figures.
+"""The rows of a run. Each has a name, a bound, a note on its bottleneck, and its figures.
 
-Every sample is in seconds per message or in bytes: less is better. The figure of a row is a median or a percentile over
-all rounds. Its ratio compares it with the floor in the same round, and its spread is from the smallest of these ratios
-to the largest.
+Every sample is in seconds per message or in bytes, so less is better. The figure of a row is a median or a percentile
+over all rounds. Its ratio compares the figure with the floor in the same round; the spread reaches from the smallest of
+these ratios to the largest.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 
 Unit = Literal["time", "rate", "bytes", "blocks", "memory"]
 Figure = Literal["p50", "p95", "p99", "worst"]
-# The samples of each side of a contest, for each round.
+# For each round, the samples of each side of a contest.
 Rounds = Sequence[Mapping[str, Sequence[float]]]
 
 
 class Row(NamedTuple):
-    """One line of the table: a side of a contest, the side that it is compared with, if any, and its bound.
+    """One row of the table: a side of a contest, its floor if it has one, and its bound.
 
-    `most` is the bound for the ratio, or for the figure if there is no floor. `goal` is a stricter aim.
+    `most` is the bound for the ratio, or for the figure if there is no floor. `goal` is a stricter bound to aim for.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The figures of a row, each with the smallest and the largest of its rounds."""
+    """The figures of a row, each with the smallest and the largest value of all rounds."""
 
     row: Row
     value: float
@@ -54,7 +54,7 @@ class Result(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Returns whether the bound is kept, as the page says it."""
+        """Returns the text on the page that says whether the bound is kept."""
         row = self.row
         if row.most is None:
             return ""

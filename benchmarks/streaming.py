@@ -1,4 +1,4 @@
-"""Times verifying and replaying whole threads, each in a separate process, to measure its memory.
+"""Times verifying and replaying whole threads, each in a separate process so that its memory can be measured.
 
 python -m benchmarks.streaming URL verify|replay THREAD
 """
@@ -57,7 +57,7 @@ class Streaming(Contest):
                 what,
                 f"streamed-{self._length}",
             ]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 — our own module
+            done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 — a module of this package
             told = json.loads(done.stdout)
             assert told["messages"] == self._length
             found[what] = [told["seconds"] / self._length]
@@ -88,15 +88,15 @@ def main() -> None:
 
 
 def _peak() -> int:
-    """Returns the peak memory of this process. On Linux, getrusage would return the parent's if that is larger."""
+    """Returns the peak memory of this process. On Linux, does not use getrusage, which may return the parent's peak."""
     status = Path("/proc/self/status")
     if status.exists():
         found = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(encoding="ascii"), re.MULTILINE)
         if found:
             return int(found[1]) * 1024
-    import resource  # noqa: PLC0415 — not on Windows
+    import resource  # noqa: PLC0415 — Windows does not have it
 
-    # macOS has no such file; there the unit is bytes.
+    # macOS has no /proc, and getrusage returns bytes there.
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 

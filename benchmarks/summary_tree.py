@@ -1,9 +1,9 @@
-"""Measures the size of a view that a SummaryTree folds, and the number of summaries, by simulating a thread in memory.
+"""Measures the size of a view that a SummaryTree compacts, and the number of its summaries, by simulating a thread.
 
     python -m benchmarks.summary_tree [messages]
 
-Messages of 20 to 500 tokens are appended one by one; whenever the view is over its budget, the tree folds it, as in a
-store. Every summary takes 400 tokens, including the frame.
+Messages of 20 to 500 tokens are appended one by one in memory. Whenever the view is over its budget, the tree compacts
+it, as in a store. Every summary takes 400 tokens, including its frame.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compaction_store.tokens import Counter
 _BUDGET = TokenBudget(context_window=100_000)
 _NOW = datetime.fromtimestamp(0, UTC)
 _SUMMARY = 400
-# Nothing is tokenized: only summaries are counted.
+# A counter that tokenizes nothing, because only summaries are counted.
 _COUNTER = Counter("fixed", lambda _payload, _size: _SUMMARY)
 _REPORTED = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 

@@ -1,4 +1,4 @@
-"""Makes up long talks: users and assistants in turn, some with tools. The same seed gives the same talks."""
+"""Makes up long talks of users and assistants, some with tools. The same seed gives the same talks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from compaction_store.models import Payload
 
-# The least and the most words of a message, for a third of the talks each.
+# The smallest and the largest number of words in a message. Each pair is for a third of the talks.
 _WORDS = ((20, 60), (50, 120), (5, 180))
-# The share of turns with a tool, for the same.
+# The share of turns with a tool call, for the same thirds.
 _TOOLS = (0.0, 0.0, 0.3)
 _TURNS = 200
 _NOUNS = [
@@ -46,7 +46,7 @@ _RULES = ("Never call the customer on a Sunday.", "From now on, always name the 
 
 
 def talks(count: int, seed: int = 0, turns: int = _TURNS) -> Iterator[tuple[str, list[Payload]]]:
-    """Yields names and messages of talks, with one message of each side in each turn."""
+    """Yields the name and the messages of each talk. Each turn has one message of each side."""
     for number in range(count):
         dice = random.Random(f"{seed}:{number}")
         kind = number % len(_WORDS)
@@ -72,7 +72,7 @@ def _call(dice: random.Random, turn: int, size: tuple[int, int]) -> Iterator[Pay
 
 
 def _prose(dice: random.Random, count: int) -> str:
-    """Returns sentences of about `count` words, some with a name that comes again."""
+    """Returns sentences of about `count` words. Some have a name that occurs again in the talk."""
     said: list[str] = []
     while count > 0:
         name = f" {_name(dice)}" if dice.random() < 0.3 else ""

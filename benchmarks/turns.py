@@ -1,4 +1,4 @@
-"""Times turns beside appends: an append through a turn, a turn without one, and asking again while it waits."""
+"""Times an append through a turn, a turn without an append, and a waiting turn's request, compared with an append."""
 
 from __future__ import annotations
 

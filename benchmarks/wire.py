@@ -27,7 +27,7 @@ class Wire:
             raise psycopg.OperationalError(done.error_message.decode(errors="replace"))
 
     def append(self, thread: Named, payload: bytes) -> None:
-        """Calls the same SQL function as the store, with a new salt and key."""
+        """Calls the SQL function that the store calls, with a new salt and key."""
         parameters = (thread.name, payload, os.urandom(16), keys.new().encode())
         self.run(_APPEND, parameters, _FORMATS)
 

@@ -1,4 +1,4 @@
-"""Answers of a local server that speaks OpenAI's APIs: chat completions, streamed or whole, and responses."""
+"""Answers of a local server with OpenAI's APIs: chat completions, streamed or whole, and responses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
 
 
 def answers(message: Payload, reason: str = "stop", *more: Payload) -> Behaviour:
-    """Answers a chat completion with a message, and with more of them as further choices.
+    """Answers a chat completion with a message, and with `more` messages as further choices.
 
-    The content of the first is streamed word by word if the request wants a stream.
+    If the request asks for a stream, the content of the first message is streamed word by word.
     """
 
     def behave(handler: Handler, body: Payload) -> None:
@@ -44,7 +44,7 @@ def says(text: str, *more: str) -> Behaviour:
 
 
 def breaks_off(text: str) -> Behaviour:
-    """Closes the connection in the middle of a stream, after a text."""
+    """Sends a text, and then closes the connection in the middle of the stream."""
 
     def behave(handler: Handler, body: Payload) -> None:
         choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
@@ -61,7 +61,7 @@ def breaks_off(text: str) -> Behaviour:
 
 
 def calls(name: str, **given: Any) -> Behaviour:
-    """Answers with a call of a tool."""
+    """Answers with a tool call."""
     call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
     return answers({"content": None, "tool_calls": [call]}, "tool_calls")
 

@@ -1,4 +1,4 @@
-"""Keys and logs for checkpoints, and a superuser's cuts."""
+"""Makes keys and logs for checkpoints, and cuts threads as a superuser could."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def heads(count: int) -> list[Head]:
 
 
 def cut(root: psycopg.Connection[Any], thread_id: str, last: int) -> None:
-    """Ends a thread of messages earlier, with a head that matches."""
+    """Removes the last messages of a thread that has only messages, and sets a head that matches."""
     uid = key_of(root, thread_id)
     root.execute("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > %s", (uid, last))
     root.execute(

@@ -1,7 +1,7 @@
-"""A Citus cluster as the server of the tests: every test's database is a copy of a distributed template, on each node.
+"""Runs the tests on a Citus cluster. Every test's database is a copy of a distributed template, on each node.
 
-`scripts/test-cluster` sets COMPACTION_STORE_TEST_CLUSTER to the coordinator's URL. The nodes must be reachable from
-here by the names and ports in pg_dist_node, with the login of that URL.
+`scripts/test-cluster` sets COMPACTION_STORE_TEST_CLUSTER to the coordinator's URL. This machine must reach the nodes by
+the names and ports in pg_dist_node, with the login of that URL.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from compaction_store import migrate
 from compaction_store.deploy import citus
 
 SHARDS = 4
-# Tests play an attacker who disables triggers, which Citus refuses to a superuser too unless this is set.
+# Some tests play an attacker who disables triggers. Citus refuses this even to a superuser unless these are set.
 _SETTINGS = ("citus.propagate_set_commands = 'local'", "citus.enable_unsafe_triggers = on")
 
 
@@ -24,7 +24,7 @@ def given() -> str | None:
 
 
 def node_urls(url: str) -> tuple[str, ...]:
-    """Returns the URLs of all nodes, the coordinator's first."""
+    """Returns the URLs of all nodes. The coordinator's URL comes first."""
     with psycopg.connect(url, autocommit=True) as connection:
         found = connection.execute(
             "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive ORDER BY groupid, nodeid"
@@ -51,7 +51,7 @@ def drop(nodes: tuple[str, ...], name: str) -> None:
 
 
 def connect_nodes(nodes: list[sa.URL], *, extensions_in: list[sa.URL]) -> None:
-    """Makes databases a cluster, with the first as the coordinator; `extensions_in` get the extension."""
+    """Connects databases to a cluster whose coordinator is the first one. Adds the extension to `extensions_in`."""
     for url in extensions_in:
         with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
             connection.execute("CREATE EXTENSION citus")
@@ -62,7 +62,7 @@ def connect_nodes(nodes: list[sa.URL], *, extensions_in: list[sa.URL]) -> None:
 
 
 def make_template(nodes: tuple[str, ...], name: str) -> None:
-    """Makes a migrated and distributed database that others are copied from."""
+    """Makes a migrated and distributed database, of which tests get copies."""
     create(nodes, name, "template0")
     here = [sa.make_url(url).set(database=name) for url in nodes]
     connect_nodes(here, extensions_in=here)
@@ -71,6 +71,6 @@ def make_template(nodes: tuple[str, ...], name: str) -> None:
     citus.distribute(coordinator, shards=SHARDS)
     for address in nodes:
         with psycopg.connect(address, autocommit=True) as connection:
-            # Citus keeps a connection to each database that allows one, and a template must have none.
+            # Forbid connections: Citus would keep one open, and a database with a connection cannot be a template.
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))

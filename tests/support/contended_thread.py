@@ -1,4 +1,4 @@
-"""Threads to compact, callbacks with fixed spans, and the leases that are held."""
+"""Makes a thread to compact and callbacks with fixed spans, and checks who has the lease."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def span(start: int, end: int, text: Any = "a summary", **options: Any) -> Calla
 
 
 def held(superuser: psycopg.Connection[Any], thread_id: str = "t") -> bool:
-    """Returns whether somebody has the thread's lease."""
+    """Returns whether any run has the thread's lease."""
     row = superuser.execute(
         "SELECT lease_run IS NOT NULL OR lease_until IS NOT NULL FROM compaction_store.heads WHERE thread_uid = %s",
         (key_of(superuser, thread_id),),

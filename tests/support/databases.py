@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from support import cluster
 
 TEMPLATE = f"cs_template_{os.getpid()}"
-# Databases whose tests are over, and how many of them stay for now.
+# Databases of finished tests that are not dropped yet, and how many of them may stay.
 left: deque[str] = deque()
 _LAG = 4
 _ROLES = 7_301_956
@@ -40,7 +40,7 @@ class Server(NamedTuple):
         if self.nodes and template == TEMPLATE:
             cluster.create(self.nodes, name, template)
             return
-        # On a disk, copying the files would wait for a checkpoint.
+        # FILE_COPY is faster in memory, but on a disk it would wait for a checkpoint.
         strategy = "FILE_COPY" if self.kind == "embedded" else "WAL_LOG"
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template} STRATEGY {strategy}")
@@ -57,7 +57,7 @@ def database(server: Server, template: str, request: pytest.FixtureRequest) -> I
     name = f"cs_{os.getpid()}_{next(_numbers)}"
     shared = "" if request.node.get_closest_marker("alters_roles") else "_shared"
     with psycopg.connect(server.url, autocommit=True) as connection:
-        # Roles belong to the server, which several workers may share, so only one test at a time may change them.
+        # Only one test at a time may change roles, because they belong to the server, which several workers may share.
         connection.execute(f"SELECT pg_advisory_lock{shared}({_ROLES})".encode())
         server.create(name, template)
         yield server.database(name)

@@ -1,7 +1,8 @@
-"""Runs the documentation as programs: a page's blocks in order, in one process, each with its output.
+"""Runs the code blocks of a documentation page, in order and in one process, and checks their output.
 
-A `python` block is run unchanged, `sh` by bash with the program on its path, and `sql` by a superuser. A `text` block
-right after one of them is what it prints; `…` in it is any text. Other blocks and indented ones are not run.
+A `python` block is run unchanged, an `sh` block by bash with the program on its path, and an `sql` block by a
+superuser. A `text` block right after such a block must be its output, in which `…` means any text. Other blocks, and
+indented ones, are not run.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Block(NamedTuple):
 
 
 def blocks(path: Path) -> list[Block]:
-    """Yields the blocks of a page that are run, each with the text block right after it."""
+    """Yields the blocks of a page that are run, each with the `text` block right after it."""
     text = path.read_text(encoding="utf-8")
     fences = list(_FENCE.finditer(text))
     found = []
@@ -71,7 +72,7 @@ def name(path: Path) -> str:
 
 
 def script(page: list[Block], before: str = "") -> str:
-    """Returns one program with a page's blocks, because a later block may use names of an earlier one."""
+    """Returns all blocks of a page as one program, because a block may use names of an earlier block."""
     parts = [_HELPERS, before, f"\nprint({MARK!r}, flush=True)\n"]
     for block in page:
         code = block.code if block.kind == "python" else f"_{block.kind}({block.code!r})\n"
@@ -80,7 +81,7 @@ def script(page: list[Block], before: str = "") -> str:
 
 
 def matches(said: str, printed: str) -> bool:
-    """Returns whether the output matches. `…` matches any text; spaces at the end of a line are ignored."""
+    """Returns whether the printed output matches. `…` matches any text. Spaces at the end of a line are ignored."""
     printed = "\n".join(line.rstrip() for line in printed.splitlines())
     pattern = ".*".join(re.escape(part) for part in said.strip().split("…"))
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None

@@ -1,4 +1,4 @@
-"""Real processes on an embedded Postgres: started, waited for and killed."""
+"""Starts real processes that use an embedded Postgres, waits for them, and kills them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from compaction_store import embedded
 IS_ROOT = os.geteuid() == 0
 PATIENCE = 120
 as_root = pytest.mark.skipif(not IS_ROOT, reason="needs root, to be somebody else or to mount a file system")
-# Memory, if there is enough of it: making a server is mostly waiting for the disk.
-FAST_FOLDER = "/dev/shm"  # noqa: S108 — the folder in it has a name of its own
+# A folder in memory, because making a server mostly waits for the disk.
+FAST_FOLDER = "/dev/shm"  # noqa: S108 — the folders in it have random names
 OPEN = "import sys, time, compaction_store as cs\nstore = cs.Store.open()\n"
 APPEND = 'print(store.append("t", {"role": "user", "content": "hi"})[0].seq, flush=True)\n'
 
@@ -38,7 +38,7 @@ started_processes: list[subprocess.Popen[str]] = []
 
 
 def start_python(code: str, home: Path, *, user: int | None = None, **environment: str) -> subprocess.Popen[str]:
-    """Starts Python with this data home and no other settings. It may leave a store open, but must not warn."""
+    """Starts Python with this data home and no other settings. Its code may leave a store open, but must not warn."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("COMPACTION_", "XDG_", "HOME"))}
     variables |= {"XDG_DATA_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"} | environment
     options: dict[str, Any] = {}
@@ -57,8 +57,9 @@ def start_python(code: str, home: Path, *, user: int | None = None, **environmen
 
 
 def _python_for(options: dict[str, Any]) -> str:
-    """Returns an interpreter that an ordinary user can run, this one if possible: root's, and this package, may be in
-    root's home.
+    """Returns an interpreter that an ordinary user can run.
+
+    This is the current interpreter, unless it or this package is in root's home.
     """
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         with contextlib.suppress(OSError):
@@ -69,7 +70,7 @@ def _python_for(options: dict[str, Any]) -> str:
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
-    """Returns the output of a process that ended well and gave no warning."""
+    """Returns the output of a process. Fails if the process failed or gave a warning."""
     out, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors) == (0, "")
     return out
@@ -97,12 +98,12 @@ except cs.CompactionStoreError as error:
 def wait_until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.02)
 
 
 def processes_in(home: Path) -> dict[int, str]:
-    """Returns every process whose working directory is below a folder: servers, reapers, and servers being made."""
+    """Returns every process whose working directory is below a folder, such as servers and reapers."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -121,7 +122,7 @@ def reapers(folder: Path) -> list[int]:
 
 
 def kill_all(home: Path) -> None:
-    """Kills the server, its children and the reaper at once, as when the machine goes down."""
+    """Kills the server, its children and the reaper at once, as if the machine went down."""
     while left := processes_in(home):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -135,10 +136,10 @@ def stored_seqs(home: Path) -> list[int]:
 
 
 def kill(process: subprocess.Popen[str]) -> list[int]:
-    """Kills a process. Returns the seqs that it had acknowledged."""
+    """Kills a process and returns the seqs that it had acknowledged."""
     process.kill()
     out, _ = process.communicate(timeout=PATIENCE)
-    # The last line may be incomplete.
+    # Leave out the last line, which may be incomplete.
     return [int(line) for line in out.split("\n")[:-1]]
 
 

@@ -1,4 +1,4 @@
-"""A store of either kind, called as if it were the synchronous one."""
+"""Calls a store of either kind, sync or async, as if it were synchronous."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_store import AsyncStore, Store
 
 
 class Face:
-    """A store of either kind, called as if it were the synchronous one: each behaviour is tested once, on both."""
+    """A store of either kind with synchronous methods, so that one test covers both kinds."""
 
     def __init__(self, store: Any, runner: asyncio.Runner | None) -> None:
         self.store = store

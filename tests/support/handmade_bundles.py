@@ -1,4 +1,4 @@
-"""Bundles made entry by entry as a store writes them, for golden files and random tests."""
+"""Makes bundles entry by entry, as a store writes them, for golden files and random tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _unhex(value: str | None) -> bytes | None:
 
 
 def new_key(tenant: str, thread_id: str, microseconds: int = START) -> UUID:
-    """A key as a thread born at a time has it. The same arguments, the same key."""
+    """Returns a thread_uid for a thread that is created at a time. The same arguments give the same thread_uid."""
     born = (chain.milliseconds(microseconds) or 0).to_bytes(6, "big")
     other = bytearray(sha256(b"key %s %s" % (tenant.encode(), thread_id.encode())).digest()[:10])
     other[0], other[2] = other[0] & 15 | 0x70, other[2] & 63 | 0x80
@@ -36,7 +36,7 @@ def new_key(tenant: str, thread_id: str, microseconds: int = START) -> UUID:
 
 
 class Thread:
-    """A thread that grows by one entry per call. Salts and times depend on the pos, so its bytes never change."""
+    """A thread that grows by one entry per call. Salts and times depend only on the pos, so the bytes never change."""
 
     def __init__(self, tenant: str = "default", thread_id: str = "t-1", uid: UUID | None = None) -> None:
         self.tenant, self.thread_id = tenant, thread_id
@@ -100,7 +100,7 @@ class Thread:
         return self._add(line, body)
 
     def redact(self, seqs: set[int], numbers: set[int], **more: str | bool) -> Line:
-        """Erases entries in the name of an event; those erased before are not named again."""
+        """Erases entries and adds the event that names them, without the entries that were erased before."""
         chosen = [
             line
             for line in self.entries
@@ -176,7 +176,7 @@ def _ranges(numbers: list[int]) -> list[list[int]]:
 
 
 def sealed(lines: list[Line], **end: Any) -> list[bytes]:
-    """Returns lines, the first of which is the manifest, with a matching end."""
+    """Returns the lines of a bundle, with a matching last line. The first line is the manifest."""
     written = [line_format.dump(line) for line in lines]
     digest = sha256(b"".join(written)).hexdigest()
     mark = {"type": "end", "entries": len(written) - 1, "head": lines[0]["head"], "sha256": digest}
@@ -184,12 +184,12 @@ def sealed(lines: list[Line], **end: Any) -> list[bytes]:
 
 
 def said(lines: list[bytes]) -> list[Line]:
-    """Returns the lines of a bundle without its end, to be changed and sealed again."""
+    """Returns the parsed lines of a bundle without its last line, so that they can be changed and sealed again."""
     return [json.loads(line) for line in lines[:-1]]
 
 
 def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
-    """A thread with something in every column, every kind of event, and kinds that a later release may write."""
+    """Returns a thread with a value in every column, every kind of event, and kinds that a later release may write."""
     thread = Thread(tenant, thread_id)
     thread.metadata = '{"title":"größe 会話 🔒","n":1.0}'
     thread.message('{"role":"user","content":"hi"}', meta='{"source":"web"}', key="~AAAAAAAAAAAAAAAAAAAAAA")
@@ -222,7 +222,7 @@ def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
 
 
 def forked(tenant: str = "default", thread_id: str = "t-2") -> Thread:
-    """A fork, with the records and events of rewinds, clears, adoptions, refusals and forks."""
+    """Returns a fork with the records and events of rewinds, clears, adoptions, refusals and forks."""
     parent, thread = rich(tenant), Thread(tenant, thread_id)
     entry_there = parent.entries[1]["entry"]
     thread.event("origin", f'{{"parent":"{parent.uid}","pos":2,"seq":2,"entry":"{entry_there}","reason":"what if?"}}')
@@ -254,7 +254,7 @@ def forked(tenant: str = "default", thread_id: str = "t-2") -> Thread:
 
 
 def golden() -> dict[str, list[bytes]]:
-    """Makes the bundles that never change, by the names of their files."""
+    """Returns the golden bundles by the names of their files."""
     full = rich()
     full.checkpoint = {"note": "log\n1\nroot\n\n— log sig\n", "proof": ["00" * 32], "leaf_index": 0, "key": "ab" * 32}
     erased = rich("acme", "to be erased")

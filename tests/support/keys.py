@@ -1,4 +1,4 @@
-"""Finds the key of a thread: it is made at the first append, so that tests must read it."""
+"""Finds the thread_uid of a thread. It is made at the first append, so tests must read it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def key_of(connection: psycopg.Connection[Any], thread_id: str, tenant: str = "d
     row = connection.execute(
         "SELECT thread_uid FROM compaction_store.threads WHERE tenant = %s AND thread_id = %s", (tenant, thread_id)
     ).fetchone()
-    assert row is not None, f"no thread {thread_id!r} of tenant {tenant!r}"
+    assert row is not None, f"there is no thread {thread_id!r} of tenant {tenant!r}"
     uid: UUID = row[0]
     return uid

@@ -1,4 +1,4 @@
-"""Threads with an entry that a later release wrote, which changes views."""
+"""Threads with an entry of a later release that changes views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_record(thread: Thread) -> None:
 
 
 def folded(name: str, add: Callable[[Thread], None]) -> Thread:
-    """A thread with a compaction on either side of the entry; the second one folds the first."""
+    """Returns a thread with a compaction before and after the entry. The second compaction covers the first."""
     thread = Thread(thread_id=name)
     for seq in range(1, 4):
         role = "assistant" if seq == 2 else "user"

@@ -1,4 +1,4 @@
-"""Messages to load, and sources that break off."""
+"""Messages to load, and iterators that fail in the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers for calls that wait for a lock: hold it, wait until somebody waits for it, and time a block."""
+"""Helpers to test calls that wait for a lock: take the lock, wait for the waiting call, and time a block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def hold(holder: psycopg.Connection[Any]) -> None:
 
 
 def waiting(superuser: psycopg.Connection[Any]) -> list[int]:
-    """Returns the backends of stores that wait for a lock in this database."""
+    """Waits for backends of stores that wait for a lock in this database, and returns them."""
     rows = superuser.execute(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         " AND application_name = 'compaction-store'"
@@ -31,7 +31,7 @@ def until_waiting(superuser: psycopg.Connection[Any]) -> int:
         if found := waiting(superuser):
             return found[0]
         time.sleep(0.01)
-    raise AssertionError("nobody waits for a lock")
+    raise AssertionError("no call waits for a lock")
 
 
 def contents(store: Any) -> list[Any]:
@@ -39,7 +39,7 @@ def contents(store: Any) -> list[Any]:
 
 
 class Clock:
-    """How long a block took."""
+    """Measures how long a block takes."""
 
     def __enter__(self) -> Self:
         self.start = time.monotonic()
@@ -54,4 +54,4 @@ async def until_waiting_async(superuser: psycopg.Connection[Any]) -> None:
         if waiting(superuser):
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("nobody waits for a lock")
+    raise AssertionError("no call waits for a lock")

@@ -14,10 +14,10 @@ READY = b"Z\x00\x00\x00\x05I"
 
 
 class Proxy:
-    """A proxy before the server. It may be closed, and may cut connections between an append and its reply."""
+    """A proxy in front of the server, which can cut connections between an append and its reply, and be closed."""
 
     def __init__(self, url: str, *, call: bytes = b"compaction_store.append", is_last: bool = False) -> None:
-        """Loses replies to a call. After `is_last`, it accepts no connection any more."""
+        """Drops the replies to a call. With `is_last`, accepts no connection after the first dropped reply."""
         self._call = call
         self._is_last = is_last
         self.target = conninfo_to_dict(url)
@@ -71,7 +71,7 @@ class Proxy:
         return True
 
     def _to_client(self, data: bytes, appending: threading.Event) -> bool:
-        """Returns False for the reply to lose: the one that says that the append is committed."""
+        """Returns False for the reply that says that the append is committed, which must be dropped."""
         if appending.is_set() and self.cuts and data.endswith(READY):
             self.cuts -= 1
             self.lost_replies += 1

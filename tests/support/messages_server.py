@@ -1,4 +1,4 @@
-"""A local server with the parts of the Messages API that a summarizer needs. A test chooses good or bad answers."""
+"""A local server with the parts of the Messages API that a summarizer needs. Each test chooses its answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def talk(count: int = 4, said: str = SOURCE) -> tuple[Element, ...]:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Headers and body are two writes; the second would wait 40 ms for the client to acknowledge the first.
+    # With Nagle's algorithm, the body would wait 40 ms until the client has acknowledged the headers.
     disable_nagle_algorithm = True
     server: Server
 
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
             super().finish()
         self.server.opened(self.connection, -1)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 — the base class's name
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 — the name in the base class
         """Logs nothing."""
 
     def do_POST(self) -> None:
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def begin(self, kind: str) -> None:
-        """Begins a body of unknown length, which is written in pieces."""
+        """Begins a response whose body has an unknown length and is written in pieces."""
         self.send_response(200)
         self.send_header("content-type", kind)
         self.send_header("connection", "close")
@@ -188,12 +188,12 @@ def says(text: str, reason: str | None = "end_turn") -> Behaviour:
 
 
 def taken(body: Payload) -> int:
-    """Counts a request as this server's model does: a token for every three characters."""
+    """Counts the tokens of a request: one token for every three characters."""
     return len(json.dumps([body.get(part) for part in ("system", "messages", "tools")])) // 3
 
 
 def counts(answer: Callable[[Payload], Any] = taken) -> Behaviour:
-    """Answers how many tokens a request has."""
+    """Answers with the number of tokens of a request."""
     return lambda handler, body: handler.send(200, json.dumps({"input_tokens": answer(body)}).encode())
 
 
@@ -203,7 +203,7 @@ def fails(status: int, kind: str, said: str = "no", **headers: str) -> Behaviour
 
 
 def cuts(handler: Handler, body: Payload) -> None:
-    """Breaks off in the middle of an answer."""
+    """Closes the connection in the middle of an answer."""
     whole = message({"type": "text", "text": "They will"})
     if body.get("stream"):
         handler.begin("text/event-stream")
@@ -219,7 +219,7 @@ def cuts(handler: Handler, body: Payload) -> None:
 
 
 def ends_early(handler: Handler, _body: Payload) -> None:
-    """A stream that ends in good order, before the answer does."""
+    """Ends the stream correctly, but before the answer is complete."""
     handler.send(200, b"".join(map(sse, events(message({"type": "text", "text": "Th"}))[:3])), "text/event-stream")
 
 
@@ -230,7 +230,7 @@ def errs_in_stream(handler: Handler, _body: Payload) -> None:
 
 
 def drips(handler: Handler, body: Payload) -> None:
-    """Never ends the answer, and never pauses for long."""
+    """Sends small pieces of an answer that never ends."""
     streams = bool(body.get("stream"))
     handler.begin("text/event-stream" if streams else "application/json")
     delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "and "}}
@@ -243,7 +243,7 @@ def drips(handler: Handler, body: Payload) -> None:
 
 
 def hangs(handler: Handler, _body: Payload) -> None:
-    """Sends nothing until the client has gone."""
+    """Sends nothing until the client has closed the connection."""
     handler.close_connection = True
     with suppress(OSError):
         while not handler.server.stopped.is_set() and not select.select([handler.connection], [], [], 0.02)[0]:

@@ -1,9 +1,9 @@
-"""Role sets of managed Postgres services, made on a plain server as the services' documentation describes them.
+"""Makes the roles of managed Postgres services on a plain server, as the services' documentation describes them.
 
-`scripts/platforms` sets COMPACTION_STORE_TEST_PLATFORM to one of them. Then the administrator of that service migrates
-the tests' databases and grants the roles, and the tests' stores connect with a login that it made, or with its own if
-COMPACTION_STORE_TEST_ONE_LOGIN is set. No service is asked: this shows what the roles allow there, not what else a
-service changes.
+`scripts/platforms` sets COMPACTION_STORE_TEST_PLATFORM to the name of a service. The administrator of that service then
+migrates the tests' databases and grants the roles. The tests' stores connect with a login that the administrator made,
+or as the administrator if COMPACTION_STORE_TEST_ONE_LOGIN is set. The real services are not used, so this tests only
+what their roles allow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _WATCHES = "pg_monitor, pg_signal_backend"
 
 
 class Platform(NamedTuple):
-    """What the service's superuser sets up. `admin` is the customer's login; `console` one made in the console."""
+    """The statements by which a service's superuser sets up roles, and the names of two logins.
+
+    `admin` is the customer's login, and `console` is a login that the customer made in the service's console.
+    """
 
     title: str
     setup: tuple[str, ...]
@@ -34,7 +37,7 @@ class Platform(NamedTuple):
 
 
 def _with_console(group: str, *, attributes: str = "", console: str = "", of_group: str = "") -> tuple[str, ...]:
-    """A group of the service's, and the administrator and a login of the console as its members."""
+    """Returns statements that make a group, and the administrator and a login of the console as its members."""
     return (
         f"CREATE ROLE {group} NOLOGIN {of_group}",
         f"GRANT {_WATCHES} TO {group}",
@@ -89,7 +92,7 @@ def as_login(url: str, login: str) -> str:
 
 
 def login() -> str | None:
-    """Returns the login of the tests' stores; None means the server's own."""
+    """Returns the login of the tests' stores. None means the server's own login."""
     platform = given()
     if platform is None:
         return None
@@ -97,20 +100,20 @@ def login() -> str | None:
 
 
 def for_stores(url: str) -> str:
-    """Returns the URL for a test's store."""
+    """Returns the URL for a test's store, with the login that `login` returns."""
     name = login()
     return url if name is None else as_login(url, name)
 
 
 def set_up(platform: Platform, url: str) -> None:
-    """Makes the roles of a service on a server that has none of them."""
+    """Makes the roles of a service on a server that does not have them."""
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in platform.setup:
             connection.execute(statement.encode())
 
 
 def make_database(platform: Platform, url: str, name: str) -> str:
-    """Makes a database of the administrator, as a customer does, and migrates it. Returns the administrator's URL."""
+    """Makes a database as the administrator, as a customer does, and migrates it. Returns the administrator's URL."""
     admin = sa.make_url(as_login(url, platform.admin))
     with psycopg.connect(admin.set(database="postgres").render_as_string(hide_password=False), autocommit=True) as own:
         own.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0".encode())

@@ -1,4 +1,4 @@
-"""Threads for the probes: messages as agents and people write them, and the folds of a summary of our choice."""
+"""Threads for the probes, with messages as agents and people write them, and folds with a given summary."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def assistant(text: str) -> Payload:
 
 
 def call(name: str, given: Any, *, id: str = "c1") -> Payload:  # noqa: A002 — as the API names it
-    """A call in OpenAI's chat, with arguments as a JSON string."""
+    """Returns a call in OpenAI's chat format, with arguments as a JSON string."""
     function = {"name": name, "arguments": json.dumps(given)}
     return {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
 
 
 def use(name: str, given: Any, *, id: str = "c1") -> Payload:  # noqa: A002 — as the API names it
-    """The same in Anthropic's format."""
+    """Returns a call in Anthropic's format."""
     return {"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": name, "input": given}]}
 
 
@@ -41,7 +41,7 @@ def summary(text: str, start_seq: int, end_seq: int, record: int = 1) -> Fold:
 
 
 def probed(messages: Sequence[Payload], folds: Iterable[tuple[int, Fold]] = ()) -> list[Probe]:
-    """Walks through a thread. Each fold happens after the message with the seq before it."""
+    """Returns the probes of a thread. Each fold happens after the message with the seq that is given with the fold."""
     probe = ThreadProbe(ThreadFacts(ThreadMessage(seq, payload) for seq, payload in enumerate(messages, 1)))
     waiting = list(folds)
     for seq in range(1, len(messages) + 1):
@@ -52,13 +52,13 @@ def probed(messages: Sequence[Payload], folds: Iterable[tuple[int, Fold]] = ()) 
 
 
 def once(messages: Sequence[Payload], text: str, end_seq: int, type_: str, *, start_seq: int = 1) -> list[Probe]:
-    """The probes of one type, where one fold replaces the messages up to a seq as soon as that one is appended."""
+    """Returns the probes of one type for a thread with one fold, which happens after the message at `end_seq`."""
     found = probed(messages, [(end_seq, summary(text, start_seq, end_seq))])
     return [probe for probe in found if probe.type == type_]
 
 
 def at(messages: Sequence[Payload], probe: Probe) -> str:
-    """The text at the place of a probe."""
+    """Returns the text at the place of a probe."""
     assert probe.place.seq is not None
     value: Any = messages[probe.place.seq - 1]
     for step in probe.place.field.replace("]", "").replace("[", ".").split("."):

@@ -1,6 +1,6 @@
-"""The documentation's promises and the tests that it names for them, none of which may be missing or skipped.
+"""Finds the tests that the documentation names for its promises. None of them may be missing or skipped.
 
-`conftest.py` takes the two hooks from here. If one of these tests is skipped, the whole run fails.
+`conftest.py` imports the two hooks. If one of these tests is skipped, the whole run fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _skipped: dict[str, str] = {}
 
 
 def named() -> dict[str, set[str]]:
-    """Returns tests, and whole files of tests, each with the pages that name it."""
+    """Returns the named tests and files of tests, each with the pages that name it."""
     found = defaultdict(set)
     for path in pages.PAGES:
         for test in _NAMED.findall(path.read_text(encoding="utf-8")):
@@ -27,7 +27,7 @@ def named() -> dict[str, set[str]]:
 
 
 def promised(nodeid: str) -> str | None:
-    """Returns the name by which a page calls the test of that id: without its parameters, or its file."""
+    """Returns the name by which a page names this test, its id without parameters or its file, or None."""
     test = nodeid.partition("[")[0]
     return next((name for name in (test, test.partition("::")[0]) if name in _promises()), None)
 
@@ -39,14 +39,14 @@ def _promises(known: list[dict[str, set[str]]] = []) -> dict[str, set[str]]:  # 
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """If several processes run the tests, this is called in the one that collects the results."""
-    # An expected failure is no proof either.
+    """Notes skipped tests. With several processes, pytest calls this in the process that collects the results."""
+    # An expected failure counts as skipped too, because it proves nothing.
     if report.skipped and promised(report.nodeid) is not None:
         _skipped[report.nodeid] = str(promised(report.nodeid))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # Worker processes report to the collecting process and print nothing themselves.
+    # Print nothing in worker processes, which report to the collecting process.
     if _skipped and not hasattr(session.config, "workerinput"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

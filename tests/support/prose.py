@@ -1,4 +1,4 @@
-"""The repository's prose, sentence by sentence: docstrings, comments, texts of errors and help, SQL comments, pages."""
+"""Yields the prose of the repository: docstrings, comments, errors, help texts, SQL comments and pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FENCE = re.compile(r"^(```+)(\w*)[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTAL
 
 
 class Passage(NamedTuple):
-    """A docstring, a comment, a text or a line of a page."""
+    """A docstring, a comment, a string or a line of a page."""
 
     path: Path
     line: int
@@ -30,7 +30,7 @@ class Passage(NamedTuple):
 def passages() -> Iterator[Passage]:
     for folder in ("compaction_store", "migrations"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            # Derived from _async.
+            # Skip _sync, which is derived from _async.
             if "_sync" not in path.parts:
                 yield from _of_python(path)
     for path in sorted((ROOT / "migrations").rglob("*.sql")):
@@ -40,7 +40,7 @@ def passages() -> Iterator[Passage]:
 
 
 def _of_python(path: Path) -> Iterator[Passage]:
-    """Comments, and every string of at least two words: docstrings, errors, help, reasons, descriptions of tools."""
+    """Yields the comments, and every string of at least two words, such as docstrings, errors and help texts."""
     text = path.read_text(encoding="utf-8")
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -59,7 +59,7 @@ def _of_sql(path: Path) -> Iterator[Passage]:
 
 
 def _of_page(path: Path) -> Iterator[Passage]:
-    """Everything but code; of code, the comments."""
+    """Yields the lines of a page. Of its code blocks, yields only the comments."""
     text = path.read_text(encoding="utf-8")
     text = _FENCE.sub(lambda found: "\n".join(map(_comment, found[0].split("\n"))), text)
     text = re.sub(r"`[^`\n]*`", "`…`", text)

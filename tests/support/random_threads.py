@@ -1,8 +1,8 @@
 """Hypothesis strategies that make threads.
 
-`scripts` are abstract threads in any order: calls and results, parallel, late, repeated, orphaned and pending.
-`payloads` writes a script in one of the formats. `anthropic`, `chat` and `responses` are complete threads that their
-API accepts.
+`scripts` makes abstract threads with calls and results in any order: parallel, late, repeated, orphaned and pending.
+`payloads` writes a script in one of the formats. `anthropic`, `chat` and `responses` make complete threads that their
+APIs accept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Payload = dict[str, Any]
 
 
 class Word(NamedTuple):
-    """One part of a message. Reasoning and text have no id."""
+    """One part of a message. Only calls and results have an id."""
 
     kind: Literal["call", "result", "text", "reasoning"]
     id: str = ""
@@ -70,7 +70,7 @@ def _block(word: Word, form: Format) -> Payload:
 
 
 def _chat(words: list[Word], *, by_name: bool) -> list[Payload]:
-    """A chat message has calls or one result, so several messages may be necessary."""
+    """Writes words as chat messages. This may take several, because a chat message has either calls or one result."""
     found: list[Payload] = []
     calling: Payload | None = None
     for word in words:
@@ -93,7 +93,7 @@ def _chat(words: list[Word], *, by_name: bool) -> list[Payload]:
 
 
 def written(words: list[Word], form: Format) -> list[Payload]:
-    """Writes one message of a script as payloads. Only Responses has reasoning."""
+    """Writes one message of a script as payloads. Only the Responses API has reasoning."""
     if form in {"chat", "function"}:
         return _chat(words, by_name=form == "function")
     if form == "responses":
@@ -121,7 +121,7 @@ class _Ids:
 
 
 def _anthropic_reply(draw: st.DrawFn, ids: _Ids) -> tuple[list[Payload], list[str]]:
-    """Makes the blocks of one reply, and the calls in it that wait for the caller."""
+    """Makes the blocks of one reply, and the ids of its calls whose results the caller must send."""
     blocks: list[Payload] = []
     if draw(st.booleans()):
         blocks.append({"type": "thinking", "thinking": "hm", "signature": "sig"})
@@ -142,7 +142,7 @@ def _anthropic_reply(draw: st.DrawFn, ids: _Ids) -> tuple[list[Payload], list[st
 
 @st.composite
 def anthropic(draw: st.DrawFn, *, turns: int = 4) -> list[Payload]:
-    """A thread that ends with a user's message. Results may be spread over messages, which the API joins."""
+    """Makes a thread that ends with a user's message. Results may be in several messages, which the API joins."""
     ids = _Ids("toolu_")
     thread: list[Payload] = [{"role": "user", "content": _text(draw)}]
     for _ in range(draw(st.integers(0, turns))):

@@ -1,4 +1,4 @@
-"""Spans and metrics that a store reports to OpenTelemetry, recorded in memory."""
+"""Records in memory the spans and metrics that a store reports to OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RecordedTelemetry:
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
-        """Returns the spans that have ended, in the order of their ends."""
+        """Returns the finished spans in the order in which they ended."""
         return self._spans.get_finished_spans()
 
     def named(self, name: str) -> list[ReadableSpan]:
@@ -36,11 +36,11 @@ class RecordedTelemetry:
         return span
 
     def under(self, parent: ReadableSpan) -> list[str]:
-        """Returns the names of the spans inside another."""
+        """Returns the names of the spans inside a span."""
         return [s.name for s in self.spans if s.parent is not None and s.parent.span_id == parent.context.span_id]
 
     def points(self, metric: str) -> list[tuple[dict[str, Any], float]]:
-        """Returns a metric's points with their labels: a counter's value, or a histogram's sum."""
+        """Returns the labels of each point of a metric, with the value of a counter or the sum of a histogram."""
         data: Any = self._reader.get_metrics_data()
         found = [
             point

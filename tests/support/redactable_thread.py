@@ -1,4 +1,4 @@
-"""Threads with a secret, records written by SQL, and checks that hold after any erasure."""
+"""Threads with a secret, records that are written by SQL, and checks that must hold after any erasure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def shape(store: Any, at: int | None = None) -> list[tuple[int, int, int | None]
 
 
 def check(store: Any, name: str = "t") -> None:
-    """Makes the checks that hold after any erasure."""
+    """Makes the checks that must hold after any erasure."""
     state, view = store.thread(name), store.view(name)
     assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)
     for level in LEVELS:

@@ -1,4 +1,4 @@
-"""Threads to rewind, and their views in short."""
+"""Makes threads to rewind, and shows their views in a short form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def said(content: str, role: str = "user") -> Payload:
 
 
 def many(first: int, last: int) -> list[Payload]:
-    """Messages, the user's and the assistant's in turn."""
+    """Returns messages of the user and the assistant, in turn."""
     return [said(f"number {i}, and more words. " * 6, "user" if i % 2 else "assistant") for i in range(first, last + 1)]
 
 
@@ -33,7 +33,7 @@ def shown(view: cs.View) -> list[Shown]:
 
 
 def unfolded(connection: psycopg.Connection[Any], thread_id: str, columns: Payload, body: Payload) -> None:
-    """Writes one record by SQL, a rewind if its columns do not say otherwise."""
+    """Writes one record by SQL. It is a rewind unless `columns` has another kind."""
     record = {
         "columns": {"kind": "rewind", "outcome": "applied", "tokens_after": 0} | columns,
         "salt": uuid4().hex, "body": json.dumps({"replacement": []} | body),

@@ -1,4 +1,4 @@
-"""A database that goes back to an earlier moment under open stores, as after a failover or a restore."""
+"""Sets a database back to an earlier state while stores are open, as a failover or a restore does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Fork:
         self._do("CREATE DATABASE {0}_copy TEMPLATE {0}")
 
     def restore(self) -> None:
-        """Replaces the database by the copy: later writes are lost, and the address stays."""
+        """Replaces the database by the copy. Later writes are lost; the address stays the same."""
         self._do("ALTER DATABASE {0} RENAME TO {0}_lost", "ALTER DATABASE {0}_copy RENAME TO {0}")
 
     def remove(self) -> None:

@@ -1,4 +1,4 @@
--- As much of Citus as `distribute` and `verify` speak to, on one server: it notes what is asked, and spreads nothing.
+-- The parts of Citus that `distribute` and `verify` call, on one server. They record the calls and distribute nothing.
 SET allow_system_table_mods = on;
 CREATE TABLE public.asked (i bigint GENERATED ALWAYS AS IDENTITY, what text NOT NULL);
 CREATE TABLE pg_catalog.pg_dist_node (isactive bool, noderole text, shouldhaveshards bool, hasmetadata bool);
@@ -35,7 +35,7 @@ BEGIN
     INSERT INTO pg_catalog.pg_dist_shard VALUES (102007 + currval('public.asked_i_seq'));
 END
 $$;
--- What was there stays in the node's own table, as with Citus; here nothing else has it.
+-- As with Citus, existing rows stay in the node's own table; here no other node has them.
 CREATE FUNCTION pg_catalog.truncate_local_data_after_distributing_table(p_table regclass) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -58,7 +58,7 @@ BEGIN
     ));
 END
 $$;
--- Four shards.
+-- A table has four shards.
 CREATE FUNCTION pg_catalog.get_shard_id_for_distribution_column(p_table regclass, p_value uuid) RETURNS bigint
 LANGUAGE sql AS 'SELECT 102008 + (hashtextextended(p_value::text, 0) & 3)';
 CREATE FUNCTION pg_catalog.run_command_on_shards(p_table regclass, p_command text)

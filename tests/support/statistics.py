@@ -1,6 +1,7 @@
-"""The statistics of the planner, for tests of plans."""
+"""Changes the planner's statistics, for tests of query plans."""
 
-# As right after a bulk load, before autovacuum has seen a table for the first time. For a superuser, to be rolled back.
+# Removes the statistics, as right after a bulk load, before the first autovacuum. Run it as a superuser and roll it
+# back.
 FORGET = """
     SET LOCAL allow_system_table_mods = on;
     DELETE FROM pg_statistic WHERE starelid IN (

@@ -1,4 +1,4 @@
-"""Strategies on plain lists of messages, without a database; and threads whose messages are worth cutting."""
+"""Runs strategies on plain lists of messages, without a database, and makes threads with long messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSED: dict[str, Callable[[Sequence[Payload | None]], list[Problem]]] = {
     "chat": refused_by_openai,
     "responses": refused_by_openai_responses,
 }
-# Refusals that a strategy must never cause. Any strategy may get a summary that is not smaller.
+# Refusals that a strategy must never cause. NotSmaller is not among them, because it depends on the summarizer.
 MISTAKES = frozenset({"SplitPair", "PendingCall", "SystemInside", "LastUserInside", "IdsChanged", "EmptySummary"})
 FORMS = sorted(REFUSED)
 
@@ -44,7 +44,7 @@ def run(
 
 
 def context_of(view: View, *, counter: Counter = COUNTER, callback: str = "test", **options: Any) -> CompactionContext:
-    """Makes a context for a callback of that name, as a store does."""
+    """Makes a context for a callback, as a store does."""
     builder = PlanBuilder(view, counter=counter, **options)
     builder.begin(callback)
     return CompactionContext(builder)
@@ -59,7 +59,7 @@ def attempts_of(ctx: CompactionContext) -> Sequence[Attempt]:
 
 
 def committed(ctx: CompactionContext) -> list[Element]:
-    """Returns the view after the plan's commit, in which the records have numbers."""
+    """Returns the view as it is after the plan is committed, when its records have numbers."""
     return [
         element if element.number is None else element._replace(number=abs(element.number), pos=1)
         for element in ctx.elements
@@ -71,7 +71,7 @@ def mistakes(ctx: CompactionContext) -> list[str]:
 
 
 def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> list[Element]:
-    """Runs a strategy until it changes nothing, and checks that every run makes the view smaller."""
+    """Runs a strategy until it changes nothing more. Checks that every run makes the view smaller."""
     view = list(view)
     for _ in range(most):
         ctx = run(strategy, view)
@@ -81,14 +81,14 @@ def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> l
         after = committed(ctx)
         assert sum(e.tokens for e in after) < sum(e.tokens for e in view)
         view = after
-    raise AssertionError("it never ends")
+    raise AssertionError("the strategy still changes the view in the last run")
 
 
 # ---- threads with long texts
 
 
 def grown(value: Any, sizes: list[int]) -> Any:
-    """Returns the same thread with longer texts."""
+    """Returns a thread with longer texts."""
     if isinstance(value, dict):
         return {key: item if key in _NOT_GROWN else _field(key, item, sizes) for key, item in value.items()}
     return [grown(item, sizes) for item in value] if isinstance(value, list) else value

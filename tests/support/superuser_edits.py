@@ -1,4 +1,4 @@
-"""Edits of tables by a superuser: checks, unique keys and triggers are removed first."""
+"""Edits tables as a superuser, after removing checks, unique keys and triggers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITH_NAMES = (*TABLES, "names") if cluster.given() else TABLES
 
 
 def unlock(connection: psycopg.Connection[Any]) -> None:
-    """Drops every check and every unique key but the primary ones, and disables every trigger."""
+    """Drops every check and every unique key except primary keys, and disables every trigger."""
     for table in TABLES:
         connection.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL".encode())
     rows = connection.execute(
@@ -34,9 +34,10 @@ def unlock(connection: psycopg.Connection[Any]) -> None:
 
 
 def as_role(url: str, role: str) -> str:
-    """Returns a URL with which a superuser's session has the rights of a role and no others.
+    """Returns a URL with which a superuser's session has only the rights of a role.
 
-    On a cluster it has its own rights: Citus connects to the nodes as the role, which may not log in.
+    On a cluster, the session keeps all its rights, because Citus would connect to the nodes as the role, which may not
+    log in.
     """
     if cluster.given():
         return url
@@ -44,7 +45,7 @@ def as_role(url: str, role: str) -> str:
 
 
 def make_text(connection: psycopg.Connection[Any], table: str, column: str) -> None:
-    """Lets a column hold any text; Postgres allows it only without the views over the table."""
+    """Changes the type of a column to text. Drops the views on the table first, because Postgres requires that."""
     connection.execute(
         "DROP VIEW IF EXISTS compaction_store.audit_messages, compaction_store.audit_compactions,"
         " compaction_store.audit_events, compaction_store.audit_threads;"
@@ -53,5 +54,5 @@ def make_text(connection: psycopg.Connection[Any], table: str, column: str) -> N
 
 
 def columns(table: str) -> list[str]:
-    """Returns the columns of a table that can be written."""
+    """Returns the columns of a table that are not generated."""
     return [c.name for c in schema.metadata.tables[f"compaction_store.{table}"].columns if c.computed is None]

@@ -1,6 +1,6 @@
-"""Threads written as patterns: s system, u user, a assistant, t assistant with a call, r result of a tool.
+"""Threads written as patterns of letters: s for system, u for user, a for assistant, t for a call, r for a result.
 
-A result answers the oldest unanswered call. If there is none, the last message with a call gets one more call.
+A result belongs to the oldest call without a result. If there is none, the last message with a call gets another call.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import settings
 
 Payload = dict[str, Any]
-# Property tests look at what is found, never at the time it takes.
+# Property tests have no deadline, because their time depends on the machine.
 calm = settings(deadline=None)
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
 
@@ -73,7 +73,7 @@ def shown(items: list[Said]) -> str:
 
 
 def literal_runs(pattern: str) -> list[tuple[int, int]]:
-    """Applies the documented rule literally: two or more assistant messages in a row. Positions count from 1."""
+    """Returns the runs of two or more adjacent messages of the assistant, as documented. Positions start at 1."""
     found: list[tuple[int, int]] = []
     start: int | None = None
     for place, letter in enumerate([*pattern, "end"], 1):
