@@ -1,4 +1,4 @@
-"""The steps of a load, without any I/O: `Load` requests from its caller what it needs of the database.
+"""The steps of a load, without any I/O: `Load` yields requests to the database, and its caller answers them.
 
 A load is stored in chunks, each in one transaction with its own key. The first chunk has the load's key; each later
 chunk has that key followed by the number of the load's messages before the chunk. If a chunk is already stored, its
@@ -231,7 +231,7 @@ class Load:
                     found = placed.first_seq, placed.size, placed.thread_uid
             if found is not None:
                 placed = yield from self._compare(*found, salts)
-            assert placed is not None  # noqa: S101 — one of the two ways gave it
+            assert placed is not None  # noqa: S101 — set by one of the two branches
             self.thread_uid = placed.thread_uid
             self._log.note(self.stored + 1, placed.first_seq)
             self._first_seq = self._first_seq or placed.first_seq
@@ -260,7 +260,7 @@ class Load:
     def _compare(self, first: int, size: int, thread_uid: UUID, salts: bytes) -> _Steps[Placed]:
         """Compares a stored chunk with the load's messages.
 
-        The chunk counts as a replay unless its first salt is one of this call, which then stored it.
+        The chunk counts as a replay, unless the salt of a message shows that this call stored the chunk.
         """
         placed = Placed(first, size, replayed=True, thread_uid=thread_uid)
         end = first + size

@@ -249,7 +249,7 @@ class _Pairs:
     def __init__(self) -> None:
         self._calls: dict[int, list[str]] = {}
         self._results: dict[int, list[str]] = {}
-        # The places of calls without ids that have no result yet, and of the last such call.
+        # The places of calls without ids that have no result yet, and the place of the last call without an id.
         self._open: list[int] = []
         self._last: int | None = None
 

@@ -152,7 +152,7 @@ class Ladder(base.Planner):
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
     def steps_to(self, ctx: CompactionContext, limit: int, most: int | None = None) -> Steps:
-        """Yields the steps that shorten the view to `limit` tokens. `most` is the number that fits the window."""
+        """Yields the steps that shorten the view to `limit` tokens. The model's window has room for `most` tokens."""
         if ctx.total_tokens <= limit:
             return
         builder = builder_of(ctx)

@@ -106,7 +106,7 @@ class Rungs:
         return draft.fit(verbatim=self._verbatim)
 
     def end_of_old(self, layout: Layout, goal: Goal) -> int:
-        """Returns the index of the first element that is not summarized, usually that of the first recent element.
+        """Returns the index of the first element that is not summarized. Usually, this is the first recent element.
 
         With a budget, it is later if the recent elements would leave no room for a summary, even with long contents cut
         to the floor. Summarizing some of them is better than cutting or removing most of them.

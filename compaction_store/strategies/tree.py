@@ -149,7 +149,7 @@ class SummaryTree(base.Planner):
             start = index + 1
 
     def _merge(self, row: list[Node]) -> Growth:
-        """Merges the last nodes of a row while there are `fan_in` of one level.
+        """Merges the last nodes of a row, as long as there are `fan_in` nodes of one level at its end.
 
         A merged span includes short parts between the summaries that were not summarized.
         """

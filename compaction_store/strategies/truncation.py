@@ -267,7 +267,7 @@ class Draft:
         self.joined = {}
 
     def _outwards(self) -> Iterator[int]:
-        """Yields all indexes from the middle outwards, the recent ones after all others."""
+        """Yields all indexes from the middle outwards. The indexes of recent elements come after all others."""
         count = len(self.tokens)
         end = self.recent if self.recent > self.layout.first + 1 else count
         low = min(count // 2, end - 1)
@@ -304,7 +304,7 @@ class Draft:
         return sum(self.tokens[i] - gains.get(i, 0) for low, high in found for i in range(low, high + 1))
 
     def _remove_until(self, indexes: Sequence[int], order: Sequence[int], *, and_summaries: bool) -> None:
-        """Removes the first elements of the given order, more and more of them, until the rest fits after it is cut.
+        """Removes more and more elements, in the given order, until the remaining elements fit after they are cut.
 
         A call is only removed together with its result, so the first choice may save too little. It then grows by the
         missing tokens, and by at least twice its last growth, so that few choices are tried even in a long thread.

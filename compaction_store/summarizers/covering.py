@@ -92,7 +92,7 @@ class Cover:
         words = [_words(sentence.text) for sentence in sentences]
         spread = Counter(word for found in words for word in found)
         count = len(sentences)
-        # Use integers: unlike that of floats, their sum is the same in any order.
+        # Use integers, because a sum of floats would depend on their order.
         self._worth = {word: round(_SCALE * math.log(1 + count / times)) for word, times in spread.items()}
         self._first: dict[str, int] = {}
         self._times = Counter[str]()

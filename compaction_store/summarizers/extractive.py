@@ -113,7 +113,7 @@ class ExtractiveSummarizer:
         return min(self._share, room) if room > 0 else self._share
 
 
-# ---- what was said
+# ---- finding texts in messages
 
 
 def _sayings(elements: Iterable[Element]) -> list[_Said]:
@@ -186,7 +186,7 @@ def _result(result: Payload) -> tuple[str, str, str, float]:
     return ("error", text, "error", 1.0) if failed else ("result", text, "result", 0.6)
 
 
-# ---- in sentences
+# ---- dividing texts into sentences
 
 
 def _facts(sayings: Iterable[_Said]) -> list[Sentence]:

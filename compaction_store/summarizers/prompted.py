@@ -56,7 +56,7 @@ class Note(NamedTuple):
 
 @dataclass
 class Asked:
-    """The model, settings and prompt of one summary, and all answers to it. They become part of the record."""
+    """The model, the settings, the prompt and all answers for one summary. They become part of the record."""
 
     model: str
     settings: Payload

@@ -53,7 +53,7 @@ class OpenSpan:
         self._span.set_status(self._telemetry.error, text)
 
     def retried(self, sqlstate: str | None) -> None:
-        """Records a retry of the statement. `sqlstate` is that of the failure, or None if there was no answer."""
+        """Records a retry of the statement. `sqlstate` is None if the failed attempt got no answer."""
         self._retries += 1
         error: Attributes = {} if sqlstate is None else {"db.response.status_code": sqlstate}
         self._span.add_event("compaction_store.retry", error)

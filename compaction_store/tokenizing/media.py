@@ -66,7 +66,7 @@ def file(data: object, media_type: object = None) -> int:
 
 
 def sealed(data: str, text_length: int = 0) -> int:
-    """Estimates the tokens of an encrypted text, minus those of the plain text beside it, which is counted already."""
+    """Estimates the tokens of an encrypted text, minus the tokens of the same text in plain form, if there is one."""
     return max(0, len(data) * 3 // 4 - text_length + 3) // _TEXT_BYTES_A_TOKEN
 
 

@@ -80,7 +80,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circul
 def read(message: Payload) -> tuple[list[str], int]:
     """Returns the texts to count, and the tokens to add to their sum."""
     content = message.get("content")
-    if type(content) is str and len(message) == 2 and "role" in message:  # noqa: PLR2004 — most messages are such
+    if type(content) is str and len(message) == 2 and "role" in message:  # noqa: PLR2004 — role and content
         return [content], MESSAGE
     reading = _Reading()
     reading.message(message)

@@ -132,7 +132,7 @@ def _tenant_option(tenant: str) -> str:
 
 
 def _command(tenant: str, given: dict[str, str | None]) -> str | None:
-    """Returns the command that lists the same records as CSV, or None if the command lacks one of the filters."""
+    """Returns the command that lists the same records as CSV, or None if the command does not have all the filters."""
     if given["login"] or given["trigger"]:
         return None
     options = {"--run" if name == "run_id" else f"--{name}": text for name, text in given.items() if name != "id"}
@@ -260,7 +260,7 @@ class _Pages:
 
     async def verdict(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — the form has the parameters
         """Writes the verdict of a submitted form, and redirects to the sample or to the record."""
-        assert self._reviews is not None  # noqa: S101 — there is no such page otherwise
+        assert self._reviews is not None  # noqa: S101 — without reviews, this page has no route
         reader: str = request.scope["reader"]
         try:
             given = await form(request)

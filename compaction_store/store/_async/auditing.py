@@ -1,4 +1,4 @@
-"""Reads what happened to threads: compaction records, events, and which views are over a budget."""
+"""Reads compaction records and events, and finds threads whose view is over a budget."""
 
 from __future__ import annotations
 

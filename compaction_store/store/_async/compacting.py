@@ -65,7 +65,7 @@ class Compacting:
     force: bool
     actor: str | None = None
     authority: Payload | None = None
-    #: The recorded reason for the run, if `compact` must not choose it.
+    #: The trigger to record, instead of the one that `compact` would choose.
     trigger: str | None = None
     revoked: Revoked | None = None
     run_id: UUID = field(default_factory=uuid4)

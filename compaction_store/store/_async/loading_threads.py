@@ -74,7 +74,7 @@ async def _read_ahead(thread: Thread) -> None:
 
 
 async def _store(db: AsyncConnections, group: Group, options: Options) -> AsyncIterator[ThreadLoaded]:
-    """Stores a group in one transaction; threads that could not be stored with the others are loaded individually."""
+    """Stores a group in one transaction. Threads that could not be stored with the group are loaded one by one."""
     await db.run_in_thread(group.count)
     chunks = group.chunks(options)
     made: Iterator[UUID | None] = iter(())

@@ -283,7 +283,7 @@ class AsyncReader:
         return dict(await self._db.call(queries.names_of, self._tenant, wanted)) if wanted else {}
 
     async def neighbours(self, thread_id: str, pos: int) -> tuple[int | None, int | None]:
-        """Returns the pos of the last compaction record at or before a pos, and the pos of the first one after it."""
+        """Returns the pos of the last compaction record up to a pos, and the pos of the first record after that."""
         arguments.number(pos, "pos", least=0)
         key = self._key(thread_id)._replace(uid=(await self.thread(thread_id, hidden=True)).thread_uid)
         found = await self._db.call(queries.neighbours, key, pos)

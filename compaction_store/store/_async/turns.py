@@ -138,7 +138,7 @@ class AsyncTurn:
         """Records which messages were appended through the turn."""
         span = Span(appended[0].seq, appended[-1].seq)
         if span.start_seq < self._first_seq or any(own.start_seq <= span.start_seq <= own.end_seq for own in self._own):
-            # The append repeats an earlier one, from before this turn or in it.
+            # The append was a replay: its messages were stored earlier, before or during this turn.
             return
         if self._own and self._own[-1].end_seq + 1 == span.start_seq:
             self._own[-1] = Span(self._own[-1].start_seq, span.end_seq)
@@ -147,11 +147,11 @@ class AsyncTurn:
         if span.end_seq > self.last_seq:
             self.last_seq, self.head = span.end_seq, appended.head
 
-    # ---- beginning and ending
+    # ---- beginning and ending the turn
 
     async def __aenter__(self) -> Self:
         if self._began:
-            raise InvalidInput("a turn must be entered once; call turn() for another one")
+            raise InvalidInput("a turn must be entered only once; call turn() to get another turn")
         self._began = True
         try:
             await self._take()

@@ -107,7 +107,7 @@ async def append(
         if lost:
             what = f"seq {known.last_seq} was assigned before, and now {written.first_seq}"
             raise ThreadWentBack(
-                f"{what}: the thread has lost messages; this append is stored{arguments.about(thread.thread_id)}",
+                f"{what}: the thread has lost messages; this append was stored{arguments.about(thread.thread_id)}",
                 written=stored, known_seq=known.last_seq,
             )  # fmt: skip
     return stored

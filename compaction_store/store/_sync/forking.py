@@ -31,7 +31,7 @@ def fork(
     actor: str | None,
     authority: Payload | None,
 ) -> Forked:
-    """Copies a thread up to a pos into a new one."""
+    """Copies a thread up to a pos into a new thread."""
     salt = os.urandom(16)
     body = erasure.body(reason=reason, authority=authority)
     count = typed_rows.thread(db.call(queries.thread, thread)).last_pos if at is None else at

@@ -281,7 +281,7 @@ class Reader:
         return dict(self._db.call(queries.names_of, self._tenant, wanted)) if wanted else {}
 
     def neighbours(self, thread_id: str, pos: int) -> tuple[int | None, int | None]:
-        """Returns the pos of the last compaction record at or before a pos, and the pos of the first one after it."""
+        """Returns the pos of the last compaction record up to a pos, and the pos of the first record after that."""
         arguments.number(pos, "pos", least=0)
         key = self._key(thread_id)._replace(uid=(self.thread(thread_id, hidden=True)).thread_uid)
         found = self._db.call(queries.neighbours, key, pos)

@@ -391,7 +391,7 @@ class Store(Reader):
         if render is not None and not callable(render):
             raise InvalidInput(f"render must be a callable, not {type(render).__name__}")
         if not _IS_ASYNC and is_async(call):
-            raise InvalidInput("call must be synchronous on a Store; an async one needs an Store")
+            raise InvalidInput("call must be synchronous on a Store; use an Store for an async callable")
         arguments.number(attempts, "attempts", least=1)
         thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
         view = self.fit(thread_id, budget, *callbacks, actor=actor, authority=authority)

@@ -1,8 +1,8 @@
 -- Makes a new thread that begins with a copy of another thread's entries up to p_at, or of all entries if p_at is NULL.
 -- The new thread's first entry is an event that names the parent, the pos and the entry at that pos; the parent gets an
--- event that names the new thread. Both events have the thread_uid, because a name must be erasable and an event is
--- not. Content that was erased in the parent after p_at is erased in the copy by an event after the copies. p_key is a
--- JSON string. A call with the salt or the key of an earlier fork of this thread writes nothing and returns the first
+-- event that names the new thread. Both events name threads by thread_uid, because a name must be erasable and an event
+-- is not. Content that was erased in the parent after p_at is erased in the copy by an event after the copies. p_key is
+-- a JSON string. A call with the salt or the key of an earlier fork of this thread writes nothing and returns the first
 -- result.
 CREATE FUNCTION compaction_store.fork(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_new_thread_id text, p_at bigint, p_actor text, p_salt bytea,
@@ -117,8 +117,8 @@ BEGIN
             SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = child_uid;
         END IF;
     END IF;
-    -- The fork must be held or retained exactly if the parent is held or retained now. So repeat the parent's newest
-    -- hold or release, and its newest retention, if they are not among the copies and would change anything.
+    -- The fork must be on hold if and only if the parent is on hold now, and the same applies to retention. Repeat the
+    -- parent's newest hold or release, and its newest retention, unless they are among the copies or change nothing.
     FOR v_kind, v_event_body IN
         SELECT n.kind, n.body FROM (
             SELECT DISTINCT ON (e.kind = 'retention') e.pos, e.kind, e.body::text AS body

@@ -10,7 +10,7 @@ DECLARE
         uuid_send(gen_random_uuid()) PLACING substring(int8send(compaction_store.microseconds(p_born_at) / 1000) FROM 3) FROM 1
     );
 BEGIN
-    -- A random UUID has version 4 in the high four bits of byte 6.
+    -- Change the version, which is in the high four bits of byte 6, from 4 to 7.
     RETURN encode(set_byte(v_key, 6, get_byte(v_key, 6) & 15 | 112), 'hex')::uuid;
 END
 $$;

@@ -36,7 +36,8 @@ BEGIN
         LIMIT 1;
     END IF;
     IF v_number IS NULL THEN
-        -- In the order of their starts, a span that begins inside an earlier span in force must also end inside it.
+        -- Read the spans in force in the order of their starts. A span that begins inside an earlier one must end in
+        -- it.
         SELECT f.number INTO v_number FROM (
             SELECT c.number, c.start_seq, c.end_seq, max(c.end_seq) OVER (
                 ORDER BY c.start_seq, c.end_seq DESC, c.number DESC

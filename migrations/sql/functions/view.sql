@@ -52,9 +52,9 @@ BEGIN
     IF v_last_pos > v_last_seq THEN
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
     END IF;
-    -- Outer records come before those inside them, which are skipped, as in active. There is one query for each record
-    -- and each gap. With few active records, this is faster than one query that sorts all rows; with hundreds, it takes
-    -- up to twice as long.
+    -- Outer records come before those inside them, which are skipped, as in the function active. There is one query for
+    -- each record and each gap. With few active records, this is faster than one query that sorts all rows; with
+    -- hundreds, it takes up to twice as long.
     WHILE v_last_number > 0 LOOP
         v_inside := 0;
         FOR v_number, v_start, v_end IN

@@ -54,7 +54,7 @@ SELECT
     t.thread_uid
 FROM compaction_store.threads AS t
 -- OFFSET 0 keeps the planner from reading the heads and rows of all threads before it looks up the name. The conditions
--- on entries of unknown kinds are those of refuse_unknown.
+-- on entries of unknown kinds must be the same as in refuse_unknown.
 CROSS JOIN LATERAL (
     SELECT d.last_number, d.last_seq, LEAST(
         (

@@ -219,7 +219,7 @@ def test_an_append_can_name_its_turn(store: Face, take: Callable[..., Turn]) -> 
         store.append("t", HI, turn=turn.turn_id)
     with pytest.raises(cs.InvalidInput, match="a turn must be entered with"):
         take().append(HI)
-    with pytest.raises(cs.InvalidInput, match="a turn must be entered once"), turn:
+    with pytest.raises(cs.InvalidInput, match="a turn must be entered only once"), turn:
         pass
 
 
