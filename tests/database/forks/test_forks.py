@@ -216,11 +216,11 @@ def test_commitments_prove_that_a_copy_is_the_original(parent: Face, superuser: 
 def test_changed_rows_are_refused_rather_than_given_a_valid_chain(parent: Face, superuser: Any) -> None:
     superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER refuse_change")
     superuser.execute("UPDATE compaction_store.messages SET role = 'system' WHERE seq = 3")
-    with pytest.raises(cs.DatabaseError, match="not as they were written"):
+    with pytest.raises(cs.DatabaseError, match="were changed after they were written"):
         parent.fork("p", "f")
     assert parent.fork("p", "g", at=2).last_seq == 2
     superuser.execute("UPDATE compaction_store.messages SET role = 'user', payload = '{}' WHERE seq = 3")
-    with pytest.raises(cs.DatabaseError, match="not as they were written"):
+    with pytest.raises(cs.DatabaseError, match="were changed after they were written"):
         parent.fork("p", "f", at=3)
 
 

@@ -344,7 +344,7 @@ def test_the_application_s_role_takes_turns_in_its_tenant_and_does_not_see_the_t
 def test_no_turn_lasts_without_end(superuser: psycopg.Connection[Any], seconds: str) -> None:
     """Also not for a caller of the functions."""
     for call in ("take_turn('default', 't', %s, NULL, {}, true)", "renew_turn('default', 't', %s, {})"):
-        with pytest.raises(psycopg.Error, match="a lease must be for 0 to 3600 seconds"):
+        with pytest.raises(psycopg.Error, match="a lease must be for more than 0 and at most 3600 seconds"):
             superuser.execute(f"SELECT compaction_store.{call.format(seconds)}".encode(), (UUID(int=1),))
 
 
