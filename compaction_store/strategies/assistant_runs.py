@@ -138,7 +138,7 @@ class AssistantRuns(Planner):
         )  # fmt: skip
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
-        """Returns the asks whose span a summary could shorten enough."""
+        """Returns the `Ask`s whose span a summary could shorten enough."""
         if "larger" in self._allow:
             return asks
         sized = zip(asks, _tokens(elements, asks), strict=True)
@@ -180,7 +180,7 @@ def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, i
 
 
 def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
-    """Returns the run if it splits no call from its result. Otherwise, returns the parts of the run that do not.
+    """Returns the run if it splits no call from its result; otherwise, returns the parts that split none.
 
     In Anthropic's format, messages between a call and its result must also stay, because they belong to these turns.
     """

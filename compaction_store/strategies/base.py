@@ -58,10 +58,10 @@ class Planner(ABC):
 
 
 def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
-    """Yields the ask for a span. Returns None if the span's compaction is planned, and otherwise the error.
+    """Yields the `Ask` for a span. Returns None if the compaction of the span is planned.
 
-    Returns an error only if it is recorded, repeats an earlier rejection, or concerns a pin. Raises any other error,
-    which shows a mistake in the use of the strategy and would otherwise go unnoticed.
+    Returns the error if it was recorded, repeats an earlier rejection, or concerns a pin. Raises any other error,
+    because it shows a mistake in the use of the strategy that would otherwise go unnoticed.
     """
     attempts = builder_of(ctx).attempts
     tried = len(attempts)

@@ -162,7 +162,7 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
 
 
 def _block(message: Payload, index: int) -> Payload | None:
-    """Returns a block of a message, or None if the message has none because it is a result that was cleared."""
+    """Returns a block of a message, or None if clearing the message itself has removed its blocks."""
     content = message.get("content")
     found = content[index] if isinstance(content, list) and index < len(content) else None
     return found if isinstance(found, dict) else None

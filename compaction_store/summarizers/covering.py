@@ -24,8 +24,8 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 # The largest share of the room for standing orders. They come first, because a lost order is worse than a lost fact.
 _ORDERS = 0.6
-# The share of the rest for the list of names, and the shares of each kind in the room after that. All kinds compete for
-# the room that these shares do not use.
+# Shares of the room that is left after the orders: first that of the list of names, then those of the kinds of text.
+# All kinds compete for the room that these shares do not use.
 _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
 # The weight of a name that only results have, and of a name that a text or a call uses. Words have a lower weight.

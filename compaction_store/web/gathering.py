@@ -30,7 +30,7 @@ T = TypeVar("T")
 ROWS = 50
 #: The most characters of a message on one page.
 MESSAGE_PAGE = 100_000
-# The most verdicts of a thread that are searched for those on a record.
+# How many of a thread's newest verdicts are searched for those on a record.
 _MOST_EVENTS = 500
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
