@@ -1,6 +1,6 @@
--- Reads the start of a fork event's body: the new thread, the pos and the seq up to which it is a copy, its head when
--- it was made, and the rest of the body. All are NULL if the body does not begin like this. The function uses no JSON
--- parser, because a parser would fail at \u0000.
+-- Reads the body of a fork event. It begins with the new thread, the last copied pos and seq, and the head of the new
+-- thread when it was made; rest is what follows. All are NULL if the body does not begin like this. The function uses
+-- no JSON parser, because a parser would fail at \u0000.
 CREATE FUNCTION compaction_store.fork_of(
     p_body text, OUT child uuid, OUT at_pos bigint, OUT at_seq bigint, OUT head bytea, OUT rest text
 )
