@@ -325,7 +325,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "reason": "A reason for the record.",
         "min_saving": "How much a summary must save: tokens, or a fraction of the span.",
         "room": "The most tokens that the framed summary may take.",
-        "stated_room": "The room that the summarizer is told, if it is less than `room`.",
+        "stated_room": "The room that the summarizer must keep to, if it is less than `room`.",
         "cut": "Whether a longer summary is cut instead of rejected.",
         "role": "The role of the summary's message.",
         "checks": "The checks that the summary must pass.",
