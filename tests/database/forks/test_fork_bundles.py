@@ -60,7 +60,7 @@ def test_a_fork_is_whole_without_its_parent(whole: Face, other: Face) -> None:
     assert said_by(other.replay("f")) == said_by(whole.replay("p"))
     assert other.seen_by("f", 9).evidence == "proved"
     assert other.verify("f").findings == ()
-    assert "not here" in other.verify("f").notes[0]
+    assert "not in this database" in other.verify("f").notes[0]
     origin = other.explain("f", 3).origin
     assert (origin.thread_id, origin.created_at, origin.thread_uid) == (None, None, whole.thread("p").thread_uid)
 
