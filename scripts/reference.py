@@ -82,7 +82,7 @@ STORE: dict[str, tuple[str, ...]] = {
 # Classes whose parameters are not shown, because only the store makes their objects.
 _MADE_HERE = {"CompactionContext", "Turn"}
 # Names that are described elsewhere on the page, or need no description.
-_FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload", "Level", "LEVELS"}
+_FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload"}
 _ABOUT = "The page is made from the code by `scripts/reference.py`, and a test compares them."
 
 
