@@ -1,8 +1,8 @@
-"""Tools with which an agent searches and reads its own thread, including messages that are folded in its view.
+"""Tools with which an agent searches and reads its own thread, including messages that its view no longer shows.
 
 The tools read one thread and write nothing. A wrong call raises no exception: its result tells the model what is wrong.
-Errors of the database are raised as usual. No result is longer than `max_tokens`, and quoted content stands between two
-lines that no content can contain.
+Database errors are raised as usual. No result is longer than `max_tokens`. Quoted content is enclosed in two delimiter
+lines that the content cannot contain.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from compaction_store.recall.pages import Recalled, is_recalled
 
 
 class Call(NamedTuple):
-    """A call, and a function that puts its result into the same format."""
+    """A tool call, and a function that converts its result to the format that the call came in."""
 
     name: Any
     arguments: Any
@@ -38,7 +38,10 @@ def for_openai(tools: Iterable[Tool], api: Literal["chat", "responses"]) -> list
 
 
 def read(given: Any) -> Call:
-    """Reads a call from a model's reply: a block, an item, or an entry of `tool_calls`; a dict or an SDK's object."""
+    """Parses a tool call from a model's reply, given as a dict or as an object of the API's SDK.
+
+    The call is a `tool_use` block, a `function_call` item or an entry of `tool_calls`.
+    """
     kind, function = _field(given, "type"), _field(given, "function")
     if kind == "tool_use" and isinstance(name := _field(given, "id"), str):
         return Call(_field(given, "name"), _field(given, "input"), lambda result: _block(name, result))
@@ -49,7 +52,7 @@ def read(given: Any) -> Call:
         arguments = _parsed(_field(function, "arguments"))
         return Call(_field(function, "name"), arguments, lambda result: _message(name, result))
     raise InvalidInput(
-        f"call must be a tool_use block, a function_call item or an entry of tool_calls, with its id{other(given)}"
+        f"call must be a tool_use block, a function_call item or an entry of tool_calls, and have an id{other(given)}"
     )
 
 
@@ -71,9 +74,7 @@ def _message(name: str, result: Recalled) -> Payload:
 
 
 def _parsed(arguments: Any) -> Any:
-    """Parses arguments, which are text in OpenAI's APIs. A model may write anything, so text that is not JSON is
-    returned unchanged.
-    """
+    """Parses the arguments of a call, which are JSON text in OpenAI's APIs. Invalid JSON is returned unchanged."""
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():
@@ -88,7 +89,7 @@ def _parsed(arguments: Any) -> Any:
 
 
 def without_recall(message: Payload) -> Payload:
-    """Returns a message without calls of these tools and their results, so that no search finds an earlier one."""
+    """Returns a message without recall calls and recall results, so that a search does not find earlier searches."""
     content, calls = message.get("content"), message.get("tool_calls")
     if isinstance(content, list):
         message = {**message, "content": [block for block in content if not _is_recall(block)]}

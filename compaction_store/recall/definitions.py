@@ -1,4 +1,4 @@
-"""The tools' names, descriptions and arguments, in one table: it makes the schemas and checks the arguments."""
+"""The names, descriptions and arguments of the tools. The JSON Schemas and the argument checks use the same table."""
 
 from __future__ import annotations
 
@@ -49,81 +49,83 @@ class Tool(NamedTuple):
 
 
 class BadCall(Exception):
-    """A call that cannot be carried out. The text tells the model why, and quotes nothing."""
+    """Raised for a call that cannot be carried out. Its text tells the model why, without quoting any argument."""
 
 
-# Models read these texts. They name every field of a result, because a model sees a result only after it has called.
+# These texts are sent to models. They describe the results too, because a model chooses a tool before it sees a result.
 _TOOLS = (
     Tool(
         SEARCH,
-        "Search the original messages of this conversation, including messages that you now see only as notes or no"
-        " longer see at all. Use it when you need something from earlier that your messages do not show: a name, a"
-        " number, a file path, an error text, a decision. It compares text, not meaning: a word matches anywhere, also"
-        " inside a longer word, and upper and lower case are the same. Returns JSON. `found` lists the messages that"
-        " contain all the words, oldest first; if no message has all of them, it lists those that have the most. Each"
-        " has its `seq` (its number in the conversation), its `role`, the matching `words`, an `excerpt`, and"
-        " `folded_into_record` if a compaction record replaces it in your messages. `searched` is the range of seqs"
-        " that was searched. Messages that were withdrawn, because somebody undid them or cleared the conversation, are"
-        " left out; `withdrawn` lists their ranges of seqs. If `next` is present, there is more: call again with the"
-        " same arguments and those in `next`. To read a message in full, pass its seq to recall_expand as start_seq.",
+        "Search the original messages of this conversation, including messages that you now see only as notes and"
+        " messages that you no longer see. Use this tool to find a detail from earlier that your current messages do"
+        " not show, such as a name, a number, a file path, an error text or a decision. The search matches text, not"
+        " meaning. It ignores upper and lower case, and it also finds a word inside a longer word. The result is JSON."
+        " `found` lists the messages that contain all the words of the query, oldest first. If no message contains all"
+        " of the words, `found` lists the messages that contain the most of them. Each entry has the message's `seq`"
+        " (its number in the conversation), its `role`, the `words` that it contains, and an `excerpt`. If a compaction"
+        " record replaces the message in your view, `folded_into_record` is the number of that record. `searched` is"
+        " the range of seqs that was searched. Withdrawn messages, which somebody undid or cleared, are left out;"
+        " `withdrawn` lists their ranges of seqs. `erased` counts erased messages, which cannot be searched. If `next`"
+        " is present, there may be more results: call again with the same arguments plus the arguments in `next`. To"
+        " read a whole message, call recall_expand with its seq as start_seq.",
         {
             "query": TextField(
-                'Words to look for, at most 16. Put words in "double quotes" to find them as one phrase. Few and rare'
+                'The words to search for, at most 16. Put words in "double quotes" to search for a phrase. A few rare'
                 " words work best.",
                 1000,
             ),
-            "after_seq": IntegerField("Search only messages after this seq. Default: 0, the whole conversation.", 0),
-            "until_seq": IntegerField("Search only messages up to and including this seq. Default: the last one."),
+            "after_seq": IntegerField("Search only messages after this seq. Default: 0, from the first message.", 0),
+            "until_seq": IntegerField("Search only messages up to and including this seq. Default: the last message."),
             "limit": IntegerField("The maximum number of messages to return. Default: 10.", 1, _MAX_LIMIT),
             "withdrawn": FlagField(
-                "Search withdrawn messages too; those that are found have `withdrawn`. Default: false."
+                "Search withdrawn messages too. Such an entry has `withdrawn`: true. Default: false."
             ),
         },
         ("query",),
     ),
     Tool(
         EXPAND,
-        "Read original messages of this conversation in full, word for word. Use it when notes on earlier messages are"
-        " not exact enough, or to read what recall_search found. Give exactly one of record, start_seq and cursor: for"
-        " notes on messages 3 to 40, give start_seq 3 and end_seq 40. Returns JSON. `messages` lists the messages,"
-        " oldest first, each with its `seq` and the `message` itself; an erased message is marked as erased, and one"
-        " that was withdrawn, because somebody undid it or cleared the conversation, comes without its content. A"
-        " message too long for the result comes in parts of its JSON (`part_of_its_json`). If `next` is present, there"
-        " is more: call again with its `cursor` in place of record, start_seq and end_seq.",
+        "Read original messages of this conversation word for word. Use this tool when notes on earlier messages are"
+        " not exact enough, or to read a message that recall_search found. Give exactly one of record, start_seq and"
+        " cursor. For example, to read the messages behind notes on messages 3 to 40, give start_seq 3 and end_seq 40."
+        " The result is JSON. `messages` lists the messages, oldest first, each with its `seq` and the `message`"
+        " itself. An erased message is marked as erased. A withdrawn message, which somebody undid or cleared, comes"
+        " without its content. A message that is too long for one result comes in parts: `part_of_its_json` is a part"
+        " of its JSON text. If `next` is present, there is more to read: call again with the `cursor` in `next` instead"
+        " of record, start_seq and end_seq.",
         {
-            "record": IntegerField("The number of a compaction record: read all messages that it replaces."),
+            "record": IntegerField("The number of a compaction record, to read all messages that the record covers."),
             "start_seq": IntegerField("The seq of the first message to read."),
-            "end_seq": IntegerField("The seq of the last message to read. Only with start_seq; default: start_seq."),
-            "cursor": TextField("The `cursor` from `next` in an earlier result: read on from there.", 50, CURSOR),
+            "end_seq": IntegerField("The seq of the last message to read. Needs start_seq. Default: start_seq."),
+            "cursor": TextField("The `cursor` in `next` of an earlier result, to continue reading.", 50, CURSOR),
             "max_tokens": IntegerField("The maximum length of the result in tokens."),
-            "withdrawn": FlagField("Read withdrawn messages too. Default: false."),
+            "withdrawn": FlagField("Include the content of withdrawn messages. Default: false."),
         },
     ),
     Tool(
         DESCRIBE,
-        "List the compaction records of this conversation, newest first. A record says how earlier messages were"
-        " replaced in what you see. Use it to find out which messages were compacted, when, by what, and into which"
-        " summary. Without arguments it lists all records; start_seq and end_seq select those that concern a range"
-        " of messages; record selects one, with its whole summary. Returns JSON. `records` lists the records, each"
-        " with its number (`record`), `kind` (summary, truncation, removal, rewind, clear or revocation), `outcome`"
-        " (applied, rejected, failed or observed), `status` (for example active, or revoked by another record),"
-        " first and last seq (`messages`), `tokens` before and after, and its `summary`, which `summary_is_cut`"
-        " marks as shortened. If `next` is present, there is more: call again with the same arguments and those in"
-        " `next`.",
+        "List the compaction records of this conversation, newest first. A compaction record says how earlier messages"
+        " were replaced or hidden in your view. Use this tool to find out which messages were compacted, when, by whom,"
+        " and into which summary. Without arguments, it lists all records. With start_seq and end_seq, it lists only"
+        " the records that overlap this range of messages. With record, it returns one record with its whole summary."
+        " The result is JSON. Each entry of `records` has the record's number (`record`), its `kind` (summary,"
+        " truncation, removal, adoption, rewind, clear or revocation), its `outcome` (applied, rejected, failed or"
+        " observed), its `status` (for example active, or revoked by another record), the first and last seq that it"
+        " covers (`messages`), the `tokens` before and after, the time (`written`), the `actor`, the `model` and the"
+        " `summary`. `summary_is_cut` marks a shortened summary. If `next` is present, there are more records: call"
+        " again with the same arguments plus the arguments in `next`.",
         {
-            "record": IntegerField("The number of one record. Must be the only argument."),
+            "record": IntegerField("The number of the only record to return. Give no other argument with it."),
             "start_seq": IntegerField("The seq of the first message of a range."),
-            "end_seq": IntegerField(
-                "The seq of the last message of the range. Only with start_seq; default: start_seq."
-            ),
-            "before_record": IntegerField("List only records with a smaller number than this."),
+            "end_seq": IntegerField("The seq of the last message of the range. Needs start_seq. Default: start_seq."),
+            "before_record": IntegerField("List only records with a number smaller than this."),
         },
     ),
 )
 
 
 def tools(max_tokens: int) -> tuple[Tool, ...]:
-    """Returns the tools for results of at most `max_tokens`."""
+    """Returns the tools, with `max_tokens` as the default and the maximum length of a result."""
     search, expand, describe = _TOOLS
     description = f"The maximum length of the result in tokens. Default: {max_tokens}."
     length = IntegerField(description, min(500, max_tokens), max_tokens)
@@ -140,7 +142,7 @@ def _property(field: Field) -> Payload:
 
 
 def check_arguments(tool: Tool, given: Any) -> dict[str, Any]:
-    """Returns the arguments of a call by name, without those that are null."""
+    """Checks the arguments of a call and returns them by name, without null values. Raises BadCall."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
@@ -185,6 +187,6 @@ def _checked_text(name: str, field: TextField, value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """Names a value's type in JSON's words."""
+    """Returns the JSON name of a value's type, with an article."""
     kinds = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "an array", dict: "an object"}
     return kinds.get(type(value), "null")

@@ -1,4 +1,4 @@
-"""The work of each tool, written once for the sync and the async reader: generators for `drivers`."""
+"""Implements each tool as a generator for `drivers`, so that one implementation serves sync and async readers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from compaction_store.tokens import Counter
 
 _HITS = 10
 _EXCERPT_TOKENS = 160
-# The maximum length of a reason, an error, or a summary in a list.
+# The maximum length of a reason, of an error, and of a summary in a list of records.
 _SHORT_TOKENS = 120
-# How many records one call reads to find those of a range.
+# The maximum number of records that one call reads to find the records of a range.
 _MOST_RECORDS = 2000
 _MOST_RANGES = 20
 _AT_ONCE = 100
 
 
 class Reading:
-    """The tools on one thread, of a sync or an async reader."""
+    """Runs the tools on one thread with a sync or an async reader."""
 
     def __init__(self, reader: Any, thread_id: str, counter: Counter, max_tokens: int) -> None:
         self._reader = reader
@@ -39,7 +39,7 @@ class Reading:
         self.tools = {tool.name: tool for tool in tools(max_tokens)}
 
     def call(self, name: Any, given: Any) -> Work[Recalled]:
-        """Runs a call. A wrong call, or a thread or record that does not exist, becomes an error result."""
+        """Runs a call. Returns an error result if the call is wrong, or if the thread or the record does not exist."""
         try:
             tool = self.tools.get(name) if isinstance(name, str) else None
             if tool is None:
@@ -82,7 +82,7 @@ class Reading:
         return page.written(None if last is None else {"after_seq": last})
 
     def _withdrawn(self, thread: Thread) -> Work[Withdrawn]:
-        """Returns the seqs that rewinds and clears in force hide."""
+        """Returns the seqs that rewinds and clears hide, unless these were revoked."""
         found = Withdrawn()
         if thread.last_number:
             for kind in HIDES:
@@ -91,7 +91,7 @@ class Reading:
         return found
 
     def _fold(self, seq: int, known: list[Compaction]) -> Work[Compaction | None]:
-        """Returns the record that replaces a message in the view; None if the view has the message itself."""
+        """Returns the active record that covers a message, or None if no active record does."""
         for record in known:
             if (record.start_seq or 0) <= seq <= (record.end_seq or 0):
                 return record
@@ -134,7 +134,7 @@ class Reading:
     def _wanted(
         self, record: int | None, start_seq: int | None, end_seq: int | None, cursor: str | None
     ) -> Work[tuple[int, int, int]]:
-        """Returns the first and last seq, and the number of characters of the first message that were already read."""
+        """Returns the first seq, the last seq, and how many characters of the first message an earlier call read."""
         if sum(value is not None for value in (record, start_seq, cursor)) != 1:
             raise BadCall("exactly one of record, start_seq and cursor must be given")
         if cursor is not None and (parts := CURSOR.fullmatch(cursor)):
@@ -184,14 +184,14 @@ class Reading:
 
 
 def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
-    """Passes the items of an iterator, sync or async, to a function until it returns False."""
+    """Calls `look` with each item of a sync or async iterator until `look` returns False. Closes the iterator."""
     is_async = hasattr(items, "__anext__")
     advance, close = (items.__anext__, items.aclose) if is_async else (items.__next__, items.close)
     try:
         for number in count(1):
             if not look((yield advance())):
                 return
-            # The items of a fetched page arrive without a pause. Give other tasks on the event loop a turn.
+            # Items of a page that was fetched arrive without awaiting I/O. Let other tasks on the event loop run.
             if number % _AT_ONCE == 0:
                 yield Pause(0)
     except (StopIteration, StopAsyncIteration):
@@ -201,7 +201,7 @@ def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
 
 
 class _First:
-    """Collects the first items that meet a condition."""
+    """Collects the first items that meet a condition, up to a maximum number."""
 
     def __init__(self, wanted: Callable[[Any], bool], most: int) -> None:
         self.kept: list[Any] = []
@@ -215,7 +215,7 @@ class _First:
 
 
 class _Messages:
-    """Adds messages to a page until it is full, or a part of the first message if the whole does not fit."""
+    """Adds messages to a page until it is full. If even the first message does not fit, adds a part of it."""
 
     def __init__(self, page: ResultPage, start: int, end: int, skip: int, withdrawn: Withdrawn) -> None:
         self.next: str | None = None
@@ -235,7 +235,7 @@ class _Messages:
         if self._skip and message.seq == self._start:
             piece = piece._replace(text=piece.text[self._skip :], at=self._skip)
             if not piece.text:
-                # The message was erased since its first part was read.
+                # The message was erased after its first part was read, so its JSON is shorter than the part.
                 piece = _piece(message)
         if self._page.fits(piece.entry):
             self._page.put(piece.entry, {"cursor": place})
@@ -298,7 +298,7 @@ def _searched(search: Search, after_seq: int) -> Payload:
 
 
 def _described(page: ResultPage, record: Compaction, room: int) -> str:
-    """Returns a record as JSON, without prompts or a provider's own data."""
+    """Returns a record as JSON, without the prompt and without the provider's data."""
     entry: Payload = {"record": record.number, "kind": record.kind, "outcome": record.outcome}
     span = None if record.start_seq is None else [record.start_seq, record.end_seq]
     tokens = None if record.tokens_before is None else [record.tokens_before, record.tokens_after]
@@ -319,7 +319,7 @@ def _described(page: ResultPage, record: Compaction, room: int) -> str:
 
 
 def _with_text(page: ResultPage, entry: Payload, name: str, text: str, room: int) -> str:
-    """Returns an entry with as much of a text as there is room for, marked if it is cut."""
+    """Returns an entry as JSON with as much of a text as fits `room` tokens. `{name}_is_cut` marks a cut text."""
 
     def write(kept: str) -> str:
         return dump(entry | {name: kept} | ({} if len(kept) == len(text) else {f"{name}_is_cut": True}))

@@ -1,4 +1,4 @@
-"""Searches messages for words, one by one. The memory it takes does not grow with the thread."""
+"""Searches messages for words, one message at a time. Memory use does not grow with the length of the thread."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from compaction_store.tokenizing.message_text import read
 _WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
 _MOST_WORDS = 16
 _BEFORE, _AFTER = 100, 200
-# How much one call searches before it returns with `next`: a few seconds' work at most.
+# One call searches at most this much, which takes a few seconds, and then returns `next`.
 _MOST_MESSAGES = 20_000
 _MOST_CHARACTERS = 64 * 1024 * 1024
 _MOST_RANGES = 20
 
 
 def words(query: str) -> list[str]:
-    """Splits a query into its different words and quoted phrases."""
+    """Splits a query into distinct words and quoted phrases. Raises BadCall if there are none or too many."""
     found = [(quoted or plain).strip() for quoted, plain in _WORD.findall(query)]
     listed = list({word.casefold(): word for word in found if word}.values())
     if not 1 <= len(listed) <= _MOST_WORDS:
@@ -41,7 +41,11 @@ class Hit(NamedTuple):
 
 @dataclass
 class Search:
-    """A search under way. `hits` have all the words, `some` are the best of the others; `last` is the last seq read."""
+    """The state of a search.
+
+    `hits` are the messages with all the words. `some` are the messages with the most words, for the case that no
+    message has all of them. `last` is the seq of the last message that was searched.
+    """
 
     words: list[str]
     limit: int
@@ -56,7 +60,7 @@ class Search:
     _characters: int = 0
 
     def look(self, message: Message) -> bool:
-        """Searches one message; returns False once enough were found or read."""
+        """Searches one message. Returns False if the search is done: enough messages were found or searched."""
         self.last = message.seq
         self._messages += 1
         is_withdrawn = message.seq in self.withdrawn
@@ -74,12 +78,12 @@ class Search:
 
     @property
     def some(self) -> list[Hit]:
-        """The messages with the most of the words, by seq."""
+        """The messages that contain the most words, in the order of their seqs."""
         return sorted(hit for _, _, hit in self._some)
 
     @property
     def erased_seqs(self) -> list[list[int]]:
-        """The seqs of erased messages, as the first twenty ranges."""
+        """The ranges of seqs of erased messages, at most the first twenty."""
         return self._erased
 
     def _found(self, message: Message, *, withdrawn: bool) -> Hit | None:
@@ -114,9 +118,9 @@ class Search:
 
 
 def _excerpt(text: str, inside: tuple[str, ...]) -> str:
-    """Returns the text around the longest matching word, which is likely the rarest."""
+    """Returns the text around the longest matching word, because the longest word is probably the rarest."""
     place = re.search(re.escape(max(inside, key=len)), text, re.IGNORECASE)
-    # Casefolding can change a word's length, as for "ß", so that it is not found here; then the text's start is shown.
+    # Casefolding can match what IGNORECASE does not, such as "ß" and "ss". The excerpt is then the text's beginning.
     start, end = (0, 0) if place is None else place.span()
     low, high = max(0, start - _BEFORE), end + _AFTER
     return ("…" if low else "") + text[low:high] + ("…" if high < len(text) else "")

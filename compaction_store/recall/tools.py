@@ -1,4 +1,4 @@
-"""The tools as an agent's loop uses them: definitions for requests, and the results of calls."""
+"""The recall tools for an agent's loop: tool definitions for requests, and answers to the model's calls."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ class _Tools:
         return f"<{type(self).__name__} of thread {self._thread_id!r}>"
 
     def __contains__(self, name: object) -> bool:
-        """Returns whether a tool has this name."""
+        """Returns whether `name` is the name of one of these tools."""
         return isinstance(name, str) and name in self._reading.tools
 
     def for_anthropic(self) -> list[Payload]:
-        """Returns the definitions for `tools` of Anthropic's Messages API: always the same bytes."""
+        """Returns the tool definitions for Anthropic's Messages API. They never change, so prompt caches stay valid."""
         return calls.for_anthropic(self._reading.tools.values())
 
     def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> list[Payload]:
-        """Returns the definitions for `tools` of OpenAI's Chat Completions or Responses API: always the same bytes."""
+        """Returns the tool definitions for OpenAI's Chat Completions or Responses API. They never change."""
         return calls.for_openai(self._reading.tools.values(), api)
 
 
 class RecallTools(_Tools):
-    """Tools with which a model searches and reads its own thread. They hold no state and are thread-safe."""
+    """Tools with which a model searches and reads its own thread. They keep no state, and they are thread-safe."""
 
     def call(self, name: str, arguments: Any) -> Recalled:
-        """Runs a model's call. An unknown name or wrong arguments give an error result that says what is wrong."""
+        """Runs a model's call. For an unknown name or wrong arguments, returns an error result that explains it."""
         return drivers.drive(self._reading.call(name, arguments))
 
     def answer(self, call: Any) -> Payload:
-        """Runs a call from a model's reply and returns its result in the same format.
+        """Runs a call from a model's reply and returns its result in the format of the same API.
 
-        That is a `tool_result` block for a `tool_use` block, a message of role `tool` for an entry of `tool_calls`, and
-        a `function_call_output` for a `function_call`.
+        Returns a `tool_result` block for a `tool_use` block, a message of role `tool` for an entry of `tool_calls`, and
+        a `function_call_output` item for a `function_call` item.
         """
         read = calls.read(call)
         return read.answer(self.call(read.name, read.arguments))
 
 
 class AsyncRecallTools(_Tools):
-    """`RecallTools` for an AsyncStore or AsyncReader."""
+    """The async form of `RecallTools`, for an AsyncStore or an AsyncReader."""
 
     async def call(self, name: str, arguments: Any) -> Recalled:
-        """Runs a model's call. An unknown name or wrong arguments give an error result that says what is wrong."""
+        """Runs a model's call. For an unknown name or wrong arguments, returns an error result that explains it."""
         return await drivers.drive_async(self._reading.call(name, arguments))
 
     async def answer(self, call: Any) -> Payload:
-        """Runs a call from a model's reply and returns its result in the same format.
+        """Runs a call from a model's reply and returns its result in the format of the same API.
 
-        That is a `tool_result` block for a `tool_use` block, a message of role `tool` for an entry of `tool_calls`, and
-        a `function_call_output` for a `function_call`.
+        Returns a `tool_result` block for a `tool_use` block, a message of role `tool` for an entry of `tool_calls`, and
+        a `function_call_output` item for a `function_call` item.
         """
         read = calls.read(call)
         return read.answer(await self.call(read.name, read.arguments))
@@ -97,17 +97,17 @@ def recall_tools(
     max_tokens: int = 4000,
     counter: tokens.Counter | Callable[[Payload], int] | None = None,
 ) -> RecallTools | AsyncRecallTools:
-    """Makes tools with which an agent searches and reads one thread, including messages that are folded in its view.
+    """Makes tools with which an agent searches and reads one thread, including messages that its view no longer shows.
 
-    `store` is a Store or a Reader, or an async one. No result takes more than `max_tokens`, counted by `counter` or by
-    the default counter.
+    `store` is a Store, a Reader, an AsyncStore or an AsyncReader. No result has more than `max_tokens` tokens, counted
+    by `counter` or, if it is None, by the default counter.
     """
     arguments.check_thread_id(thread_id)
     if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
-        raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}, not {max_tokens!r}")
+        raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}{arguments.other(max_tokens)}")
     chosen = tokens.chosen(counter)
     if isinstance(store, AsyncReader):
         return AsyncRecallTools(store, thread_id, max_tokens, chosen)
     if isinstance(store, Reader):
         return RecallTools(store, thread_id, max_tokens, chosen)
-    raise InvalidInput(f"store must be a Store, a Reader or an async one of either, not {type(store).__name__}")
+    raise InvalidInput(f"store must be a Store, a Reader, an AsyncStore or an AsyncReader, not {type(store).__name__}")

@@ -1,4 +1,4 @@
-"""The messages that a rewind or a clear in force hides from the view: searches leave them out by default."""
+"""Collects the messages that rewinds and clears hide from the view. Searches leave these messages out by default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HIDES = ("rewind", "clear")
 
 
 class Withdrawn:
-    """Ranges of seqs, collected from records."""
+    """The ranges of seqs that records hide."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -18,14 +18,14 @@ class Withdrawn:
         self._added: list[tuple[int, int]] = []
 
     def add(self, record: Compaction) -> bool:
-        """Adds what a record hides, unless it was revoked. Returns True, to be given all records."""
+        """Adds the seqs that a record hides, unless it was revoked. Returns True, so that iteration goes on."""
         is_revoked = (record.status or "").startswith("revoked")
         if record.start_seq is not None and record.end_seq is not None and not is_revoked:
             self._added.append((record.start_seq, record.end_seq))
         return True
 
     def between(self, first: int, last: int) -> list[list[int]]:
-        """Returns the ranges inside a range of seqs."""
+        """Returns the hidden ranges of seqs from `first` to `last`, both inclusive."""
         self._merge()
         overlapping = ((max(s, first), min(e, last)) for s, e in zip(self._starts, self._ends, strict=True))
         return [[start, end] for start, end in overlapping if start <= end]
