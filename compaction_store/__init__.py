@@ -1,7 +1,8 @@
 """A persistent conversation store on Postgres, with auditable compaction records.
 
-These are the names that an application needs: the stores, what a callback is given, the values that they return, and
-the errors that it catches. Other errors are in `compaction_store.errors`, other values in `compaction_store.models`.
+This module has the names that an application needs: the stores, the context that a callback gets, the values that
+stores return, and the errors that an application catches. All errors are in `compaction_store.errors`, and all values
+in `compaction_store.models`.
 """
 
 from importlib import import_module
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Maps each name to its module, which is imported on first use: most verbs of the command line need few of them.
+# Maps each module to its public names. A module is imported on first use, so that short commands start quickly.
 _PLACES = {
     "compaction_store.bundles.verification": "verify_bundle",
     "compaction_store.checkpoints": "Checkpoint CheckpointLog SigningKey",

@@ -1,4 +1,4 @@
-"""Checks the arguments of public calls before anything is sent, and words the errors."""
+"""Checks the arguments of public calls before anything is sent, and writes the texts of the errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def about(thread_id: str) -> str:
 
 
 def other(value: object) -> str:
-    """Returns the end of an error message that says what was given. Text may be content, so only its type is named."""
+    """Returns the end of an error message, which says what was given: a number's value, or the type of any other value.
+
+    Text is not quoted, because it may be the content of a message.
+    """
     if isinstance(value, datetime):
         return ", not one without" if value.tzinfo is None else ""
     return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
@@ -63,7 +66,7 @@ def seconds(value: object, what: str) -> None:
 
 
 def head(value: object, what: str) -> None:
-    """Checks the hash of a chain's entry."""
+    """Checks that a value can be the hash of a chain entry."""
     if not isinstance(value, bytes) or len(value) != _HEAD_BYTES:
         given = f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
         raise InvalidInput(f"{what} must be {_HEAD_BYTES} bytes, not {given}")
@@ -75,7 +78,7 @@ def moment(value: object, what: str) -> None:
 
 
 def instance(value: object, kind: type, what: str) -> None:
-    """Checks the type of a value, such as a compaction where a caller may pass its number."""
+    """Checks the type of an argument, for example that it is a Compaction and not the number of a compaction."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise InvalidInput(f"{what} must be {article} {kind.__name__}, not {type(value).__name__}")
@@ -85,25 +88,25 @@ _SETTING = re.compile(r"[A-Za-z_][\w.]{0,62}", re.ASCII)
 
 
 def settings(value: object, role: str | None) -> dict[str, str]:
-    """Returns the settings that a session begins with, the role among them."""
+    """Checks settings of Postgres and returns them as a dict, with `role` added if it is given."""
     if value is not None and not (
         isinstance(value, Mapping)
         and all(isinstance(part, str) and "\0" not in part for pair in value.items() for part in pair)
         and all(_SETTING.fullmatch(name) for name in value)
     ):
-        raise InvalidInput(f"settings must map names of Postgres's settings to texts{other(value)}")
+        raise InvalidInput(f"settings must map names of Postgres settings to strings{other(value)}")
     chosen = {} if value is None else dict(value)
     return chosen if role is None else {**chosen, "role": role}
 
 
 def text(value: object, what: str) -> None:
-    """Checks free text that is stored; None is allowed."""
+    """Checks that a value is text or None."""
     if value is not None and not isinstance(value, str):
         raise InvalidInput(f"{what} must be text{other(value)}")
 
 
 def _given(value: object) -> str:
-    """Returns the end of an error message about a name, which says what was given. Text is not quoted."""
+    """Returns the end of an error message about a name, which says what is wrong with it. Text is not quoted."""
     if not isinstance(value, str):
         return other(value)
     if "\0" in value:
@@ -129,9 +132,9 @@ def check_thread_id(thread_id: object) -> None:
 
 
 def check_new_thread_id(thread_id: str) -> None:
-    """Refuses a name for a new thread that only an erased thread can have."""
+    """Refuses a name that is reserved for erased threads."""
     if thread_id.startswith("erased:"):
-        raise InvalidThreadId('a thread_id must not begin with "erased:"')
+        raise InvalidThreadId('thread_id must not begin with "erased:", which is reserved for erased threads')
 
 
 def check_key(key: object) -> None:

@@ -1,9 +1,9 @@
-"""Checks of summaries: what a summary must keep, and must not say.
+"""Checks that a summary keeps what it must keep and invents nothing.
 
-Give them to `ctx.compact(…, checks=(KeepsOrders(), NothingInvented()))`, to a strategy or to a summarizer. They are
-rules and call no model. If a check fails, a summarizer of this package gets the missing items and tries once more;
-lines of the messages that are then still missing are appended word for word. With `strict=True`, a summary that fails
-is rejected. The record has the outcome.
+Pass checks to `ctx.compact(…, checks=(KeepsOrders(), NothingInvented()))`, to a strategy or to a summarizer. The checks
+are rules and call no model. If a check fails, a summarizer of this package gets a list of the missing items and writes
+the summary once more. If items are still missing, lines of the messages are appended word for word. With `strict=True`,
+a summary that fails is rejected. The compaction record has the result of each check.
 """
 
 from __future__ import annotations

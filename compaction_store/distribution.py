@@ -1,4 +1,4 @@
-"""Distributes the tables over the nodes of a Citus cluster: `distribute`; moves shards to new nodes: `rebalance`."""
+"""Functions for a Citus cluster: `distribute` distributes the tables, and `rebalance` moves shards to new nodes."""
 
 from compaction_store.deploy.citus import Distributed, distribute
 from compaction_store.deploy.rebalancing import rebalance

@@ -1,14 +1,15 @@
-"""Runs code that waits, sync or async: the code is a generator that yields requests, and a driver answers them.
+"""Runs code that waits, either synchronously or on an event loop.
 
-A generator of type `Work` yields requests and is sent their answers; an error is raised where it yielded. It may yield:
+Such code is a generator of type `Work`. It yields requests, and a driver sends back the answers. If a request fails,
+the driver raises the error in the generator, at the `yield`. A generator may yield:
 
-- `Call(function, *arguments)`, for code that may block or be async, such as a caller's own;
-- `Pause(seconds)`;
-- `Result(value)`, to hand a value to the caller of `iterate` or `iterate_async`;
-- anything else, for example a coroutine: an awaitable is awaited, any other value is sent back unchanged.
+- `Call(function, *arguments)`, to call a function that may block or be async, such as a user's callback;
+- `Pause(seconds)`, to sleep;
+- `Result(value)`, to pass a value to the caller of `iterate` or `iterate_async`;
+- any other value. An async driver awaits an awaitable; otherwise the value is sent back unchanged.
 
-`drive` runs work in the calling thread and awaits nothing: it sends an awaitable back unchanged. `drive_async` runs
-work on the event loop and never blocks it: async functions are called on the loop, all others in a thread.
+`drive` runs the generator in the calling thread and awaits nothing. `drive_async` runs it on the event loop and never
+blocks the loop: it calls async functions on the loop and all other functions in a thread.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Work = Generator[Any, Any, _T]
 
 
 class Call:
-    """A function to call: in a thread if the work runs on an event loop and the function is not async."""
+    """A request to call a function. On an event loop, a function that is not async is called in a thread."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self._function = function
@@ -46,7 +47,7 @@ class Call:
 
 
 class UninterruptedCall(Call):
-    """A call that runs to its end even if the task is cancelled, because nothing else may use its arguments."""
+    """A call that a cancelled task waits for, because nothing else may use the arguments before the call ends."""
 
     async def run_async(self) -> Any:
         task = asyncio.ensure_future(super().run_async())
@@ -84,7 +85,7 @@ async def drive_async(work: Work[_T]) -> _T:
 
 
 def begin(work: Work[_T]) -> _T | Awaitable[_T]:
-    """Runs work in this thread until an answer must be awaited, then returns an awaitable that runs the rest."""
+    """Runs work in this thread and returns its result, or an awaitable for the rest once an answer must be awaited."""
     run = _Run(work)
     while not run.is_done:
         outcome = _outcome(run.request)
@@ -126,10 +127,10 @@ async def iterate_async(work: Work[object]) -> AsyncGenerator[Any, None]:
 
 
 class _Outcome:
-    """The answer to a request, or the error that was raised.
+    """The answer to a request, or the error that the request raised.
 
-    Taking the error clears it here. Otherwise a frame in the error's traceback would refer to the error, and the cycle
-    would keep all frames alive until the garbage collector runs.
+    `take` clears the error before it raises it. Otherwise a frame in the error's traceback would refer to the error,
+    and this cycle would keep all frames alive until the garbage collector runs.
     """
 
     def __init__(self) -> None:
@@ -147,11 +148,11 @@ class _Outcome:
 
 
 class _Run(Generic[_T]):
-    """Work under way: its open request, and its result once it is done."""
+    """Work that is running: the request that it waits for, and its result once it is done."""
 
     def __init__(self, work: Work[_T]) -> None:
         self._work = work
-        # The first request: its answer, None, starts the generator.
+        # The answer to this first request is None, and sending None starts a generator.
         self.request: Any = None
         self.is_done = False
         self.result: _T
@@ -173,7 +174,7 @@ async def _rest(run: _Run[_T]) -> _T:
 
 
 def _outcome(request: Any) -> _Outcome:
-    """Answers a request. An error is returned, so that it does not become the `__context__` of later errors."""
+    """Answers a request. An error is returned, not raised, so that it is not the `__context__` of later errors."""
     outcome = _Outcome()
     try:
         if isinstance(request, Call):
@@ -205,14 +206,17 @@ async def _outcome_async(request: Any) -> _Outcome:
 
 
 def is_async(function: object) -> bool:
-    """Returns whether a callable's result must be awaited: it is an async function or has a true `needs_async`."""
-    call = getattr(function, "__call__", None)  # noqa: B004 — the method is needed, not whether there is one
+    """Returns whether the result of a callable must be awaited.
+
+    This is so if it is an async function, if its `__call__` is one, or if its attribute `needs_async` is True.
+    """
+    call = getattr(function, "__call__", None)  # noqa: B004 — the method itself is needed
     asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
     return asynchronous or getattr(function, "needs_async", False) is True
 
 
 def is_on_event_loop() -> bool:
-    """Returns whether this thread is running an event loop, which a blocking call would stop."""
+    """Returns whether an event loop is running in this thread. A blocking call would stop it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -223,8 +227,9 @@ def is_on_event_loop() -> bool:
 async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
     """Runs a function in a new daemon thread, with the caller's context variables.
 
-    If the task is cancelled, the function runs to its end and its result is dropped. The loop's default executor is
-    not used: a few summarizers that wait minutes for a model would fill it, and Python waits for its threads at exit.
+    If the task is cancelled, the function still runs to its end and its result is dropped. This does not use the loop's
+    default executor, because a few summarizers that wait minutes for a model would occupy all of its threads, and
+    Python waits for these threads at exit.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[_Outcome] = loop.create_future()
@@ -237,7 +242,7 @@ async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords:
 
     def work() -> None:
         outcome = context.run(_outcome, request)
-        # If the loop has closed in the meantime, the result is dropped.
+        # The loop may have been closed in the meantime. Nobody waits for the result then.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, outcome)
 
@@ -246,5 +251,5 @@ async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords:
 
 
 async def uninterrupted(function: Callable[_P, Awaitable[_T]], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
-    """Awaits an async function's result. If the task is cancelled, the function goes on and its result is dropped."""
+    """Awaits an async function. If the task is cancelled, the function still runs to its end in the background."""
     return await asyncio.shield(asyncio.ensure_future(function(*arguments, **keywords)))

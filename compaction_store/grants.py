@@ -1,4 +1,4 @@
-"""Grants logins the schema's roles, and revokes them."""
+"""Functions that grant the schema's roles to a login, and revoke them."""
 
 from compaction_store.deploy.roles import grant, revoke
 

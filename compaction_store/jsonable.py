@@ -10,10 +10,10 @@ from uuid import UUID
 
 
 class AsDict:
-    """Gives a frozen dataclass an `as_dict()`."""
+    """A mixin that adds `as_dict()` to a frozen dataclass."""
 
     __slots__ = ()
-    # Properties that are included beside the fields.
+    # The names of properties that `as_dict()` returns in addition to the fields.
     _derived: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -50,6 +50,6 @@ def _text(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Exception):
-        # This package's own errors have an as_dict(). The text of any other may quote a message.
+        # The errors of this package have an as_dict(). The text of any other error may quote a message.
         return {"type": type(value).__name__, "text": None}
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"the value must be convertible to JSON, not {type(value).__name__}")

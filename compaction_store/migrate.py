@@ -1,9 +1,9 @@
-"""Migrates a database's schema: `compaction-store migrate`, or these functions.
+"""Migrates the schema of a database, as `compaction-store migrate` does.
 
-Concurrent migrations run one after the other: each holds a lock on alembic's version table until its transaction ends.
-Only a login that may change that table can take the lock, so no other login can block a migration. Writers need not
-stop: if a step cannot get its lock within the lock timeout, the whole migration is rolled back and retried, so no
-writer waits longer than that.
+Concurrent migrations run one after the other: each one locks Alembic's version table until its transaction ends. Only a
+login that may change this table can lock it, so no other login can block a migration. Writers need not stop. If a step
+of a migration cannot get its lock within the lock timeout, the whole migration is rolled back and retried. So no writer
+waits longer than the lock timeout.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ TURN_TIMEOUT_MS = 30_000
 scripts = schema.scripts
 TRIES = 120
 MIN_PARTITIONS, MAX_PARTITIONS = 2, 1024
-# The same table as alembic would create.
+# Alembic would create the same table.
 _VERSION_TABLE = f"""
     CREATE TABLE {schema.SCHEMA}.alembic_version (
         version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
     )
 """
-# A login that may not change the version cannot migrate, and needs no lock to find that nothing has to be done.
+# A login that may not change the version table cannot migrate. It needs no lock to find that the schema is up to date.
 _MAY_LOCK = f"""
     SELECT has_table_privilege('{schema.SCHEMA}.alembic_version', 'UPDATE, DELETE')
         AND current_setting('transaction_read_only') = 'off'
@@ -53,11 +53,11 @@ _IS_REFUSED = """
     SELECT NOT rolsuper AND (SELECT count(*) FROM pg_catalog.pg_dist_node WHERE isactive AND noderole = 'primary') > 1
     FROM pg_catalog.pg_roles WHERE rolname = current_user
 """
-# Another migration created the schema or the table at the same time.
+# SQLSTATEs if another migration created the schema or the table at the same time.
 _MADE = frozenset({"23505", "42P06", "42P07"})
 _BUSY = "55P03"
 _NOT_EMPTY = "CS006"
-# Lock not available; deadlock; "tuple concurrently updated", when two databases of a server grant roles at once.
+# Lock not available; deadlock; "tuple concurrently updated", if migrations of two databases grant the same roles.
 _TRY_AGAIN = frozenset({"55P03", "40P01", "XX000"})
 
 
@@ -73,10 +73,10 @@ def _engine(url: str) -> sa.Engine:
 
 
 def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) -> None:
-    """Upgrades the database to a revision; does nothing if it is already there.
+    """Upgrades the database to a revision. Does nothing if the database already has the revision.
 
-    With `partitions`, the table of messages gets so many when it is made. A database that is there already must have
-    that many, or `Conflict` is raised. Without it they stay as they are, and a new table has none.
+    `partitions` is the number of partitions of a new table of messages. By default, a new table has no partitions. The
+    number cannot be changed later: if the table exists with another number, this raises `Conflict`.
     """
     if partitions is not None:
         if type(partitions) is not int or not MIN_PARTITIONS <= partitions <= MAX_PARTITIONS:
@@ -91,8 +91,8 @@ def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) 
 def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:
     """Downgrades the database to a revision.
 
-    A downgrade below the first revision deletes everything that is stored. If there is anything to delete, it raises
-    `Conflict`, unless `delete_everything` is true.
+    A downgrade below the first revision deletes all stored data. It raises `Conflict` if there is any data, unless
+    `delete_everything` is true.
     """
     _alembic(url, lambda config: command.downgrade(config, revision), delete_everything=delete_everything)
 
@@ -108,7 +108,7 @@ def check(url: str) -> None:
 
 
 def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
-    """Runs a migration in one transaction, and retries it until it gets its locks."""
+    """Runs a migration in one transaction. If it cannot get a lock, retries it up to `TRIES` times."""
     engine = _engine(url)
     try:
         for last in [False] * (TRIES - 1) + [True]:
@@ -122,7 +122,7 @@ def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
 
 
 def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> CompactionStoreError | None:
-    """Returns None if it succeeded, or the error if a retry may help."""
+    """Runs a migration in a transaction. Returns None if it succeeded, or the error if a retry may succeed."""
     try:
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             _take_turn(connection)
@@ -160,20 +160,20 @@ def _take_turn(connection: sa.Connection) -> None:
 
 
 def _refuse_without_superuser(connection: sa.Connection) -> None:
-    """Raises an error where Citus would create our roles on other nodes, which it lets only a superuser do."""
+    """Raises an error if Citus must create roles on other nodes and the login is not a superuser."""
     has_citus = connection.scalar(sa.text("SELECT to_regclass('pg_catalog.pg_dist_node') IS NOT NULL"))
     if has_citus and connection.scalar(sa.text(_IS_REFUSED)):
         raise PermissionDenied(
-            "on a Citus cluster, migrating needs a superuser that can log in on every node:"
-            " run compaction-store migrate with its URL"
+            "on a Citus cluster, the login must be a superuser that can log in on every node:"
+            " run compaction-store migrate with the URL of such a login"
         )
 
 
 def _make_version_table(connection: sa.Connection) -> None:
-    """Creates the schema and the version table. If another migration is creating them, waits until it has."""
+    """Creates the schema and the version table. If another migration is creating them, waits until it is done."""
     try:
         with connection.begin_nested():
-            # IF NOT EXISTS needs the privilege to create schemas even if the schema exists.
+            # CREATE SCHEMA IF NOT EXISTS would need the privilege to create schemas even if the schema exists.
             if connection.scalar(sa.text(f"SELECT to_regnamespace('{schema.SCHEMA}')")) is None:
                 connection.execute(sa.text(f"CREATE SCHEMA {schema.SCHEMA}"))
             connection.execute(sa.text(_VERSION_TABLE))
@@ -193,12 +193,12 @@ def _failure(error: sa.exc.DBAPIError) -> CompactionStoreError:
         return DatabaseUnavailable(f"cannot reach the database: {lines[0]}", sqlstate=state)
     if state == _NOT_EMPTY:
         return Conflict(lines[0])
-    # The server's message is safe to show, because a migration handles no content.
+    # The server's message can be shown, because a migration handles no content of messages.
     return DatabaseError(f"the migration failed with SQLSTATE {state}: {lines[0]}", sqlstate=state)
 
 
 def _count_partitions(connection: Connection) -> int | None:
-    """Returns None if there is no table yet."""
+    """Returns the number of partitions of the table of messages, or None if there is no table yet."""
     return None if queries.revision(connection) is None else table_partitions.count(connection)
 
 

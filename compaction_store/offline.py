@@ -1,18 +1,19 @@
-"""Checks bundles and reports from the files alone, with Python 3.9 or newer and nothing else: no network, no database.
+"""Checks bundles and reports from the files alone. It needs Python 3.9 or newer, no package, no network, no database.
 
     python offline.py bundle.jsonl …
     python offline.py report.html …
     python offline.py bundle.jsonl … --public-key HEX
     python offline.py bundle.jsonl --head HEX [--pos N]
 
-It is a second opinion: it was written from `docs/integrity.md`, `docs/bundles.md` and `docs/reports.md` alone, shares
-no code with the store that wrote the bundle, and can be copied anywhere as this one file. The exit code is 0 if there
-are no findings, 1 if there are some, 2 if a file could not be read. For a report, its own hash and the bundles in it
-are checked; only the store itself can check that its page agrees with them.
+This program is a second opinion. It was written from `docs/integrity.md`, `docs/bundles.md` and `docs/reports.md`
+alone, it shares no code with the store, and this one file can be copied anywhere. The exit code is 0 if there are no
+findings, 1 if there are findings, and 2 if a file cannot be read. For a report, it checks the report's hash and the
+bundles in the report. Only the store can check that the page of the report agrees with the bundles.
 
-A bundle alone proves that it is complete and consistent, not that nobody recomputed all of it. For that, give a head
-that was kept elsewhere (--head), or the public key that signs checkpoints (--public-key): then the checkpoint in the
-bundle must be signed with this key, the thread must be in the signed tree, and the bundle must have the signed entry.
+A bundle alone shows that it is complete and consistent. It cannot show that nobody recomputed the whole bundle. To
+check this too, give a head that was kept elsewhere (--head), or the public key that signs checkpoints (--public-key).
+With a public key, the key must have signed the checkpoint in the bundle, the thread must be in the signed tree, and
+the bundle must have the signed entry.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PAGE, SEALED = b"<!doctype html>", b'{"report":'
 DATA = re.compile(b'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 LAST_LINE = re.compile(b'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
 LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
-# The known kinds; for events, whether they are critical. A later release may write other kinds.
+# The known kinds of events, and whether they are critical. A later release may write other kinds.
 EVENTS = {"redaction": True} | dict.fromkeys(
     ("hold", "release", "retention", "refusal", "fork", "origin", "verdict", "evaluation"), False
 )
@@ -75,7 +76,7 @@ STUB = re.compile("erased:" + UUID.pattern)
 
 
 class Unreadable(Exception):
-    """A line does not have the form of a bundle's line; the text says why."""
+    """Raised for a line that is not a valid line of a bundle. The text says why."""
 
 
 # ---- the form of a line
@@ -98,7 +99,7 @@ def is_flag(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    # A lone surrogate can only come from an escape that a bundle never has, so the line is refused anyway.
+    # A lone surrogate can only come from an escape, which no bundle has. `read` refuses such a line later.
     return is_text(value) and 1 <= len(value.encode("utf-8", "surrogatepass")) <= 255  # noqa: PLR2004
 
 
@@ -168,7 +169,7 @@ NAMES = {kind: ["type", *[name for name, _ in checks]] for kind, checks in FIELD
 
 
 def whole(digits: str) -> int:
-    # Older Pythons have no limit of their own and take minutes.
+    # Older versions of Python have no limit for the digits of an integer, and take minutes to parse a long one.
     if len(digits.lstrip("-")) > MOST_DIGITS:
         raise ValueError
     return int(digits)
@@ -192,7 +193,7 @@ encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(
 
 def read(data: bytes) -> Line:
     if len(data) > LONGEST_LINE:
-        raise Unreadable("the line is too long")
+        raise Unreadable(f"the line must have at most {LONGEST_LINE:,} bytes, not {len(data):,}")
     if data[-1:] != b"\n":
         raise Unreadable("the line does not end with a newline")
     try:
@@ -202,14 +203,14 @@ def read(data: bytes) -> Line:
     except UnicodeDecodeError:
         raise Unreadable("the line is not UTF-8") from None
     except (ValueError, RecursionError):
-        raise Unreadable("the line is not the JSON of a bundle") from None
+        raise Unreadable("the line cannot be parsed as JSON") from None
     if type(line) is not dict or type(line.get("type")) is not str or NAMES.get(line["type"]) != list(line):
-        raise Unreadable("the line does not have the fields of a bundle's line")
+        raise Unreadable("the line does not have exactly the fields of its type, in their order")
     for name, is_right in FIELDS[line["type"]]:
         if not is_right(line[name]):
-            raise Unreadable(name + " does not have the form that it has in a bundle")
+            raise Unreadable(f"the value of {name} does not have the right form")
     if again != text:
-        raise Unreadable("the line is JSON, but not in the canonical form")
+        raise Unreadable("the line is not in the canonical form of JSON")
     return line
 
 
@@ -217,7 +218,7 @@ def read(data: bytes) -> Line:
 
 
 def document(kind: str, content: str) -> dict[str, Any] | None:
-    """Parses a payload, a meta, metadata or a body; None if it breaks the rule for documents."""
+    """Parses a document: a payload, a meta, metadata or a body. Returns None if it breaks the rules for documents."""
     if len(content.encode("utf-8")) > SIZES.get(kind, LONGEST_LINE) or depth(content) > LEVELS[kind]:
         return None
     try:
@@ -228,7 +229,7 @@ def document(kind: str, content: str) -> dict[str, Any] | None:
 
 
 def depth(content: str) -> int:
-    """Returns the largest number of brackets that are open at once, outside of strings."""
+    """Returns how deep the brackets outside strings are nested."""
     outside = content.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     level = deepest = 0
     for bracket in re.findall(r"[\[\]{}]", "".join(outside)):
@@ -238,7 +239,7 @@ def depth(content: str) -> int:
 
 
 def is_document(line: Line, content: str) -> bool:
-    """Returns whether the content of a line obeys the rule for documents."""
+    """Returns whether the content of a line obeys the rules for documents."""
     said = document("payload" if line["type"] == "message" else "body", content)
     if said is None:
         return False
@@ -322,7 +323,7 @@ def genesis_of(manifest: Line) -> bytes:
 
 
 def is_named(manifest: Line) -> bool:
-    """Returns whether the manifest has the name that was committed to, or is the stub of an erased thread."""
+    """Returns whether the name in the manifest matches its commitment, or is the name of an erased thread."""
     if manifest["thread_id"].startswith("erased:"):
         return bool(manifest["thread_id"] == "erased:" + manifest["thread_uid"]) and manifest["name_salt"] is None
     if manifest["name_salt"] is None:
@@ -332,7 +333,10 @@ def is_named(manifest: Line) -> bool:
 
 
 def is_born(uid: bytes, microseconds: int) -> bool:
-    """Returns whether a key is a UUID of version 7 that begins with a time, in milliseconds rounded toward 1970."""
+    """Returns whether a thread_uid is a UUID of version 7 that begins with the given time.
+
+    The UUID has the time in milliseconds, rounded toward 1970.
+    """
     sign = -1 if microseconds < 0 else 1
     milliseconds = sign * (abs(microseconds) // 1000)
     return (
@@ -358,11 +362,14 @@ HEAD = b"compaction-store/head/v1\0"
 
 
 class Unproved(Exception):
-    """A checkpoint proves nothing; the text says why."""
+    """Raised for a checkpoint that proves nothing. The text says why."""
 
 
 def point(given: bytes) -> Point | None:
-    """Decodes a point of the curve: 32 bytes with its y, and the sign of its x in the highest bit."""
+    """Decodes a point of the curve from 32 bytes: its y coordinate, with the sign of x in the highest bit.
+
+    Returns None if no point of the curve has this y coordinate.
+    """
     y = int.from_bytes(given, "little")
     sign, y = y >> 255, y % 2**255
     square = (y * y - 1) * pow(CURVE * y * y + 1, FIELD - 2, FIELD) % FIELD
@@ -402,9 +409,10 @@ BASE = point((4 * pow(5, FIELD - 2, FIELD) % FIELD).to_bytes(32, "little")) or N
 
 
 def is_key(key: bytes) -> bool:
-    """Says whether 32 bytes may be a public key: a canonical point that is not of small order.
+    """Returns False for 32 bytes that are not a canonical encoding or encode a point of small order, else True.
 
-    With a key of small order, one signature is valid for any text.
+    With a key of small order, one signature is valid for any text. Bytes that encode no point pass here, but
+    `is_signed` accepts no signature for them.
     """
     found = point(key)
     if int.from_bytes(key, "little") % 2**255 >= FIELD:
@@ -413,7 +421,7 @@ def is_key(key: bytes) -> bool:
 
 
 def is_signed(key: bytes, signature: bytes, data: bytes) -> bool:
-    """Checks a signature (RFC 8032, 5.1.7). Its second half must be below the order of the base point."""
+    """Returns whether a signature is valid (RFC 8032, 5.1.7): its second half must be below the order of the base."""
     public = point(key)
     if len(signature) != 64 or public is None:  # noqa: PLR2004
         return False
@@ -429,30 +437,30 @@ def unbase64(given: str) -> bytes:
     try:
         found = base64.b64decode(given, validate=True)
     except ValueError:
-        raise Unproved("the note is not in base64") from None
+        raise Unproved("a part of its note is not valid base64") from None
     if base64.b64encode(found).decode("ascii") != given:
-        raise Unproved("the note is not in base64")
+        raise Unproved("a part of its note is not valid base64")
     return found
 
 
 def read_note(note: str, keys: Sequence[bytes]) -> tuple[str, int, bytes, str]:
-    """Returns the origin, the size, the root and the time of a note that one of the keys signed."""
+    """Returns the origin, tree size, root hash and time of a checkpoint's note that one of the keys signed."""
     text, _, signatures = note.rpartition("\n\n")
     text += "\n"
     found = NOTE.fullmatch(text)
     if found is None or not signatures or SIGNATURE.sub("", signatures):
-        raise Unproved("it is not the note of a checkpoint")
+        raise Unproved("its note does not have the form of a checkpoint's note")
     try:
         dt.datetime.fromisoformat(found[4])
     except ValueError:
-        raise Unproved("its time is not a date") from None
+        raise Unproved("the time in its note is not valid") from None
     for name, given in SIGNATURE.findall(signatures):
         signature = unbase64(given)
         for key in keys:
             named = hashlib.sha256(name.encode("utf-8") + b"\n\x01" + key).digest()[:4]
             if signature[:4] == named and is_signed(key, signature[4:], text.encode("utf-8")):
                 return found[1], int(found[2]), unbase64(found[3]), found[4]
-    raise Unproved("no known key signed it")
+    raise Unproved("none of the given public keys signed it")
 
 
 def leads(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
@@ -474,10 +482,10 @@ def leads(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
 
 
 def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
-    """Returns the pos and the entry that the thread had at the checkpoint, and a sentence about it."""
+    """Returns the pos and the entry that the checkpoint in the manifest proves for the thread, and a note about it."""
     carried = manifest["checkpoint"]
     if carried is None:
-        raise Unproved("there is none")
+        raise Unproved("the manifest has no checkpoint")
     try:
         data, *path = [bytes.fromhex(part) for part in carried["proof"]]
     except ValueError:
@@ -489,15 +497,15 @@ def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
     if uid != uid_of(manifest):
         raise Unproved("its proof is for another thread")
     if not leads(sha256(b"\0", data), carried["leaf_index"], size, path, root):
-        raise Unproved("its proof does not lead to what was signed")
+        raise Unproved("its proof does not lead to the signed root hash")
     return pos, data[-32:].hex(), f"{origin} signed pos {pos} and its entry at {moment}Z"
 
 
-# ---- what redactions name
+# ---- the rows that redactions name
 
 
 class Ranges:
-    """Ascending numbers as ranges, in two arrays, because half of a long thread may be erased."""
+    """Ascending numbers, stored as ranges in two arrays to save memory: half of a long thread may be erased."""
 
     def __init__(self) -> None:
         self.starts, self.ends = array("q"), array("q")
@@ -511,7 +519,10 @@ class Ranges:
 
 
 def named_by(body: str) -> tuple[dict[str, Ranges], bool] | None:
-    """Returns the rows that a redaction names, and whether it erased the whole thread; None if it names none."""
+    """Parses a redaction's body. Returns the rows that it names, and whether it erased the whole thread.
+
+    Returns None if the body is not valid.
+    """
     try:
         said = decode(body)
         found = {"message": ranges_of(said["seqs"]), "compaction": ranges_of(said["records"])}
@@ -538,7 +549,7 @@ def ranges_of(pairs: Any) -> Ranges:
 
 
 class Walk:
-    """A walk over a bundle, line by line. Its findings are (line, pos, what) and never hold content."""
+    """Checks a bundle line by line. A finding is a tuple of line, pos and text, and never has content of messages."""
 
     def __init__(self, head: str | None = None, pos: int | None = None, keys: Sequence[bytes] = ()) -> None:
         self.kept_head, self.kept_pos = head, pos
@@ -577,14 +588,14 @@ class Walk:
             self.findings.append((None, None, "there are more findings than are listed"))
 
     def feed(self, data: bytes) -> bool:
-        """Checks one line; returns False if the lines after it cannot be checked."""
+        """Checks one line. Returns False if the following lines cannot be checked."""
         self.line += 1
         try:
             if self.is_ended:
-                raise Unreadable("there is a line after the end mark")
+                raise Unreadable("the bundle has a line after the end mark")
             line = read(data)
             if (line["type"] == "manifest") is not (self.line == 1):
-                raise Unreadable("the manifest is the first line of a bundle, and no other line is one")
+                raise Unreadable("the first line, and only the first line, must be a manifest")
         except Unreadable as error:
             self.find(str(error) + "; from here on nothing was checked")
             self.is_broken = True
@@ -634,12 +645,12 @@ class Walk:
             if not all(0 <= number < line["number"] for number in line["inputs"]):
                 self.find("the record has inputs that are not numbers of earlier records", pos)
         if line["microseconds"] < self._time:
-            self.find("time goes back from the entry before", pos)
+            self.find("the time is earlier than the time of the entry before", pos)
         self._time = line["microseconds"]
         if self._born is None:
             self._born = self._time
         if not FIRST_MOMENT <= self._time <= LAST_MOMENT:
-            self.find("the time is not in the years 1 to 9999", pos)
+            self.find("the time must be in the years 1 to 9999", pos)
         self._last_kind = line["kind"] if kind == "event" else kind
 
     def _link(self, line: Line) -> None:
@@ -648,12 +659,12 @@ class Walk:
         if line["pos"] == self.kept_pos and line["entry"] != self.kept_head:
             self.find("the entry is not the one kept elsewhere", line["pos"])
         if self._proved is not None and line["pos"] == self._proved[0] and line["entry"] != self._proved[1]:
-            self.find("the entry is not the one that the checkpoint was made over", line["pos"])
-        # Continue from the entry in the line, so that one changed line gives one finding.
+            self.find("the entry is not the one in the checkpoint", line["pos"])
+        # Continue from the entry in the line, not from the computed one, so that one changed line gives one finding.
         self._previous = bytes.fromhex(line["entry"])
 
     def _kind(self, line: Line) -> None:
-        """Notes an entry of an unknown kind: it may be newer than this file."""
+        """Adds a note about an entry of an unknown kind, which a newer release may have written."""
         if line["type"] == "message" or (line["type"] == "compaction" and line["kind"] in KINDS):
             return
         kind, pos = line["kind"], line["pos"]
@@ -684,7 +695,7 @@ class Walk:
         else:
             salt = bytes.fromhex(line["salt"])
             if sha256(b"\x00", salt, content.encode("utf-8")).hex() != line["commitment"]:
-                self.find("the content is not that of the commitment", pos)
+                self.find("the content does not match its commitment", pos)
             elif not is_document(line, content):
                 self.find("the content breaks the rule for documents", pos)
             elif pos == 1 and self._last_kind == "origin":
@@ -692,7 +703,7 @@ class Walk:
                 self._copied_to = int(said[1]) + 1 if said else 0
             found = None if meta is None else sha256(b"\x04", salt, meta.encode("utf-8")).hex()
             if found != line.get("meta_commitment"):
-                self.find("the meta is not that of its commitment", pos)
+                self.find("the meta does not match its commitment", pos)
             elif meta is not None and document("meta", meta) is None:
                 self.find("the meta breaks the rule for documents", pos)
 
@@ -710,7 +721,7 @@ class Walk:
             self._erasure = line["pos"]
         for kind, ranges in named.items():
             if (ranges.starts, ranges.ends) != (claimed[kind].starts, claimed[kind].ends):
-                self.find(f"the {kind}s erased in the redaction's name are not those it names", line["pos"])
+                self.find(f"the redaction does not name exactly the {kind}s that it erased", line["pos"])
 
     def _end(self, line: Line) -> None:
         self.is_ended = True
@@ -718,9 +729,9 @@ class Walk:
             self.find("the SHA-256 of the lines before the end mark differs: the file is not as it was exported")
         there = sum(self.count.values())
         if line["entries"] != there:
-            self.find(f"the end mark counts {line['entries']} entries, and {there} are there")
+            self.find(f"the end mark counts {line['entries']} entries, but the bundle has {there}")
         if line["head"] != (self.manifest or {}).get("head"):
-            self.find("the end mark has another head than the manifest")
+            self.find("the head in the end mark is not the head in the manifest")
 
     def finish(self) -> None:
         if self.is_broken:
@@ -730,11 +741,11 @@ class Walk:
         if self.manifest is None:
             return
         for pos in sorted(self._claims):
-            self.find(f"entries are erased in the name of pos {pos}, where there is no redaction after them", pos)
+            self.find(f"erased entries name a redaction at pos {pos}, but no redaction after them has this pos", pos)
         if STUB.fullmatch(self.manifest["thread_id"]):
             self._stub(self.manifest)
         elif self._erasure is not None:
-            self.find("the thread was erased, but has its name", self._erasure)
+            self.find("the thread was erased, but it still has its name", self._erasure)
         if self._born is not None and not is_born(uid_of(self.manifest), self._born):
             self.find("the thread_uid is not a UUID of version 7 with the time of the first entry", line=1)
         if self._copied_to > self.pos:
@@ -748,20 +759,20 @@ class Walk:
             pos, _, said = self._proved
             self.notes.append(f"{said}; {max(0, self.pos - pos)} of the entries are newer")
             if pos > self.pos:
-                self.find(f"the checkpoint was made over pos {pos}, and the bundle ends at pos {self.pos}")
+                self.find(f"the checkpoint has an entry at pos {pos}, but the bundle ends at pos {self.pos}")
         elif manifest["checkpoint"] is not None and not self._keys:
-            self.notes.append("the checkpoint that the manifest carries was not looked at: give --public-key")
+            self.notes.append("the checkpoint in the manifest was not checked: give --public-key")
 
     def _note_unknown(self) -> None:
         if self._unknown > MOST_UNKNOWN:
             self.notes.append(f"{self._unknown - MOST_UNKNOWN} more entries are of unknown kinds")
         if self._unreadable_from is not None:
             self.notes.append(
-                f"what a model saw from pos {self._unreadable_from} on cannot be judged: the entry there changes it"
+                f"views from pos {self._unreadable_from} on cannot be judged, because this entry changes them"
             )
 
     def _stub(self, manifest: Line) -> None:
-        """Checks the rules for a thread that was erased as a whole and is named by its thread_uid."""
+        """Checks the bundle of a thread that was erased as a whole. Such a thread has its thread_uid in its name."""
         if manifest["metadata"] != "{}":
             self.find("an erased thread has metadata", line=1)
         if self.redacted != self.count["message"] + self.count["compaction"]:
@@ -769,19 +780,19 @@ class Walk:
         if self._last_kind != "redaction" or (self._erasure is not None and self._erasure != self.pos):
             self.find("the last entry of an erased thread is not its erasure")
         if self._erasure is None and not self.withheld:
-            self.find("the thread is named as an erased one, but has no erasure", line=1)
+            self.find("the thread has the name of an erased thread, but no erasure", line=1)
 
     def _head(self, manifest: Line) -> None:
         if manifest["last_pos"] != self.pos:
-            self.find(f"the manifest's last pos is {manifest['last_pos']}, the last entry's {self.pos}", line=1)
+            self.find(f"the manifest says last pos {manifest['last_pos']}, but the last entry has {self.pos}", line=1)
         if self._previous is None or manifest["head"] != self._previous.hex():
             self.find("the manifest's head is not the last entry", line=1)
         for kind, name in ORDINAL.items():
-            told, there = manifest["last_" + name], self._ordinal[kind]
-            if told != there:
-                self.find(f"the manifest's last {name} is {told}, the last one there {there}", line=1)
+            expected, there = manifest["last_" + name], self._ordinal[kind]
+            if expected != there:
+                self.find(f"the manifest says last {name} {expected}, but the last {kind} has {there}", line=1)
         if self.kept_pos is not None and self.kept_pos > self.pos:
-            self.find(f"the bundle ends before pos {self.kept_pos}, of which an entry was kept elsewhere")
+            self.find(f"an entry at pos {self.kept_pos} was kept elsewhere, but the bundle ends at pos {self.pos}")
         if self.kept_pos is None and self.kept_head is not None and manifest["head"] != self.kept_head:
             self.find("the head is not the one kept elsewhere", line=1)
 
@@ -790,7 +801,7 @@ class Walk:
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """Yields the lines of a file; of a long line that is not a bundle's, only the beginning."""
+    """Yields the lines of a file. Yields a long line in pieces if it is not a line of a bundle, to save memory."""
     while True:
         data = stream.readline(PIECE)
         if not data:
@@ -813,7 +824,7 @@ def check(stream: BinaryIO, head: str | None = None, pos: int | None = None, key
 
 
 class Report:
-    """A report: the bundles in it, and the problems of the file. Its page is not compared with the bundles."""
+    """The bundles in a report, and findings about the file. The page of the report is not compared with the bundles."""
 
     def __init__(self, data: bytes) -> None:
         self.bundles: list[bytes] = []
@@ -828,7 +839,7 @@ class Report:
             last = LAST_MEMBER.search(data)
             carried = hashed = data[len(SEALED) : last.start()] if last else data[len(SEALED) :]
         if last is None or last[1].decode() != hashlib.sha256(hashed).hexdigest():
-            self.findings.append("the hash at the end is not that of the file")
+            self.findings.append("the hash at the end of the file does not match the file")
         try:
             threads = json.loads(carried or b"", object_pairs_hook=once)["threads"]
             self.bundles = ["".join(text + "\n" for text in thread["bundle"]).encode() for thread in threads]
@@ -847,7 +858,7 @@ def unpacked(data: bytes) -> bytes | None:
 
 def report(walk: Walk) -> Iterator[str]:
     if walk.manifest is not None:
-        # Names in ASCII: a name must not be able to move a terminal's cursor.
+        # Print names in ASCII, because control characters in a name could move the cursor of a terminal.
         said = walk.manifest
         yield f"thread    {said['thread_id']!a} of tenant {said['tenant']!a}"
         yield f"exported  {said['made_at']}"
@@ -856,7 +867,7 @@ def report(walk: Walk) -> Iterator[str]:
     total = messages + compactions + events
     yield f"level     {walk.level}"
     yield f"entries   {total} ({messages} messages, {compactions} compactions, {events} events)"
-    yield f"withheld  {walk.withheld}, of which the content was not checked"
+    yield f"withheld  {walk.withheld}, whose content was not checked"
     yield f"redacted  {walk.redacted}, by {walk.redactions} redactions"
     for note in walk.notes:
         yield "note      " + note
@@ -869,11 +880,13 @@ def report(walk: Walk) -> Iterator[str]:
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="offline.py", description="Checks bundles and reports from the files alone.")
     parser.add_argument("files", nargs="+", metavar="FILE", help="a bundle or a report, or - for standard input")
-    parser.add_argument("--head", metavar="HEX", help="an entry kept elsewhere: the last one, or that at --pos")
-    parser.add_argument("--pos", metavar="N", type=int, help="the pos of the entry kept elsewhere")
+    parser.add_argument(
+        "--head", metavar="HEX", help="the hash of the last entry, or of the entry at --pos, kept elsewhere"
+    )
+    parser.add_argument("--pos", metavar="N", type=int, help="the pos of the entry in --head")
     parser.add_argument(
         "--public-key", metavar="HEX", action="append", default=[],
-        help="a key that may have signed the checkpoint in a bundle; may be repeated",
+        help="a public key that may have signed the checkpoint in a bundle; may be given several times",
     )  # fmt: skip
     found = parser.parse_args(given)
     if found.head is not None and not HASH.fullmatch(found.head):
@@ -902,7 +915,7 @@ def main(given: Sequence[str] | None = None) -> int:
                 findings += wrong
                 count += not title.startswith(":")
         except (OSError, ValueError) as error:
-            # ValueError: a name that no file can have.
+            # A file name with a NUL raises ValueError.
             why = getattr(error, "strerror", None) or "no such name"
             sys.stderr.write(f"offline.py: cannot read {name!a}: {why}\n")
             unread += 1
@@ -925,7 +938,7 @@ def counted(count: int, unit: str) -> str:
 def checked(
     name: str, head: str | None, pos: int | None, keys: Sequence[bytes]
 ) -> Iterator[tuple[str, Iterator[str], int]]:
-    """Yields a report on each bundle in a file: a title, lines, and the number of findings."""
+    """Checks a file. Yields a title, lines of text and the number of findings for each bundle in the file."""
     with contextlib.ExitStack() as stack:
         stream: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123 — enough
         if not stream.peek(len(PAGE)).startswith((PAGE, SEALED)):

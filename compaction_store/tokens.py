@@ -1,8 +1,8 @@
 """Counts the tokens of messages. The counter's name is stored with every count.
 
-The default counts, by o200k_base, the texts in a message that a model reads. A model's own tokenizer may count ten or
-twenty percent more or less, so keep a reserve in the budget, or count with your own callable. A counter whose rule
-changes must get a new name.
+The default counter uses o200k_base, and counts only the texts that a model reads. The tokenizer of another model may
+count ten or twenty percent more or fewer tokens. So keep a reserve in the budget, or use your own counter. If you
+change the rule of a counter, give the counter a new name.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Keep = Literal["head", "tail", "middle", "ends"]
 _KEEPS = ("head", "tail", "middle", "ends")
 _MOST_TOKENS = 2**31 - 1
 _MOST_NAME = 100
-# Counting this many bytes may block an event loop for ten milliseconds.
+# Bytes. Counting a longer message would block an event loop for more than about ten milliseconds.
 _LONG = 64 * 1024
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
 class Ruler(NamedTuple):
-    """Counts plain text, and returns the beginning or the end of a text that has a number of tokens."""
+    """Functions that count the tokens of a text, and that cut a text at its end or at its beginning."""
 
     count: Callable[[str], int]
     head: Callable[[str, int], str]
@@ -40,10 +40,11 @@ class Ruler(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A name and a function of a message and its size as JSON. With the name, an auditor can count again.
+    """A function that counts the tokens of a message, and its name, by which an auditor can repeat the count.
 
-    `ruler` counts plain text; without one, a text is counted by how much it adds to a message. `takes_long` decides by
-    a message's size whether to count it outside the event loop; by default every message is, because the function may
+    `function` is called with the message and the size of its JSON in bytes. `ruler` counts plain text. Without a ruler,
+    a text counts as many tokens as it adds to a message. `takes_long` is called with the size of a message, and returns
+    whether the message must be counted outside the event loop. By default this is always so, because the function may
     block. `prepare` does work in advance that would delay the first count.
     """
 
@@ -60,7 +61,10 @@ class Counter:
             )
 
     def tokens(self, payload: Payload, size: int) -> int:
-        """Counts a message of a size in bytes. Raises `CounterFailed` if the function fails or returns no count."""
+        """Counts the tokens of a message. `size` is the size of its JSON in bytes.
+
+        Raises `CounterFailed` if the function raises an error or does not return a valid count.
+        """
         try:
             count: Any = self.function(payload, size)
         except Exception as error:  # noqa: BLE001 — it is the user's own code
@@ -71,30 +75,29 @@ class Counter:
             if inspect.iscoroutine(count):
                 count.close()
             why = f"returned {count if type(count) is int else type(count).__name__}"
-        # Raised outside the except block, so that the original error, which may quote the message, is not chained.
+        # This is outside the except block, so that the counter's error, which may quote the message, is not chained.
         raise CounterFailed(
             f"the token counter {self.name!r} {why}: it must return an integer from 0 to {_MOST_TOKENS:,}"
         )
 
     @property
     def is_ours(self) -> bool:
-        """Whether counting runs only this package's code."""
+        """Whether the counting function is one of this package's own."""
         return self.function in _OURS
 
     def messages(self, payloads: Iterable[Payload | None]) -> int:
-        """Counts several messages, each as if it were appended. A redacted one, given as None, counts 0."""
+        """Returns the sum of the tokens of several messages. None, for a redacted message, counts 0."""
         return sum(self.tokens(payload, _size(payload)) for payload in payloads if payload is not None)
 
     def text(self, text: str) -> int:
-        """Counts a plain text, without a message around it."""
+        """Counts the tokens of a plain text, without a message around it."""
         return self._measure().count(text)
 
     def cut(self, text: str, tokens: int, keep: Keep = "head", mark: str = MARK) -> str:
-        """Cuts a text to a number of tokens, with a mark at every cut. A text that is short enough is returned
-        unchanged.
+        """Cuts a text to at most `tokens` tokens, with a mark at every cut. Returns a short text unchanged.
 
-        The result never has more tokens than `tokens`, including the mark, and only whole characters. The mark is left
-        out if it does not fit.
+        The tokens of the marks are included in the limit. The marks are left out if they do not fit. No character is
+        cut in two.
         """
         if type(tokens) is not int or tokens < 0:
             raise InvalidInput(f"tokens must be an integer >= 0{other(tokens)}")
@@ -106,7 +109,7 @@ class Counter:
         most = tokens
         while most > 0:
             kept = _kept(ruler, text, most, keep, mark)
-            # Joined texts may have more tokens than the sum of both; the next attempt takes that into account.
+            # Joined parts may have more tokens than the sum of their tokens. The next attempt is shorter by the excess.
             excess = ruler.count(kept) - tokens
             if excess <= 0:
                 return kept
@@ -132,7 +135,7 @@ def _kept(ruler: Ruler, text: str, most: int, keep: Keep, mark: str) -> str:
 
 
 def o200k_base() -> Counter:
-    """Makes the default counter: OpenAI's o200k_base over everything in a message that a model reads.
+    """Returns the default counter, which applies OpenAI's o200k_base to everything in a message that a model reads.
 
     See docs/tokens.md for the rule.
     """
@@ -155,22 +158,22 @@ def _o200k_tokens(payload: Payload, _size: int) -> int:
 
 
 def count_text(text: str) -> int:
-    """Counts a plain text by o200k_base."""
+    """Counts the tokens of a plain text with o200k_base."""
     return o200k.count(text)
 
 
 def cut(text: str, tokens: int, keep: Keep = "head", mark: str = MARK) -> str:
-    """Cuts a text to a number of tokens by o200k_base; see `Counter.cut`."""
+    """Cuts a text to at most `tokens` tokens of o200k_base. See `Counter.cut`."""
     return o200k_base().cut(text, tokens, keep, mark)
 
 
 def load() -> None:
-    """Loads the ranks now, instead of at the first count in a process. It takes a quarter of a second."""
+    """Loads the ranks of o200k_base, so that the first count need not. This takes a quarter of a second."""
     o200k.load()
 
 
 def bytes_over_four() -> Counter:
-    """Makes a counter without a tokenizer: a quarter of the message's bytes as JSON, rounded up."""
+    """Returns a counter that needs no tokenizer: it divides the size of a message's JSON by four and rounds up."""
     ruler = Ruler(_quarter, _first_bytes, _last_bytes)
     return Counter("bytes/4", _bytes_tokens, ruler, takes_long=lambda _size: False)
 
@@ -196,27 +199,28 @@ def _last_bytes(text: str, most: int) -> str:
 
 
 def from_callable(count: Callable[[Payload], int]) -> Counter:
-    """Makes a counter of a callable that is given a message and returns its tokens. Its `name`, if any, is stored."""
+    """Makes a counter from a callable that takes a message and returns the number of its tokens.
+
+    The counter's name is the callable's `name` attribute, or else its `__qualname__`.
+    """
     if not callable(count):
-        raise InvalidInput(
-            f"counter must be a Counter or a callable that is given a message, not {type(count).__name__}"
-        )
+        raise InvalidInput(f"counter must be a Counter or a callable that takes a message, not {type(count).__name__}")
     given = getattr(count, "name", None)
     name = given if isinstance(given, str) and given else getattr(count, "__qualname__", type(count).__qualname__)
     return Counter(name[:_MOST_NAME], lambda payload, _size: count(payload))
 
 
 def chosen(counter: Counter | Callable[[Payload], int] | None) -> Counter:
-    """Returns the counter for an argument: the default for None, a counter, or one made of a callable."""
+    """Returns the counter for the argument `counter`, or the default counter if it is None."""
     if counter is None:
         return o200k_base()
     return counter if isinstance(counter, Counter) else from_callable(counter)
 
 
 def _ruler_of(counter: Counter) -> Ruler:
-    """Makes a ruler that counts a text by how much it adds to a message.
+    """Makes a ruler from a counter of messages. The ruler counts the tokens that a text adds to a message.
 
-    It cuts a text in proportion to its characters, so that few counts are needed.
+    The ruler cuts a text in proportion to its characters, because more exact cuts would need many counts.
     """
 
     def in_message(text: str) -> int:
@@ -239,5 +243,5 @@ def _size(payload: Payload) -> int:
     try:
         return len(_JSON.encode(payload).encode())
     except UnicodeEncodeError:
-        # A lone surrogate: the ASCII form is stored.
+        # The text has a lone surrogate, which UTF-8 cannot encode. Such a message is stored as ASCII JSON.
         return len(json.dumps(payload, separators=(",", ":")))

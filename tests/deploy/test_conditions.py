@@ -168,7 +168,7 @@ def test_a_cluster_is_migrated_by_a_superuser(empty_url: str) -> None:
         connection.execute(f"GRANT CREATE ON DATABASE {own.database} TO pg_monitor".encode())
         connection.execute(_STAND_IN.encode())
         connection.execute("INSERT INTO pg_catalog.pg_dist_node VALUES (true, 'primary', true, true)")
-    with pytest.raises(PermissionDenied, match="migrating needs a superuser that can log in on every node"):
+    with pytest.raises(PermissionDenied, match="the login must be a superuser that can log in on every node"):
         migrate.upgrade(own.render_as_string(hide_password=False))
     assert migrate.current(empty_url) is None
     migrate.upgrade(empty_url)
