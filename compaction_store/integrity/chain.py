@@ -1,10 +1,11 @@
-"""The hash chain, format version 1: what is hashed, and in which order. `docs/integrity.md` describes it in words.
+"""Computes the hashes of the chain, in format version 1. `docs/integrity.md` describes the format in words.
 
-The SQL functions compute these values when they write; this module computes them again to verify. A change to any of
-them needs a new format version.
+The SQL functions compute these hashes when they write. This module computes them again to verify. If a change alters
+any of these hashes, it needs a new format version.
 
-Every hash is a SHA-256 that begins with one domain byte. Integers are 8 bytes, big-endian, signed. A header is a list
-of fields, each its length in 4 bytes and then its bytes; an absent field has the length -1 and no bytes.
+Every hash is the SHA-256 of one domain byte and the data. Integers are 8 bytes, big-endian and signed. A header is a
+list of fields. Each field is its length in 4 bytes, followed by its bytes. An absent field has the length -1 and no
+bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from uuid import UUID
 
 VERSION = 1
 SALT_BYTES = 16
-# The version of UUIDs that begin with a time.
+# UUIDs of this version begin with a time.
 _TIME_ORDERED = 7
 
 _CONTENT = b"\x00"
@@ -30,7 +31,7 @@ _ABSENT = struct.pack(">i", -1)
 _ENTRY_NUMBERS = struct.Struct(">qqq")
 _LENGTH = struct.Struct(">i")
 _INTEGER = struct.Struct(">q")
-# The kinds of entries that this release knows. The lists are open: a later release may write others.
+# The kinds of entries that this release knows. A later release may write other kinds.
 RECORD_KINDS = frozenset({"summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"})
 EVENT_KINDS = frozenset(
     {"redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation"}
@@ -40,7 +41,7 @@ CRITICAL_EVENTS = frozenset({"redaction"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# The columns of a header, in their order. A message's header has its meta commitment besides.
+# The columns in the header of each kind of entry, in order. A message's header also has the commitment to its meta.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "message": ("role", "tokens", "counter", "key", "call_size", "receipt"),
     "compaction": (
@@ -52,36 +53,36 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def born_at(thread_uid: UUID) -> int | None:
-    """Returns the time in a thread's key, as `milliseconds` does; None if the key is not a UUID of version 7."""
+    """Returns the time in a thread_uid, in the form of `milliseconds`, or None if it is not a UUID of version 7."""
     if thread_uid.version != _TIME_ORDERED:
         return None
     return int.from_bytes(thread_uid.bytes[:6])
 
 
 def milliseconds(microseconds: int | None) -> int | None:
-    """Returns a time as it is in a thread's key: the low 48 bits of its milliseconds, rounded toward 1970."""
+    """Converts a time to the form in a thread_uid: the low 48 bits of its milliseconds, rounded toward 1970."""
     if microseconds is None:
         return None
     return (-(-microseconds // 1000) if microseconds < 0 else microseconds // 1000) % 2**48
 
 
 def is_name(salt: bytes | None, thread_id: str, commitment: bytes) -> bool:
-    """Returns whether a name is the one that was committed to, with a salt of 16 bytes."""
+    """Returns whether a commitment is to this name, with a salt of 16 bytes."""
     return salt is not None and len(salt) == SALT_BYTES and name_commitment(salt, thread_id) == commitment
 
 
 def name_commitment(salt: bytes, thread_id: str) -> bytes:
-    """Commits to a thread's name without revealing it, as `commitment` does to content."""
+    """Computes the commitment to a thread's name. Once the salt is erased, it cannot confirm a guessed name."""
     return sha256(_NAME + salt + thread_id.encode()).digest()
 
 
 def genesis(thread_uid: UUID, tenant: str, name_commitment: bytes) -> bytes:
-    """Computes the hash before a thread's first entry. It binds every entry to this thread."""
+    """Computes the hash that a thread's first entry follows. It binds every entry to its thread."""
     return sha256(_GENESIS + b"compaction-store/v1\x00" + thread_uid.bytes + name_commitment + tenant.encode()).digest()
 
 
 def commitment(salt: bytes, body: bytes) -> bytes:
-    """Commits to content without revealing it: once the salt is erased, a guess cannot be confirmed."""
+    """Computes the commitment to content. Once the salt is erased, it cannot confirm a guessed content."""
     return sha256(_CONTENT + salt + body).digest()
 
 
@@ -151,10 +152,13 @@ def event_header(*, kind: str, critical: bool, actor: str | None, login: str) ->
 
 
 def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, commitment: bytes, header: bytes) -> bytes:
-    """Computes one link. `ordinal` is the seq of a message, the number of a compaction, 0 for an event."""
+    """Computes the hash of an entry, which includes the hash of the previous entry.
+
+    `ordinal` is the seq of a message, the number of a compaction, or 0 for an event.
+    """
     return sha256(_ENTRY + previous + _ENTRY_NUMBERS.pack(pos, ordinal, microseconds) + commitment + header).digest()
 
 
 def microseconds(moment: datetime) -> int:
-    """Returns a time as it is hashed: whole microseconds since 1970."""
+    """Converts a time to the form that is hashed: whole microseconds since 1970."""
     return (moment - _EPOCH) // _MICROSECOND

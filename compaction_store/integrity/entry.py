@@ -1,4 +1,4 @@
-"""The entries that a walk over a chain checks, whether they were read from rows or from lines of a bundle. Pure."""
+"""The entries of a chain, in the form that a walk checks. They come from rows or from lines of a bundle. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ORDINALS: dict[str, str] = {"message": "seq", "compaction": "number"}
 class Entry(NamedTuple):
     """One entry of a chain, read from a row or from a line of a bundle.
 
-    `ordinal` is the seq of a message, the number of a compaction, 0 for an event. `columns` are the fields of the
-    header in their order, hashes in hexadecimal. `microseconds` is None if Postgres has an infinite time there.
+    `ordinal` is the seq of a message, the number of a compaction, or 0 for an event. `columns` are the fields of the
+    header in order, with hashes in hexadecimal. `microseconds` is None if the time in Postgres is infinite.
     """
 
     kind: Kind
@@ -36,17 +36,17 @@ class Entry(NamedTuple):
 
 
 class KnownEntry(NamedTuple):
-    """A pos and the entry there, known from an earlier report, from a head that was kept, or from a checkpoint."""
+    """The pos and the hash of an entry that is known from an earlier report, a kept head or a checkpoint."""
 
     pos: int
     entry: bytes
 
 
 class ChainEnd(NamedTuple):
-    """The end of the chain by the head of a thread, or by the manifest of a bundle.
+    """The end of a chain, as the head of a thread or the manifest of a bundle states it.
 
-    `erased_pos` is the pos of the erasure of the whole thread, and `is_bare` says whether the thread has no name and no
-    metadata any more. `line` is the line of the manifest.
+    `erased_pos` is the pos of the erasure of the whole thread. `is_bare` says whether the thread has lost its name and
+    metadata. `line` is the line of the manifest.
     """
 
     last_pos: int
@@ -67,7 +67,7 @@ def message_header(
     receipt: str | None,
     meta_commitment: bytes | None = None,
 ) -> bytes:
-    """Computes the header of a message; its arguments are the columns in their order."""
+    """Computes the header of a message. The arguments are the columns in order."""
     return chain.message_header(
         role=role, tokens=tokens, counter=counter, key=key, call_size=call_size, receipt=receipt,
         meta_commitment=meta_commitment,
@@ -75,7 +75,7 @@ def message_header(
 
 
 def header(entry: Entry) -> bytes:
-    """Computes the header of an entry. Raises ValueError or TypeError if its columns do not fit."""
+    """Computes the header of an entry. Raises ValueError or TypeError if the columns have wrong types or values."""
     if entry.kind == "message":
         role, tokens, counter, key, call_size, receipt = entry.columns
         return message_header(role, tokens, counter, key, call_size, receipt, entry.meta_commitment)

@@ -1,7 +1,6 @@
-"""The bodies of redactions, holds, retentions and forks, and the name of an erased thread. Pure.
+"""Writes and parses the bodies of redactions, holds, retentions and forks, and the names of erased threads. Pure.
 
-A redaction names every row it erased, as ranges, so that `verify` can tell an erasure that was ordered from one that
-was not.
+A redaction names every row that it erased, as ranges. So `verify` can tell an ordered erasure from a manipulation.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
 MOST_REASON_BYTES = 8 * 1024
-# In the order of bytes, exactly the names of stubs are between these two.
+# In byte order, every name that begins with "erased:" is between these two, and no other name is.
 STUB, AFTER_STUBS = "erased:", "erased;"
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _LARGEST = 2**53
@@ -29,18 +28,18 @@ Range = tuple[int, int]
 
 
 def stub_name(thread_uid: UUID) -> str:
-    """Returns the name of an erased thread. No other thread can have it."""
+    """Returns the name that a thread has after its erasure. No other thread can have this name."""
     return f"erased:{thread_uid}"
 
 
 def stub_uid(thread_id: str) -> UUID | None:
-    """Returns the thread_uid in the name of an erased thread; None for any other name."""
+    """Returns the thread_uid in the name of an erased thread, or None for any other name."""
     found = _STUB.fullmatch(thread_id) if thread_id.startswith("erased:") else None
     return UUID(found[1]) if found else None
 
 
 def ranges(numbers: Iterable[int]) -> list[Range]:
-    """Returns integers as ranges, inclusive at both ends, in order and never touching."""
+    """Converts integers to ascending ranges that are inclusive at both ends and do not touch each other."""
     found: list[Range] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number - 1:
@@ -51,20 +50,20 @@ def ranges(numbers: Iterable[int]) -> list[Range]:
 
 
 def seq_ranges(seqs: int | Iterable[int]) -> list[Range]:
-    """Checks the seqs that a caller gives, one or several, and returns them as ranges."""
+    """Checks an argument of one or several seqs, and returns them as ranges."""
     given = [seqs] if isinstance(seqs, int) else seqs
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InvalidInput(f"seqs must be an integer >= 1 or several of them, not {type(seqs).__name__}")
+        raise InvalidInput(f"seqs must be an integer >= 1 or an iterable of such integers, not {type(seqs).__name__}")
     listed = list(given)
     if not listed:
-        raise InvalidInput("seqs must hold at least one seq, not none")
+        raise InvalidInput("seqs must have at least one seq, but it is empty")
     for seq in listed:
         arguments.number(seq, "every seq in seqs", least=1)
     return ranges(listed)
 
 
 def missing(wanted: Iterable[Range], there: Iterable[Range]) -> list[Range]:
-    """Returns the parts of `wanted` that `there` does not cover. In both, ranges are in order and never touch."""
+    """Returns the parts of `wanted` that `there` does not cover. The ranges of both must ascend and not touch."""
     found = []
     others = iter(there)
     other = next(others, None)
@@ -83,7 +82,7 @@ def missing(wanted: Iterable[Range], there: Iterable[Range]) -> list[Range]:
 
 
 def check_text(value: object, what: str, *, optional: bool = False) -> None:
-    """Checks a reason, or another text for people, that is stored in an event."""
+    """Checks a reason or another text that is stored in an event."""
     if value is None and optional:
         return
     if not isinstance(value, str) or not value.strip():
@@ -94,25 +93,23 @@ def check_text(value: object, what: str, *, optional: bool = False) -> None:
 
 
 def body(**parts: str | int | Payload | None) -> str:
-    """Makes an event's body of the parts that are not None, in their order."""
-    # ASCII with escapes, because UTF-8 cannot carry a lone surrogate.
+    """Makes the JSON of an event's body from the parts that are not None, in their order."""
+    # Write ASCII with escapes, because UTF-8 cannot encode a lone surrogate.
     return json.dumps({name: part for name, part in parts.items() if part is not None}, separators=(",", ":"))
 
 
 def until_text(until: object) -> str:
-    """Checks the end of a retention and returns it in the form of its event, which SQL can find without parsing the
-    body.
-    """
+    """Checks the end of a retention and returns it as text of a fixed form, so that SQL can find it in a body."""
     arguments.moment(until, "until")
     try:
         moment = cast("datetime", until).astimezone(UTC)
     except OverflowError:
-        raise InvalidInput(f"until must be within the years 1 to 9999 in UTC, not {until}") from None
+        raise InvalidInput(f"until must be in the years 1 to 9999 in UTC, not {until}") from None
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 class Named(NamedTuple):
-    """The rows that a redaction names: ranges of seqs and of record numbers, and whether it erased a whole thread."""
+    """The rows that a redaction names, as ranges of seqs and of record numbers. `is_whole` is for a whole thread."""
 
     seqs: list[Range]
     records: list[Range]
@@ -120,7 +117,7 @@ class Named(NamedTuple):
 
 
 def named(text: str) -> Named | None:
-    """Parses the body of a redaction; None if it is not one that a redaction writes."""
+    """Parses the body of a redaction. Returns None if it is not valid."""
     try:
         said = encoding.decode(text)
         found = Named(_checked(said["seqs"]), _checked(said["records"]), "whole" in said)
@@ -141,7 +138,7 @@ def _checked(given: Any) -> list[Range]:
 
 
 def names(event: Event, seq: int) -> bool:
-    """Returns whether a redaction names a message."""
+    """Returns whether a redaction names the message with a seq."""
     try:
         ranges = _checked(event.body.get("seqs", ()))
     except (ValueError, TypeError):
@@ -156,10 +153,11 @@ def event(thread_id: str, row: tuple[Any, ...]) -> Event:
 
 
 def redaction(thread_id: str, row: tuple[Any, ...]) -> Redaction:
-    """Makes a Redaction of a row. Ranges come from Postgres without their upper bound, those of forks with it.
+    """Makes a Redaction from a row of the SQL functions `redact` and `erase`.
 
-    If a hold or a retention forbade it, raises the error in the row. The database returns a refusal as a row because it
-    also records it.
+    If a hold or a retention forbade the erasure, raises `Held`. The database returns such a refusal as a row and does
+    not raise an error, because an error would roll back the event that records the refusal. The ranges of the thread
+    exclude their upper bounds, and the ranges of forks include them.
     """
     pos, seqs, numbers, forks, refused_by, refusal = row
     if refused_by is not None:

@@ -1,4 +1,4 @@
-"""Collects the findings of a walk, and names the compactions that were made from a changed message. Pure."""
+"""Collects the findings of a walk, and adds to each the compactions that cover the changed message. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RECORDS_NAMED = 3
 
 
 class Findings(list[Finding]):
-    """The findings in the order of the walk: at most `MOST_FINDINGS`, then one that says that there are more."""
+    """The findings in the order of the walk: at most `MOST_FINDINGS`, and then one that says that there are more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,13 +26,11 @@ class Findings(list[Finding]):
             self.append(Finding(None, f"more than {MOST_FINDINGS} findings; the rest is not listed"))
 
     def in_message(self, first: int, seq: int) -> None:
-        """Notes that the findings from an index on concern one message."""
+        """Notes that the findings from the index `first` on concern the message with a seq."""
         self._messages += [(index, seq) for index in range(first, min(len(self), MOST_FINDINGS))]
 
     def folded_by(self, number: int, start: object, end: object) -> None:
-        """Notes which findings concern messages of a compaction's span. It is called after the walk has passed the
-        whole span.
-        """
+        """Adds a compaction to the findings about messages in its span. The walk must have passed the span."""
         if type(start) is not int or type(end) is not int:
             return
         for index, seq in self._messages:
@@ -40,7 +38,7 @@ class Findings(list[Finding]):
                 spans.append((number, start, end))
 
     def listed(self) -> tuple[Finding, ...]:
-        """Returns the findings. A finding about a message names the compactions whose span has it."""
+        """Returns the findings. A finding about a message names the compactions that cover the message."""
         seqs = dict(self._messages)
         for index, spans in self._spans.items():
             names = [

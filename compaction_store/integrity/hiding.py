@@ -1,4 +1,4 @@
-"""Derives from a thread's records up to which seq it is hidden. Pure."""
+"""Computes from a thread's records the seq up to which the thread is hidden. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _HIDE = "hide"
 
 
 class Hiding:
-    """The clears in force that have the trigger `hide`, by their numbers."""
+    """The `clear` records with the trigger `hide` that were not revoked, by their numbers."""
 
     def __init__(self) -> None:
         self._clears: dict[int, int] = {}
 
     def record(self, entry: Entry) -> None:
-        """Takes the next record. Its columns may be of any type: they come from rows that may be forged."""
+        """Adds the next record. Its columns may have any type, because the row may be forged."""
         kind, outcome, _, end, *_ = entry.columns
         if outcome != "applied":
             return
@@ -28,5 +28,5 @@ class Hiding:
 
     @property
     def hidden_seq(self) -> int | None:
-        """The last seq that such a clear covers. The head must have it as its hidden_seq."""
+        """The largest seq that these records cover, or None. The head's `hidden_seq` must be equal to it."""
         return max(self._clears.values(), default=None)

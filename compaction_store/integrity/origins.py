@@ -1,8 +1,8 @@
-"""Finds where the entries of a fork were written, from its origin events. Pure.
+"""Finds the thread in which an entry of a fork was first written, from the fork's origin events. Pure.
 
-A fork begins with its origin event, then come copies of its parent's entries, each one pos later. A fork of a fork
-begins with its own origin event and a copy of its parent's. So an entry that was copied twice is two pos later than in
-the thread where it was written.
+A fork begins with its own origin event. Copies of the parent's entries follow, each one pos later than in the parent.
+A fork of a fork therefore begins with two origin events: its own and a copy of its parent's. An entry that was copied
+twice is two pos later than in the thread in which it was written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-# How the bodies of origins and forks begin. The SQL functions read them by the same text.
+# The beginning of the bodies of origin and fork events. The SQL functions match the same text.
 _ORIGIN, _FORK = (
     re.compile(
         rf'\{{"{other}":"([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})","pos":([0-9]{{1,18}}),"seq":([0-9]{{1,18}}),'
@@ -24,14 +24,14 @@ _ORIGIN, _FORK = (
 
 
 class Source(NamedTuple):
-    """The thread where an entry was written, and its pos there."""
+    """The thread in which an entry was written, and the pos of the entry there."""
 
     thread_uid: UUID
     pos: int
 
 
 class Parent(NamedTuple):
-    """The thread that a fork was made of, and the pos, seq and entry up to which it was copied."""
+    """The parent of a fork, and the pos, the seq and the hash of the last entry that was copied."""
 
     thread_uid: UUID
     pos: int
@@ -40,7 +40,7 @@ class Parent(NamedTuple):
 
 
 def parent_of(columns: str, body: str | None) -> Parent | None:
-    """Reads a thread's first event, given as a verifier reads it; None if it does not name a parent."""
+    """Returns the parent in a thread's first event, given as header columns in JSON and a body; None if it has none."""
     try:
         is_origin = json.loads(columns)[0] == "origin"
     except (TypeError, KeyError, ValueError, IndexError):
@@ -49,7 +49,7 @@ def parent_of(columns: str, body: str | None) -> Parent | None:
 
 
 def origin(body: str | None) -> Parent | None:
-    """Reads the body of an origin event; None if it does not begin like one."""
+    """Parses the body of an origin event. Returns None if it is not valid."""
     said = _ORIGIN.match(body or "")
     if said is None:
         return None
@@ -58,18 +58,19 @@ def origin(body: str | None) -> Parent | None:
 
 
 def is_fork(body: str) -> bool:
-    """Returns whether a body begins like that of a fork event."""
+    """Returns whether a body begins like the body of a fork event."""
     return _FORK.match(body) is not None
 
 
 def source_of(origins: Iterable[tuple[int, str | None]], pos: int) -> Source | None:
-    """Returns where the entry at a pos was written, or None if it is not a copy. `origins` has all origin events: pos
-    and body.
+    """Returns the thread and the pos where the entry at `pos` was written, or None if it is not a copy.
+
+    `origins` has the pos and the body of each origin event of the fork.
     """
     found = None
     for times, (at, body) in enumerate(origins):
         parent = origin(body)
-        # In the thread that this origin event was written in, it is at pos 1, and its copies follow.
+        # An origin event has pos 1 in the thread in which it was written, and the copied entries follow it.
         place = pos - times
         if at != times + 1 or parent is None or not 1 < place <= parent.pos + 1:
             break

@@ -1,7 +1,7 @@
 """Compares the erased entries of a chain with the redactions that ordered the erasures, in one pass. Pure.
 
-A redaction names exactly the entries it erased and comes after all of them. An entry that is erased but not named is a
-finding, and so is one that is named and has its content.
+A redaction names exactly the entries that it erased, and it comes after all of them. An erased entry that its redaction
+does not name is a finding. A named entry that still has its content is a finding too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ NEVER = -(2**63) - 1
 
 
 class _Runs:
-    """Ascending ordinals as ranges, each with the pos of its first entry.
+    """Ascending ordinals, stored as ranges. Each range has the pos of its first entry.
 
-    They are arrays, because half of a long thread may be erased.
+    The ranges are stored in arrays to save memory, because half of a long thread may be erased.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class _Runs:
         return list(zip(self._starts, self._ends, strict=True))
 
     def pos(self, ordinal: int) -> int:
-        """Returns the pos of the first entry of the range that holds an ordinal."""
+        """Returns the pos of the first entry in the range of an ordinal."""
         return self._at[bisect_right(self._starts, ordinal) - 1]
 
 
 class Redactions:
-    """The erased entries of a walk, by the pos of the redaction that each of them claims."""
+    """The erased entries that a walk has passed, grouped by the pos of the redaction that each entry claims."""
 
     def __init__(self, find: Callable[[int | None, str], None]) -> None:
         self._find = find
@@ -55,7 +55,7 @@ class Redactions:
 
     @property
     def latest(self) -> int:
-        """The last pos that entries claim and that the walk has not reached, or `NEVER`."""
+        """The largest claimed pos that the walk has not reached yet, or `NEVER`."""
         return max(self._claims, default=NEVER)
 
     def claim(self, kind: str, ordinal: int, pos: int, redacted_pos: int) -> None:
@@ -64,9 +64,10 @@ class Redactions:
         runs[kind].add(ordinal, pos)
 
     def reached(self, pos: int, body: str | None, *, is_known: bool) -> dict[str, list[Range]]:
-        """Compares the entries that claim a redaction with those it names; returns those named that do not claim it.
+        """Compares the entries that claim a redaction with the entries that the redaction names.
 
-        `is_known` is false if the body was not read: then the redaction only has to exist.
+        Returns the ranges that are named but do not claim it. If `is_known` is false, the body was not read, and
+        nothing is compared.
         """
         self.count += 1
         claims = self._claims.pop(pos, {name: _Runs() for name in ORDINALS})
@@ -87,7 +88,7 @@ class Redactions:
         return {kind: erasure.missing(ranges, claims[kind].ranges()) for kind, ranges in by_kind.items()}
 
     def unordered(self, *, beyond: int) -> None:
-        """Reports the entries that claim a pos after `beyond`, where no redaction can come any more."""
+        """Adds a finding for entries that claim a pos after `beyond`, because no redaction can follow there."""
         for pos in [pos for pos in self._claims if pos > beyond]:
             for kind, runs in self._claims.pop(pos).items():
                 for found in runs.ranges():

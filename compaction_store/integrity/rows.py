@@ -1,6 +1,6 @@
-"""Reads the rows of a thread in pages, and returns them as entries in the order of their pos. No I/O of its own.
+"""Reads the rows of a thread in pages, and returns them as entries in the order of their pos. Does no I/O itself.
 
-It holds one page of each kind, of about a megabyte, however long the thread and however large its bodies.
+It keeps at most one page of each kind in memory, of about a megabyte, for threads and bodies of any size.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _decode = json.JSONDecoder().decode
 
 
 class RowRequest(NamedTuple):
-    """A request for rows of one kind from an ordinal on (for events, from a pos on), or for the thread's head.
+    """A request for rows of one kind, or for the thread's head if `kind` is None.
 
-    `done` of `total` is the progress of the walk.
+    `start` is the first ordinal of the rows, or for events the first pos. `done` and `total` tell the walk's progress.
     """
 
     kind: Kind | None
@@ -42,7 +42,7 @@ RowReader = Generator[RowRequest, Rows, None]
 
 
 class ThreadHead(NamedTuple):
-    """The row of the SQL function `thread_state`: a thread's head now, and its seq, number and entry at a pos."""
+    """A row of the SQL function `thread_state`: a thread's current head, and its seq, number and entry at a pos."""
 
     thread_uid: UUID
     thread_id: str
@@ -64,7 +64,7 @@ class ThreadHead(NamedTuple):
 
 
 def known_entry(since: object) -> KnownEntry | None:
-    """Checks `since=`: an earlier report, or a pos and the entry there."""
+    """Checks the argument `since`: an earlier report, or the pos and the hash of an entry."""
     if since is None:
         return None
     match since:
@@ -77,7 +77,7 @@ def known_entry(since: object) -> KnownEntry | None:
     if type(pos) is not int or not 0 <= pos <= _LARGEST or type(entry) is not bytes or len(entry) != _HASH_BYTES:
         given = type(since).__name__
         raise InvalidInput(
-            f"since must be an earlier report, or a pos and the 32 bytes of the entry there, not {given}"
+            f"since must be an earlier report, or a pos and the 32-byte hash of the entry there, not {given}"
         )
     return KnownEntry(pos, entry) if pos else None
 
@@ -87,7 +87,7 @@ class RowPages:
 
     def __init__(self, head: ThreadHead, since: KnownEntry | None) -> None:
         self._rows: dict[Kind, list[Entry]] = {"message": [], "compaction": [], "event": []}
-        # Begin below 1, because a forged row may have any ordinal.
+        # Begin with the smallest integer, because a forged row may have any ordinal.
         self._start = dict.fromkeys(self._rows, -_LARGEST - 1)
         if since is not None:
             seq, number = (head.seq_at or 0) + 1, head.number_at + 1
@@ -112,28 +112,28 @@ class RowPages:
             rows.extend(reversed(page))
 
     def next(self) -> tuple[int, Kind] | None:
-        """The pos and the kind of the next row; None if there is none."""
+        """Returns the pos and the kind of the next row, or None if no page has a row left."""
         return min(((rows[-1].pos, kind) for kind, rows in self._rows.items() if rows), default=None)
 
     def pop(self, kind: Kind) -> Entry:
         return self._rows[kind].pop()
 
     def reopen(self) -> None:
-        """Continues to read kinds that had no more rows, because the thread has grown."""
+        """Makes `fill` read all kinds again. Called when the thread has grown."""
         self._done = dict.fromkeys(self._rows, False)
 
 
 def next_limit(page: list[Entry], limit: int, most_bytes: int) -> int:
-    """Returns how many rows the next page may have, to stay within `most_bytes` if its bodies are as large."""
+    """Returns a number of rows for the next page that fits `most_bytes` if its bodies are as large as in this page."""
     size = sum(len(entry.body or "") for entry in page) // len(page) + 1
     return max(1, min(LONGEST_PAGE, limit * 8, most_bytes // size))
 
 
 class RowParser:
-    """Makes entries from rows of the SQL function `entries`, whose last column has the header's columns as JSON."""
+    """Converts rows of the SQL function `entries` to entries. The last column has the header's columns as JSON."""
 
     def __init__(self) -> None:
-        # Messages of one call often have equal columns.
+        # Cache parsed columns, because the messages of one call often have equal columns.
         self._columns: dict[str, list[Any]] = {}
 
     def entries(self, kind: Kind, rows: Rows) -> list[Entry]:

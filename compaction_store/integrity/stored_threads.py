@@ -1,7 +1,7 @@
-"""Checks the name and the head of whatever is stored under a thread_uid, before its chain is walked. Pure.
+"""Checks the name and the head that are stored for a thread_uid, before its chain is walked. Pure.
 
-A login that writes to the tables can give a thread the name of another, an empty name, or none. Each of these is a
-finding here, so that `verify_all` neither confuses threads nor skips one.
+A login that can write to the tables can give a thread the name of another thread, an empty name or no name. Each of
+these is a finding, so that `verify_all` neither confuses threads nor skips one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from compaction_store.models import Finding, Report
 
 
 class Stored(NamedTuple):
-    """A thread_uid under which a tenant has rows. `thread_id` is None if the thread's name is gone.
+    """A thread_uid that rows of a tenant have. `thread_id` is None if the thread has lost its name.
 
-    `leading` has the names that lead to it in the table of names, which only a cluster has.
+    `leading` has the names for this thread_uid in the table of names. Only a Citus cluster has this table.
     """
 
     thread_uid: UUID
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the chain can be walked: it needs a name to start from and a head to end at."""
+        """Whether the chain can be walked, for which the thread must have a name and a head."""
         return self.thread_id is not None and self.has_head
 
     @property
@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Whether the table of names, if there is one, has exactly the thread's own name."""
+        """Whether the table of names has exactly the thread's own name. True if there is no such table."""
         if self.leading is None:
             return True
         return self.leading == (() if self.is_stub else (self.thread_id,))
@@ -78,13 +78,13 @@ def findings(stored: Stored) -> tuple[Finding, ...]:
 
 
 def place(after: object) -> UUID | None:
-    """Returns the thread_uid after which `verify_all` begins, from a report or a thread_uid; None for the beginning."""
+    """Converts the argument `after` of `verify_all` to the thread_uid to begin after; None for the first thread."""
     if after is None or after == "":
         return None
     if isinstance(after, UUID):
         return after
     if isinstance(after, Report):
         if after.thread_uid is None:
-            raise InvalidInput("after must be the report of a thread, not the report on the whole store")
+            raise InvalidInput("after must be the report on a thread, not the report on the whole store")
         return after.thread_uid
     raise InvalidInput(f"after must be a report, a thread_id or a UUID, not {type(after).__name__}")

@@ -1,8 +1,8 @@
-"""Verifies a stored thread: reads its rows and its head, and walks the chain. No I/O of its own.
+"""Verifies a stored thread: reads its rows and its head, and walks the chain. Does no I/O itself.
 
-Level structure reads no content. Level content compares every body with its commitment, and every erased row with the
-redaction that names it. The levels above look at the database (`postgres.schema_check`) and at checkpoints
-(`checkpoints.compare`).
+The level `structure` reads no content. The level `content` compares every body with its commitment, and every erased
+row with the redaction that names it. The two higher levels also check the database's schema (`postgres.schema_check`)
+and the newest checkpoint (`checkpoints.compare`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from compaction_store.integrity.walk import Walk
 from compaction_store.messages import documents
 from compaction_store.models import Level, Report
 
-# An import accepts entries a day ahead of the server's clock, and the clock here may be another.
+# Microseconds. An import accepts entries up to a day ahead of the server's clock, and the local clock may differ.
 _MOST_AHEAD = 2 * 24 * 3600 * 1_000_000
 
 
@@ -30,10 +30,10 @@ def verify_rows(
     since: KnownEntry | None = None,
     checkpointed: KnownEntry | None = None,
 ) -> Generator[RowRequest, Rows, Report]:
-    """Yields the requests for the rows it needs, is sent the rows, and returns the report.
+    """Verifies a thread. Yields requests for rows, which the caller must send back, and returns the report.
 
-    `name` is the caller's name for the thread; an erased thread is stored under another one. With `since`, the walk
-    begins after that entry. `checkpointed` is the entry that the newest checkpoint was made over.
+    `name` is the name that the caller gave. An erased thread is stored under a different name. With `since`, the walk
+    begins after that entry. `checkpointed` is the thread's entry in the newest checkpoint.
     """
     while True:
         run = _Verification(tenant, name, head, level, since, checkpointed)
@@ -67,19 +67,19 @@ class _Verification:
             latest=time.time_ns() // 1000 + _MOST_AHEAD, kept=kept, checkpointed=checkpointed,
         )  # fmt: skip
         if since is not None and kept is None:
-            # A finding even if the thread grows during the walk: it was shorter than it must have been.
+            # The thread has lost entries. This is a finding even if the thread grows again during the walk.
             self._walk.find_cut_off(since.pos, head.last_pos)
-        # All rows of an erased thread must be read, to say whether all of them are erased.
+        # For an erased thread, ignore `since`: all rows must be read to check that all of them are erased.
         self._since = kept if head.erased_pos is None else None
         if self._since is not None:
             self._walk.resume(self._since, head.seq_at or 0, head.number_at, head.entry_at)
         self._pages = RowPages(head, self._since)
 
     def next(self) -> Generator[RowRequest, Rows, Entry | None]:
-        """Returns the next entry up to the head; None at the end, or if the walk is outdated."""
+        """Returns the next entry up to the head. Returns None at the end, or if the walk is outdated."""
         while not self.is_outdated:
             yield from self._pages.fill(self._walk.pos, self.head.last_pos)
-            # If a row is erased during the walk, its redaction comes after the head that was read.
+            # If a row was erased during the walk, its redaction comes after the head that the walk knows.
             pos, kind = self._pages.next() or (self._walk.redactions.latest, None)
             if pos <= self.head.last_pos:
                 return None if kind is None else self._pages.pop(kind)
@@ -87,12 +87,12 @@ class _Verification:
         return None
 
     def _read_head(self, pos: int, kind: Kind | None) -> RowReader:
-        """Reads the head again, to tell a row that was appended in the meantime from one that never belonged there."""
+        """Reads the head again, to find out whether a row beyond it was appended in the meantime or is forged."""
         known = self.head
         rows = yield RowRequest(None, done=self._walk.pos, total=known.last_pos)
         self.head = ThreadHead._make(rows[0])
         if self.head.erased_pos is not None and known.erased_pos is None:
-            # Rows that were read before the erasure must be read again. Nothing is appended after it.
+            # The walk starts again, because it read rows before they were erased. An erased thread cannot grow again.
             self.is_outdated = True
             return
         self._walk.redactions.unordered(beyond=self.head.last_pos)
@@ -108,7 +108,10 @@ class _Verification:
                 yield from self._reread("message" if kind == "message" else "compaction", entry.pos, start, end)
 
     def _reread(self, kind: Kind, pos: int, start: int, end: int) -> RowReader:
-        """Rereads the rows that a redaction names and that had content: they may have been erased since."""
+        """Reads rows again that a redaction names but that had content when the walk passed them.
+
+        They may have been erased since. If they still have content, that is a finding.
+        """
         while start <= end:
             rows = yield RowRequest(kind, start, min(LONGEST_PAGE, end - start + 1))
             page = self._pages.parser.entries(kind, rows)
@@ -132,7 +135,7 @@ class _Verification:
         )  # fmt: skip
 
     def _finish(self) -> tuple[str, ...]:
-        """Checks the head; returns notes on what could not be checked."""
+        """Checks the head. Returns notes about entries that could not be checked."""
         walk, head = self._walk, self.head
         self._check_name()
         end = ChainEnd(

@@ -1,8 +1,8 @@
-"""Walks a thread's chain entry by entry and lists what is not as it was written. Pure.
+"""Walks a thread's chain entry by entry, and collects findings about entries that were changed. Pure.
 
-The rows of a stored thread (`thread`) and the lines of a bundle (`bundles.verify`) are the two sources of this one
-walk. `docs/integrity.md`, section 6, states its rules. A walk cannot show that somebody recomputed the whole chain: for
-that, an entry that was kept elsewhere or a checkpoint is needed.
+The same walk checks the rows of a stored thread (`thread`) and the lines of a bundle (`bundles.verification`).
+`docs/integrity.md`, section 6, states its rules. The chain alone cannot show that somebody recomputed all of it. For
+that, the walk needs an entry that was kept elsewhere, or a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.integrity.hiding import Hiding
 from compaction_store.integrity.redactions import NEVER, Redactions
 from compaction_store.messages import documents
 
-# The years 1 to 9999 as microseconds since 1970. Postgres allows more years than Python can read.
+# The years 1 to 9999 in microseconds since 1970. Postgres allows years that Python cannot represent.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 _INPUTS = chain.COLUMNS["compaction"].index("inputs")
 _MOST_HEADERS = 4096
@@ -26,7 +26,7 @@ _MOST_UNKNOWN = 20
 
 
 class Walk:
-    """A walk under way. `check` is called with every entry in the order of pos, then `finish` with the expected end."""
+    """The state of a walk. Call `check` with every entry in the order of pos, then `finish` with the expected end."""
 
     def __init__(
         self,
@@ -39,9 +39,11 @@ class Walk:
         kept: KnownEntry | None = None,
         checkpointed: KnownEntry | None = None,
     ) -> None:
-        """`content=False` reads no bodies; `may_withhold` lets an entry come without its content.
+        """Begins a walk at the first entry.
 
-        `latest` is the latest time that an entry may have. `kept` and `checkpointed` are entries that must be there.
+        With `content=False`, the walk ignores bodies. With `may_withhold`, an entry may come without its content.
+        `latest` is the latest time that an entry may have. `kept` and `checkpointed` are entries that the chain must
+        have.
         """
         self.tenant = tenant
         self.previous: bytes | None = genesis
@@ -52,7 +54,7 @@ class Walk:
         self.first_at: int | None = None
         self.last_at: int | None = None
         self.last_kind = ""
-        # The last pos of the copies in a fork.
+        # In a fork, the last pos of the copied entries.
         self._copied_to = 0
         self.findings = Findings()
         self.redactions = Redactions(self._find_at)
@@ -66,11 +68,11 @@ class Walk:
         self._unknown_count = 0
         self._unknown_critical: int | None = None
         self._line: int | None = None
-        # Messages of one call often have equal columns.
+        # Cache headers, because the messages of one call often have equal columns.
         self._message_header = lru_cache(_MOST_HEADERS)(message_header)
 
     def resume(self, known: KnownEntry, seq: int, number: int, entry: bytes | None) -> None:
-        """Begins after an entry instead of at genesis, given the seq, the number and the stored entry there."""
+        """Begins the walk after a known entry. `seq`, `number` and `entry` are the stored values at its pos."""
         self.pos, self.previous = known.pos, known.entry
         self.ordinals = {"message": seq, "compaction": number}
         if entry != known.entry:
@@ -79,7 +81,7 @@ class Walk:
             self._compare_checkpoint(self._checkpointed, known.pos, known.entry)
 
     def check(self, entry: Entry) -> dict[str, list[Range]]:
-        """Checks the next entry. For a redaction, returns ranges, by kind, that it names but did not erase."""
+        """Checks the next entry. For a redaction, returns the ranges, by kind, that it names but did not erase."""
         before = len(self.findings)
         self.count += 1
         self._line = entry.line
@@ -101,7 +103,7 @@ class Walk:
                 self.findings.folded_by(entry.ordinal, start, end)
             self.hiding.record(entry)
         elif self.last_kind == "redaction":
-            # If the body of a redaction is withheld, it is unknown what it erased.
+            # If the body of a redaction is withheld, the walk cannot know which rows it erased.
             is_known = self._content and not (self._may_withhold and entry.body is None)
             return self.redactions.reached(entry.pos, entry.body, is_known=is_known)
         return {}
@@ -114,7 +116,7 @@ class Walk:
         return self.pos == end.last_pos and (self.previous or b"") == end.head
 
     def finish(self, end: ChainEnd) -> tuple[str, ...]:
-        """Checks the end of the chain; returns notes on what could not be checked."""
+        """Checks the end of the chain. Returns notes about entries that could not be checked."""
         self.redactions.unordered(beyond=NEVER)
         if end.erased_pos is not None:
             self._check_erasure(end, end.erased_pos)
@@ -144,8 +146,8 @@ class Walk:
         self.findings.add(entry.pos, what, entry.line)
 
     def _find_at(self, pos: int | None, what: str) -> None:
-        """Adds a finding at an entry that was walked before."""
-        # In a bundle, the entry at pos 1 is in line 2.
+        """Adds a finding about an entry that the walk has passed."""
+        # In a bundle, the entry at pos 1 is on line 2, after the manifest.
         has_line = self._line is not None and pos is not None and 0 < pos <= self.pos
         self.findings.add(pos, what, (pos or 0) + 1 if has_line else None)
 
@@ -178,7 +180,7 @@ class Walk:
 
     def _check_link(self, entry: Entry) -> None:
         self._check_follows(entry, self.previous or b"")
-        # Continue from the stored entry, so that one changed entry gives one finding.
+        # Continue from the stored hash, not from the computed one, so that one changed entry gives one finding.
         self.previous = entry.entry
         if self._kept is not None and entry.pos == self._kept.pos and entry.entry != self._kept.entry:
             self._find(entry, "the entry is not the one that was kept")
@@ -203,7 +205,10 @@ class Walk:
                 self._find(entry, "the entry does not follow from its columns and the entry before")
 
     def _check_record(self, entry: Entry) -> None:
-        """Adds a finding if the record's span or inputs are not before it. Columns of rows may be of any type."""
+        """Checks that the messages of a record's span and its input records come before it.
+
+        The columns may have any type, because the row may be forged.
+        """
         kind, _, _, end, *_ = entry.columns
         if kind not in chain.RECORD_KINDS:
             return
@@ -214,9 +219,7 @@ class Walk:
             self._find(entry, "the inputs of the record are not numbers of earlier ones")
 
     def _check_kind(self, entry: Entry) -> None:
-        """Notes an entry of a kind that this release does not know, and adds a finding for a known event with a wrong
-        mark.
-        """
+        """Checks that a known event has the right `critical` mark. Adds a note about an entry of an unknown kind."""
         if entry.kind == "message":
             return
         kind, mark = entry.columns[0], entry.columns[1]
@@ -264,7 +267,7 @@ class Walk:
         else:
             self._check_commitments(entry, entry.salt, entry.body)
         if entry.salt is not None and len(entry.salt) != chain.SALT_BYTES:
-            # With another length, bytes could move between salt and content under the same commitment.
+            # With a salt of another length, bytes could be moved between salt and content without a new commitment.
             self._find(entry, f"the salt is not {chain.SALT_BYTES} bytes")
 
     def _check_commitments(self, entry: Entry, salt: bytes, body: str) -> None:
@@ -294,7 +297,7 @@ class Walk:
 
 
 def _fault(entry: Entry, body: str) -> str | None:
-    """Returns what is wrong with a body that matches its commitment."""
+    """Returns a problem of a body that matches its commitment, or None."""
     if entry.kind == "message":
         return documents.message_fault(entry.columns[0], body)
     if entry.kind == "compaction" and entry.columns[0] in chain.RECORD_KINDS:

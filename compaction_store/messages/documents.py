@@ -1,8 +1,8 @@
 """Checks the JSON documents that a thread stores: payload, meta, metadata, and the body of a record or an event. Pure.
 
-Every JSON parser can read a document that obeys this rule, with the same result, so one bad row never stops a query
-over a whole tenant. `docs/integrity.md` states the rule; the SQL functions, `verify`, imports and both bundle verifiers
-apply it.
+Every JSON parser reads a document that obeys these rules, and all parsers get the same result. So one bad row cannot
+stop a query over a whole tenant. `docs/integrity.md` states the rules. The SQL functions, `verify`, imports and both
+verifiers of bundles apply them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 
 class _Refused(ValueError):
-    """A document breaks the rule. Never leaves this module."""
+    """Raised for a document that breaks the rules. Only this module sees it."""
 
 
 def fault(kind: Kind, text: str) -> str | None:
-    """Returns what is wrong with a document, without quoting it, or None."""
+    """Returns the problem of a document as a sentence that does not quote it, or None if it obeys the rules."""
     try:
         read(kind, text)
     except ValueError as refusal:
@@ -46,7 +46,7 @@ def fault(kind: Kind, text: str) -> str | None:
 
 
 def record_fault(kind: str, outcome: str, text: str) -> str | None:
-    """Returns what is wrong with a record's body, or None. A record that folds must have its replacement in it."""
+    """Returns the problem of a record's body, or None. The body of an applied compaction must have its replacement."""
     try:
         body = read("body", text)
     except ValueError as refusal:
@@ -61,7 +61,7 @@ def record_fault(kind: str, outcome: str, text: str) -> str | None:
 
 
 def message_fault(role: str | None, text: str) -> str | None:
-    """Returns what is wrong with a message's payload, or None. The role column must be its role."""
+    """Returns the problem of a message's payload, or None. The role column must have the role in the payload."""
     try:
         said = read("payload", text)
     except ValueError as refusal:
@@ -70,13 +70,13 @@ def message_fault(role: str | None, text: str) -> str | None:
 
 
 def role_of(payload: Payload) -> str | None:
-    """Returns a message's role for the role column; None if it has none, or one that the column cannot store."""
+    """Returns the value for the role column: a message's role, or None if it has no role that the column can store."""
     role = payload.get("role")
     return role if type(role) is str and _ROLE.fullmatch(role) else None
 
 
 def read(kind: Kind, text: str) -> dict[str, Any]:
-    """Parses a document; raises ValueError with the text of `fault` if it breaks the rule."""
+    """Parses a document. If it breaks the rules, raises ValueError with the problem as its text."""
     levels = BODY_LEVELS if kind == "body" else LEVELS
     most = MOST_BYTES.get(kind)
     try:
@@ -96,9 +96,9 @@ def read(kind: Kind, text: str) -> dict[str, Any]:
 
 
 def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Parses a stored document for a reader. Returns the document and None, or None and what is wrong with it.
+    """Parses a stored document for a reader. Returns the document and None, or None and the problem of the document.
 
-    A document that the fast parser can read is not checked further: `verify` checks the rest of the rule.
+    A document that the fast parser can read is not checked any further. `verify` checks all rules.
     """
     try:
         found = from_json(text, allow_inf_nan=False)
@@ -113,7 +113,7 @@ def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _is_deeper(data: bytes, levels: int) -> bool:
-    # Count brackets instead of parsing: a parser's limit depends on how deep the caller's stack is.
+    # Count brackets instead of parsing, because the depth that a parser can reach depends on the caller's stack.
     if data.count(b"{") + data.count(b"[") <= levels:
         return False
     without_escapes = data.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -122,7 +122,7 @@ def _is_deeper(data: bytes, levels: int) -> bool:
 
 
 def _parsed(text: str, data: bytes, *, unique: bool) -> Any:
-    # If the fast parser reads a text and writes the same bytes again, no name occurs twice in it.
+    # If the fast parser's result is written as the same bytes again, no object in the text has a name twice.
     try:
         found = from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -154,11 +154,11 @@ _DECODE_LAST = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse_constan
 
 
 def record(columns: Mapping[str, Any], body: Payload) -> Payload:
-    """Makes a record for SQL: its columns, and its body as text with a new salt."""
+    """Makes the form in which SQL takes a record: the columns, the body as text, and a new salt."""
     return {"columns": columns, "salt": os.urandom(16).hex(), "body": body_text(body)}
 
 
 def body_text(body: Payload) -> str:
     """Returns the JSON text of a record's body."""
-    # ASCII with escapes, because UTF-8 cannot carry a lone surrogate.
+    # Write ASCII with escapes, because UTF-8 cannot encode a lone surrogate.
     return json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)

@@ -1,7 +1,8 @@
-"""Encodes messages as the JSON text that is stored, and decodes it. A message is stored without loss or refused.
+"""Encodes messages as JSON text for storage, and decodes this text. A message is stored without loss or refused.
 
-The text is compact JSON in UTF-8, or ASCII with escapes if it has a lone surrogate, which UTF-8 cannot carry.
-Pydantic's writer and parser are several times faster than Python's own, which handle what pydantic refuses.
+The text is compact JSON in UTF-8. A message with a lone surrogate, which UTF-8 cannot encode, is written in ASCII with
+escapes. Pydantic's encoder and parser are several times faster than Python's. Python's `json` module handles the values
+that pydantic refuses.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MAX_BATCH = 1000
 _SIMPLE_SIZE = 64 * 1024
 MAX_DEPTH = documents.LEVELS
 MAX_META_BYTES = documents.MOST_BYTES["meta"]
-# The longest integer that Python itself will read back, 4,300 digits, has this many bits.
+# Python parses integers of at most 4,300 digits. The largest of them has this many bits.
 _MAX_INTEGER_BITS = 14_285
 _MAX_INTEGER = 10**4300
 
@@ -42,17 +43,18 @@ class Encoded(NamedTuple):
 
 
 class _Refused(Exception):
-    """A value has no lossless JSON form. Never leaves this module."""
+    """Raised for a value that has no lossless JSON form. Only this module sees it."""
 
 
 class _TooDeep(_Refused):
-    """A value nests too deeply. Never leaves this module."""
+    """Raised for a value that is nested too deeply. Only this module sees it."""
 
 
 def _plain(value: Any) -> Any:
-    """Converts an SDK's object to the JSON that its API accepts, by the SDK's own `to_param` or `to_dict`.
+    """Converts an object of an SDK to the JSON that the API accepts, with the object's own `to_param` or `to_dict`.
 
-    Pydantic's warnings are off because they quote the value.
+    Any other pydantic model is converted with `model_dump`. Pydantic's warnings are turned off, because they quote the
+    value.
     """
     kind = type(value)
     try:
@@ -61,7 +63,7 @@ def _plain(value: Any) -> Any:
                 return to_param()
             maker = kind.__module__.partition(".")[0]
             if maker in {"anthropic", "openai"} and callable(to_dict := getattr(value, "to_dict", None)):
-                # Tools made of functions have a to_dict() of their own, without options.
+                # The SDKs' classes for tools that are made from functions have a to_dict() that takes no options.
                 is_tool = ".lib.tools" in kind.__module__
                 return to_dict() if is_tool else to_dict(mode="json", warnings=False)
             if callable(model_dump := getattr(value, "model_dump", None)):
@@ -69,11 +71,11 @@ def _plain(value: Any) -> Any:
     except (PydanticSerializationError, ValueError, RecursionError):
         # The text of these errors may quote the value.
         pass
-    raise _Refused(f"a message must be JSON, and a value of type {kind.__name__} in it has no JSON form")
+    raise _Refused(f"every value in a message must be convertible to JSON, not a {kind.__name__}")
 
 
 def of_sdk(value: object) -> Any:
-    """Returns the JSON of an SDK's object; None for any other object."""
+    """Returns the JSON of an SDK's object, or None for any other object."""
     try:
         return _plain(value)
     except _Refused:
@@ -81,7 +83,7 @@ def of_sdk(value: object) -> Any:
 
 
 def plain(value: object) -> Any:
-    """Returns a value as plain JSON, with the SDKs' objects converted; None if it has no lossless form."""
+    """Returns a value as plain JSON, with objects of SDKs converted, or None if it has no lossless JSON form."""
     try:
         return _checked(value)
     except _Refused:
@@ -89,7 +91,10 @@ def plain(value: object) -> Any:
 
 
 def _checked(value: Any, depth: int = 1) -> Any:  # noqa: C901, PLR0911 — one kind of value after another
-    """Returns the value itself if it is plain JSON, else a copy with the SDKs' objects converted."""
+    """Returns a value as plain JSON, with objects of SDKs converted. Raises _Refused if it has no lossless JSON form.
+
+    A dict that needs no change is not copied.
+    """
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value
@@ -130,14 +135,14 @@ def _dump(value: Any) -> tuple[str, int]:
         return data.decode(), len(data)
     except PydanticSerializationError:
         text = _ASCII_JSON.encode(value)
-    # A JSON parser reads two surrogates that form a pair as one character, so the decoded text would differ.
+    # A JSON parser reads a pair of surrogates as one character, so the text would not be decoded without loss.
     if json.loads(text) != value:
-        raise _Refused("a surrogate pair in a text must be one character, not two")
+        raise _Refused("a text must have a surrogate pair as one character, not as two characters")
     return text, len(text)
 
 
 def encode(message: Any) -> Encoded:
-    """Encodes one message as it is stored."""
+    """Encodes one message as the text that is stored."""
     try:
         payload = _checked(message)
         if type(payload) is not dict:
@@ -153,7 +158,7 @@ def encode(message: Any) -> Encoded:
 
 
 def is_simple(value: Any) -> bool:
-    """Returns whether a value is plain JSON that is encoded quickly: small, and without objects of other classes."""
+    """Returns whether a value is quick to encode: small plain JSON, without objects of other classes."""
     room = _SIMPLE_SIZE
     values = [value]
     while values and room >= 0:
@@ -181,7 +186,7 @@ def is_simple(value: Any) -> bool:
 
 
 def is_one(messages: Any) -> bool:
-    """Returns whether an argument is one message rather than several."""
+    """Returns whether an argument is one message and not an iterable of messages."""
     if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
         return True
     if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):
@@ -200,7 +205,7 @@ def encode_many(messages: Iterable[Any]) -> list[Encoded]:
         if size > MAX_BATCH_BYTES:
             raise BatchTooLarge(f"one append must have at most {MAX_BATCH_BYTES:,} bytes, not {size:,} or more")
     if not encoded:
-        raise InvalidMessage("an append must have at least one message, not none")
+        raise InvalidMessage("an append must have at least one message, but it is empty")
     return encoded
 
 
@@ -209,17 +214,17 @@ def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
 
 
 def authority(given: object) -> Payload | None:
-    """Checks the authority of a call, and returns a copy of it as plain JSON."""
+    """Checks the argument `authority`, and returns a copy as plain JSON."""
     return json_object(given, "authority")
 
 
 def json_object(given: object, what: str) -> Payload | None:
-    """Checks an object that a caller gives, if any, and returns a copy of it as plain JSON."""
+    """Checks an argument that must be a JSON object or None, and returns a copy as plain JSON."""
     return None if given is None else decode_object(_encode_object(given, what, InvalidInput))
 
 
 def object_of(given: object, what: str) -> Payload:
-    """Checks a JSON object that a caller gives, and returns a copy of it as plain JSON."""
+    """Checks an argument that must be a JSON object, and returns a copy as plain JSON."""
     return decode_object(_encode_object(given, what, InvalidInput))
 
 
@@ -237,12 +242,12 @@ def _encode_object(given: object, what: str, error: type[InvalidInput]) -> str:
 
 
 def canonical(value: Any) -> str:
-    """Returns the one JSON text of a value: ASCII, without spaces, the names of each object in order."""
+    """Returns the canonical JSON of a value: ASCII, without spaces, with the names in each object sorted."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 
 def decode(text: str) -> Any:
-    """Parses JSON. Python's parser reads the lone surrogates and deep nesting that the fast parser refuses."""
+    """Parses JSON. Python's parser can read lone surrogates and deep nesting, which the fast parser refuses."""
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:

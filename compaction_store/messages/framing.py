@@ -1,8 +1,8 @@
-"""Frames a summary, at commit, as the message that replaces its span in the view.
+"""Frames a summary as the message that replaces a span in the view.
 
-The role is `user`, or `assistant` if a caller asks for it, never `system`: text from a conversation must not gain
-authority. The delimiters are made from the summary's hash, so that no summary can contain the line that closes it.
-Messages that are recalled from a thread are enclosed in the same way.
+The message's role is `user`, or `assistant` if a caller asks for it. It is never `system`, because text from a
+conversation must not gain authority. The delimiters contain a hash of the summary, so no summary can contain the line
+that closes it. The results of recall tools are enclosed in the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def frame(text: str, start_seq: int, end_seq: int, role: Role = "user") -> Paylo
 
 
 def framed_text(payload: Payload | None) -> str | None:
-    """Returns the summary inside a framed message; None for any other message.
+    """Returns the summary inside a framed message, or None for any other message.
 
     Anyone can write such a message, so this proves nothing about its author.
     """
@@ -44,14 +44,15 @@ def framed_text(payload: Payload | None) -> str | None:
 
 
 def enclose(text: str, word: str) -> str:
-    """Puts a text between two lines that it cannot contain."""
+    """Encloses a text in two delimiter lines that the text cannot contain."""
     mark = _mark(text, word)
     return f"<{mark}>\n{text}\n</{mark}>"
 
 
 def _mark(text: str, word: str) -> str:
-    """Returns the shortest prefix of the text's hash that the text does not contain. It exists, because no text
-    contains its own hash.
+    """Returns a delimiter that the text does not contain: the word, and a prefix of the text's hash.
+
+    The prefix is as short as possible. A delimiter always exists, because no text contains its own hash.
     """
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return next(mark for size in range(_SHORTEST, _LONGEST + 1) if (mark := f"{word}-{digest[:size]}") not in text)

@@ -1,4 +1,4 @@
-"""Idempotency keys: with one, a write can be retried without being stored twice."""
+"""Idempotency keys. A write with a key can be retried without being stored twice."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ _IN_ORDER = bytes.maketrans(_ALPHABET, b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_a
 
 
 def new() -> str:
-    """Makes a unique key. It starts with the time, so that a thread's new keys are close together in the index."""
+    """Makes a unique key. It begins with the time, so that a thread's newest keys are close together in the index."""
     moment = (time.time_ns() // 1_000_000).to_bytes(6)
     return _MADE_HERE + b2a_base64(moment + os.urandom(10), newline=False).translate(_IN_ORDER, b"=").decode()
 
 
 class Key:
-    """The key of one call, for all its attempts. A new key needs no lookup before its first attempt."""
+    """The key of one call and of its retries. If the caller gives no key, a new one is made.
+
+    The first attempt with a new key needs no lookup.
+    """
 
     __slots__ = ("_fresh", "text")
 
@@ -31,6 +34,6 @@ class Key:
         self._fresh = given is None
 
     def is_fresh(self) -> bool:
-        """Returns whether the key cannot be in use yet: true only once, on the first attempt with a new key."""
+        """Returns whether the key cannot be in use yet, which is true only for the first attempt with a new key."""
         fresh, self._fresh = self._fresh, False
         return fresh

@@ -1,4 +1,4 @@
-"""Encodes chunks of loads as arguments of the SQL functions `load` and `load_threads`, faster than the driver does."""
+"""Encodes chunks of a load as arguments of the SQL functions `load` and `load_threads`, faster than the driver does."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-# The rate of a slow network: the deadline of a chunk is extended by its size divided by this.
+# The speed of a slow network. The deadline of a chunk is extended by the time that sending it takes at this speed.
 SLOWEST_BYTES_A_SECOND = 512 * 1024
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
-# The header of a binary array: one dimension, whether it has nulls, the type, the length, the first index.
+# The header of a binary array: the number of dimensions, whether it has nulls, the type, the length, the first index.
 _ARRAY = struct.Struct(">iiiii")
 _TEXT, _INT4 = 25, 23
 
 
 class Row(NamedTuple):
-    """A message that was checked and counted. Its text is in UTF-8, as it is hashed and sent."""
+    """A message that was checked and whose tokens were counted. Its texts are in UTF-8, as they are hashed and sent."""
 
     body: bytes
     role: str | None
@@ -41,8 +41,8 @@ class Row(NamedTuple):
 class Chunk(NamedTuple):
     """A request to store some messages.
 
-    `salts` has 16 bytes for each message. Every attempt sends the same ones, so that a chunk that was stored is
-    recognized if its response was lost.
+    `salts` has 16 bytes for each message. Every attempt sends the same salts. So if a chunk was stored and the response
+    was lost, the server recognizes the chunk.
     """
 
     key: str
@@ -60,7 +60,7 @@ class Chunk(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where a chunk is stored. `replayed` says that it was stored before."""
+    """The place where a chunk is stored. `replayed` says whether an earlier attempt stored it."""
 
     first_seq: int
     size: int
@@ -71,7 +71,7 @@ class Placed(NamedTuple):
 def values(
     thread_uid: UUID | None, tenant: str, thread_id: str, chunk: Chunk, encoding: str
 ) -> tuple[bytes | str | None, ...]:
-    """Returns the arguments of `load` in binary, in its order, with texts in the connection's encoding."""
+    """Returns the binary arguments of `load` in their order, with texts in the connection's encoding."""
     rows = chunk.rows
     if encoding != "utf-8":
         rows = [row.encoded(encoding) for row in rows]
@@ -85,7 +85,7 @@ def values(
 def values_of_threads(
     tenant: str, chunks: Sequence[tuple[str, Chunk]], encoding: str
 ) -> tuple[bytes | str | None, ...]:
-    """Returns the arguments of `load_threads` in binary: chunks with the names of their threads."""
+    """Returns the binary arguments of `load_threads`. `chunks` has pairs of a thread's name and a chunk."""
     rows = [row for _, chunk in chunks for row in chunk.rows]
     if encoding != "utf-8":
         rows = [row.encoded(encoding) for row in rows]
@@ -101,7 +101,7 @@ def values_of_threads(
 
 
 def _columns(rows: Sequence[Row], encoding: str) -> tuple[bytes | None, ...]:
-    """Returns the roles, tokens, counters and metas. Both functions have them in this order."""
+    """Returns the arguments that both functions have in the same order: roles, tokens, counters and metas."""
     metas = None if all(row.meta is None for row in rows) else _array(_TEXT, [row.meta for row in rows])
     return (
         _array(_TEXT, [_bytes(row.role, encoding) for row in rows]),

@@ -1,8 +1,9 @@
-"""Finds the compactions that a provider made by itself, and makes the records to be written with the messages.
+"""Finds compactions that a provider made on its own, and makes the records that are written with the messages.
 
-Their outcome is `observed`: they never fold anything, and exist only for audits. A compaction block covers everything
-before its message; an edit says how much was saved, not where. An importer may know more and yield an `Observed` among
-the messages. Only replies, and items without a role, are searched: other messages are content.
+The records have the outcome `observed`. They fold nothing and are only for audits. A compaction block covers all
+messages before its own message. An edit says how many tokens it saved, but not which messages it changed. An importer
+may know more, and can yield an `Observed` among the messages. Only replies and items without a role are searched,
+because other messages are content.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ _LONGEST_NAME = 100
 
 
 class Found(NamedTuple):
-    """A record whose span is not known yet. If it has a span, it is everything before its message."""
+    """A record whose span is not known yet. If `folds` is true, its span is all messages before its own message."""
 
     record: Payload
     folds: bool
 
 
 def records_for(given: Sequence[Any], payloads: Iterable[Payload]) -> str | None:
-    """Returns the records to write with these messages, as `append_observed` takes them; None if there are none.
+    """Returns the records for some messages as an argument of `append_observed`, or None if there are no records.
 
-    An SDK's reply has fields that are not stored, so `given` holds the objects themselves.
+    `given` has the objects that the caller passed, because an SDK's reply has fields that are not stored.
     """
     found = [
         each.record | {"message": number, "folds": each.folds}
@@ -45,7 +46,7 @@ def records_for(given: Sequence[Any], payloads: Iterable[Payload]) -> str | None
 
 
 def _is_plain(reply: Any, stored: Payload) -> bool:
-    """Returns whether a message certainly has no compactions, without a search. Most messages have only text."""
+    """Returns whether a message needs no search, because it has only text. This is so for most messages."""
     is_text = type(reply) is dict and type(stored.get("content")) is str
     return is_text and stored.get("type") != "compaction" and "context_management" not in reply
 
@@ -53,7 +54,7 @@ def _is_plain(reply: Any, stored: Payload) -> bool:
 def compactions_of(reply: Any, stored: Payload) -> Iterator[Found]:
     """Yields the compactions in one message."""
     if stored.get("role", "assistant") != "assistant":
-        # Messages of users and tools are content, even if they look like a compaction.
+        # A message of a user or a tool is content, even if it looks like a compaction.
         return
     blocks = list(_compactions(stored))
     edits = list(_edits(reply))
@@ -69,7 +70,7 @@ def _field(reply: Any, field: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a part of a reply as JSON; None if it has no JSON form."""
+    """Returns a part of a reply as JSON, or None if it has no JSON form."""
     if value is None:
         return None
     try:
@@ -79,7 +80,7 @@ def _plain(value: Any) -> Any:
 
 
 def name(value: Any) -> str | None:
-    """Returns a name that a provider gave, cut to the length of a column, or None if it is not printable text."""
+    """Returns a name from a provider, cut to the maximum length of a column, or None if it is not printable text."""
     return value[:_LONGEST_NAME] if isinstance(value, str) and value.isprintable() and value else None
 
 
@@ -101,7 +102,7 @@ def _edits(reply: Any) -> Iterator[Payload]:
 
 
 def _spent(usage: Any, place: int) -> Payload | None:
-    """Returns the usage of one compaction block, which is not part of the reply's totals."""
+    """Returns the usage of a compaction block. The totals of the reply do not include it."""
     iterations = usage.get("iterations") if isinstance(usage, dict) else None
     if not isinstance(iterations, list):
         return None
@@ -128,7 +129,7 @@ def _edit(model: str | None, edit: Payload) -> Found:
 
 
 class Record(NamedTuple):
-    """A request to record a provider's compaction. The response says whether it is new."""
+    """A request to record a provider's compaction. The response says whether the record is new."""
 
     run_id: UUID
     records: str
@@ -138,7 +139,7 @@ class Record(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """A compaction to record after `place` messages, which covers messages `first` to `last` of the load."""
+    """A compaction to record after the first `place` messages of a load. It covers messages `first` to `last`."""
 
     place: int
     number: int
@@ -148,18 +149,18 @@ class _Due(NamedTuple):
 
 
 class Log:
-    """The providers' compactions found during a load, until each is recorded after its message."""
+    """The providers' compactions that were found during a load and are not recorded yet."""
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._met: deque[_Due] = deque()
         self._place = self._number = 0
-        # From each of these places in the load on, a message's seq is its place plus the value in `_aheads`.
+        # From the place `_froms[i]` of the load on, a message's seq is its place plus `_aheads[i]`.
         self._froms: list[int] = []
         self._aheads: list[int] = []
 
     def add_message(self, reply: Any, stored: Payload, place: int) -> None:
-        """Adds the compactions in a message of the load."""
+        """Adds the compactions in the message at a place of the load."""
         if _is_plain(reply, stored):
             return
         for each in compactions_of(reply, stored):
@@ -170,7 +171,9 @@ class Log:
         last = place if observed.last is None else observed.last
         if type(observed.first) is not int or type(last) is not int or not (observed.first >= 1 and last <= place):
             given = f"{observed.first!r:.20} to {last!r:.20}"
-            raise InvalidInput(f"first and last of an Observed must be messages before it, 1 to {place:,}; not {given}")
+            raise InvalidInput(
+                f"first and last of an Observed must be places of messages before it, from 1 to {place:,}, not {given}"
+            )
         self._meet(place, observed.first, last if observed.spans else 0, _given(observed))
 
     def _meet(self, place: int, first: int, last: int, record: Payload) -> None:
@@ -179,15 +182,15 @@ class Log:
         self._met.append(_Due(place, self._number, first, last, record))
 
     def is_empty(self) -> bool:
-        """Returns whether no record is waiting for its message."""
+        """Returns whether all records were yielded by `due`."""
         return not self._met
 
     def is_due(self, stored: int) -> bool:
-        """Returns whether a record is due after so many stored messages. Without messages there is no thread yet."""
+        """Returns whether a record can be written after `stored` messages. Without messages there is no thread yet."""
         return bool(self._met) and 0 < stored >= self._met[0].place
 
     def due(self, stored: int, thread_uid: UUID) -> Iterator[Record]:
-        """Yields the records that are due; their run ids are the same in every load with this key into this thread."""
+        """Yields the records that can be written. A retry of the load with the same key yields the same run ids."""
         while self.is_due(stored):
             met = self._met.popleft()
             span: Payload = {"start_seq": None, "end_seq": None}
@@ -198,9 +201,7 @@ class Log:
             yield Record(run_id, json.dumps([met.record | {"columns": columns, "from": self._seq(1)}]))
 
     def note(self, place: int, seq: int) -> None:
-        """Notes the seq of a message of the load. It depends on the messages that other writers appended between two
-        chunks.
-        """
+        """Notes the seq of the message at a place of the load. Other writers may append messages between two chunks."""
         ahead = seq - place
         if not self._aheads or self._aheads[-1] != ahead:
             self._froms.append(place)
@@ -223,7 +224,7 @@ def _given(observed: Observed) -> Payload:
         if tokens is not None:
             arguments.number(tokens, what, least=0)
             columns |= {what: tokens, "counter": "provider"}
-    # Encode it like a message, so that it is stored without loss or refused.
+    # Encode the body like a message, so that it is stored without loss or refused.
     plain = encoding.encode({part: value for part, value in body.items() if value is not None}).payload
     return _record(observed.kind, observed.what, plain, **columns)
 

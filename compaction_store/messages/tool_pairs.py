@@ -1,15 +1,14 @@
 """Finds the spans of a view that may be summarized or removed without separating a tool call from its result. Pure.
 
-A span is allowed if it is closed and has nothing pending. It is closed if it separates no call from its result, no call
-from the running program that made it, and no reasoning from the item that it led to. Pending are calls without a result
-and reasoning without an item after it.
+A span is allowed if it is closed and contains nothing pending. A span is closed if it does not separate a call from its
+result, a call from the running program that made it, or reasoning from the item that it led to. A call without a result
+is pending, and so is reasoning without a following item.
 
 Calls and results are paired by id and position, because ids repeat: a result answers the nearest earlier unanswered
-call of its id. A result that answers no call belongs to no group. The module reads OpenAI's chat messages and Responses
-items and Anthropic's blocks, also mixed in one thread. A value of another shape is not a call, and never raises an
-error.
+call with the same id. A result that answers no call belongs to no group. The module reads OpenAI's chat messages,
+OpenAI's Responses items and Anthropic's blocks, even if one thread mixes them. Values of any other form are ignored.
 
-An index is a position in the sequence of items. An item holds the payloads of one element of a view.
+An index is a position in the sequence of items. An item has the payloads of one element of a view.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Element, Payload
 
-# The field with the id of a call, by the type of the block or item. Items that hold both a call and its result, such as
-# web_search_call, are not listed: they cannot be separated.
+# The field that has the id of a call, by the type of the block or item. Items that hold both a call and its result,
+# such as web_search_call, are not listed, because no span can separate the two.
 CALLS = {
     "tool_use": "id",
     "server_tool_use": "id",
@@ -38,8 +37,8 @@ CALLS = {
     "program": "call_id",
     "mcp_approval_request": "id",
 }
-# The field with the id of the call, by the type of a result. Each of Anthropic's server tools has its own type of
-# result, recognized by its ending.
+# The field that has the id of the call, by the type of the result. Each of Anthropic's server tools has its own type of
+# result, which ends in "_tool_result".
 RESULTS = {
     "tool_result": "tool_use_id",
     "function_call_output": "call_id",
@@ -59,9 +58,9 @@ Refusal = Literal["split_pair", "pending_call"]
 
 
 class Step(NamedTuple):
-    """One call or result. `form` is the type of the block or item, or the field of a chat message, that holds it.
+    """A call, a result, or the caller of a call, which is the running program that made the call.
 
-    A "caller" is the running program that made a call.
+    `form` is the type of the block or item that contains the step, or the name of the field of a chat message.
     """
 
     kind: Literal["call", "result", "caller"]
@@ -82,7 +81,7 @@ def _result_field(kind: str) -> str | None:
 
 
 def _of_part(part: Any, steps: list[Step]) -> None:
-    """Adds the steps of one content block or one bare item."""
+    """Adds the steps in one content block or in one item without a message."""
     if not isinstance(part, dict) or type(kind := part.get("type")) is not str:
         return
     if isinstance(caller := part.get("caller"), dict):
@@ -96,20 +95,20 @@ def _of_part(part: Any, steps: list[Step]) -> None:
     elif field := _result_field(kind):
         name = part.get(field)
         if type(name) is not str and kind == "local_shell_call_output":
-            # This type has no call_id in OpenAI's SDK: its id is the call's.
+            # In OpenAI's SDK this type has no call_id. Its id is the id of the call.
             name = part.get("id")
         if type(name) is str:
             steps.append(Step("result", kind, name))
 
 
 def _of_chat(payload: Payload, steps: list[Step]) -> None:
-    """Adds the steps of a chat message's own fields. Those in its content are in `steps` already."""
+    """Adds the steps in the fields of a chat message. The steps in its content are in `steps` already."""
     if isinstance(calls := payload.get("tool_calls"), list):
-        # Some frameworks keep one call both as a block of the content and here.
+        # Some frameworks keep a call both in `tool_calls` and as a block of the content.
         known = {step.id for step in steps if step.kind == "call"}
         names = [call.get("id") for call in calls if isinstance(call, dict)]
         steps.extend(Step("call", "tool_calls", name) for name in names if type(name) is str and name not in known)
-    # The deprecated field has no ids, only the function's name.
+    # The deprecated field `function_call` has no id, only the function's name.
     if isinstance(call := payload.get("function_call"), dict) and type(name := call.get("name")) is str:
         steps.append(Step("call", "function", name))
     if type(name := payload.get("tool_call_id")) is str:
@@ -119,7 +118,7 @@ def _of_chat(payload: Payload, steps: list[Step]) -> None:
 
 
 def tools(payload: Payload | None) -> Tools:
-    """Returns the calls and results in a payload. An erased one has none."""
+    """Returns the calls and results in a payload. An erased payload has none."""
     if not isinstance(payload, dict):
         return Tools([], ends_in_reasoning=False, given_to_model=False)
     steps: list[Step] = []
@@ -139,12 +138,12 @@ def tools(payload: Payload | None) -> Tools:
 
 
 def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:
-    """Returns a view's elements as items. A summary becomes an empty item, because it is not a message of the user."""
+    """Converts the elements of a view to items. A summary becomes an empty item, because the user did not write it."""
     return [() if element.is_summary else element.messages for element in elements]
 
 
 def call_and_result_ids(messages: Iterable[Payload | None]) -> list[Step]:
-    """Returns every call and result in order. Messages that replace these must have exactly the same ones."""
+    """Returns all calls and results in order. Messages that replace these messages must have exactly the same steps."""
     return [step for message in messages for step in tools(message).steps if step.kind != "caller"]
 
 
@@ -169,7 +168,7 @@ def _is_result(part: Any) -> bool:
 
 
 def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
-    """Returns the index of the last item with a message of the user that is not only tool results, or None."""
+    """Returns the index of the last item with a user message that has more than tool results, or None."""
     for index in range(len(items) - 1, -1, -1):
         if any(map(_is_users, items[index])):
             return index
@@ -195,10 +194,11 @@ class _Groups:
 
 
 class Links:
-    """The groups in a list of items, found in linear time.
+    """The groups of items that belong together in a list of items. They are found in linear time.
 
-    `pending` holds the indexes with a call without a result, or with reasoning at the very end. `orphans` holds those
-    with a result that answers no call. An erased payload has no steps: a call whose result is erased is pending.
+    `pending` has the indexes of items with a call without a result, and of the last item if it ends in reasoning.
+    `orphans` has the indexes of items with a result that answers no call. An erased payload has no steps, so a call
+    whose result is erased is pending.
     """
 
     def __init__(self, items: Sequence[Sequence[Payload | None]]) -> None:
@@ -211,7 +211,7 @@ class Links:
         for index, payloads in enumerate(items):
             for payload in payloads:
                 steps, ends_in_reasoning, given = tools(payload)
-                # Reasoning that is followed by input for the model was cut short and led to no item.
+                # If input for the model follows the reasoning, the reasoning was cut short and led to no item.
                 if reasoning is not None and not given:
                     groups.link(reasoning, index)
                 reasoning = index if ends_in_reasoning else None
@@ -232,15 +232,15 @@ class Links:
         self._low = [groups.root(index) for index in range(self._size)]
         ends = dict(zip(self._low, range(self._size), strict=True))
         self._high = [ends[low] for low in self._low]
-        # The last index of the groups that begin at or before an index.
+        # For each index, the last index of all groups that begin at or before it.
         self._reach = list(accumulate(self._high, max))
 
     def _check(self, start: int, end: int) -> None:
         if not 0 <= start <= end < self._size:
-            raise IndexError(f"{start} to {end} is not a span of {self._size} items")
+            raise IndexError(f"a span must be within 0 to {self._size - 1}, not {start} to {end}")
 
     def problem(self, start: int, end: int) -> Refusal | None:
-        """Returns why a span, inclusive at both ends, must not be summarized or removed; None if it may."""
+        """Returns why a span, inclusive at both ends, must not be summarized or removed, or None if it is allowed."""
         self._check(start, end)
         if self._waits(start, end):
             return "pending_call"
@@ -256,31 +256,33 @@ class Links:
         return place < len(self._pending) and self._pending[place] <= end
 
     def borders(self) -> list[int]:
-        """Returns the indexes, in order, before which a cut separates no pair.
+        """Returns the indexes, in order, before which a cut separates no group.
 
-        A span from one border to before another, with nothing pending inside, is allowed and interrupts nothing.
+        A span is allowed and interrupts nothing if it begins at one border, ends just before another border, and
+        contains nothing pending.
         """
         return [index for index in range(self._size) if index == 0 or self._reach[index - 1] < index]
 
     def interrupts(self, start: int, end: int) -> bool:
         """Returns whether an allowed span lies between a call and its result.
 
-        It may be removed, but a summary in its place would separate the two, which OpenAI's chat and Anthropic refuse.
+        Such a span may be removed. But a summary in its place would separate the call from its result, and the APIs of
+        OpenAI (chat) and Anthropic refuse that.
         """
         self._check(start, end)
         return start > 0 and self._reach[start - 1] > end
 
     def safe(self, start: int, end: int, *, interrupting: bool = True) -> tuple[int, int] | None:
-        """Returns the largest allowed span inside a range, the earliest if several are equal; None if there is none.
+        """Returns the largest allowed span inside a range, or None if there is none. Of equal spans, returns the first.
 
-        With `interrupting=False`, only spans that do not lie between a call and its result.
+        With `interrupting=False`, considers only spans that do not lie between a call and its result.
         """
-        # If a piece interrupts a pair, so does each of its parts: whole pieces can be left out.
+        # If a piece lies between a call and its result, so does each of its parts. So whole pieces can be skipped.
         found = (span for span in self.pieces(start, end) if interrupting or not self.interrupts(*span))
         return max(found, key=lambda span: span[1] - span[0], default=None)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yields the maximal allowed spans inside a range, in order. Every allowed span lies in one of them."""
+        """Yields the maximal allowed spans inside a range, in order. Every allowed span lies inside one of these."""
         if start > end:
             return
         self._check(start, end)
@@ -297,9 +299,10 @@ class Links:
                 todo.append((start, barrier - 1))
 
     def _barrier(self, start: int, end: int) -> int | None:
-        """Returns an index that no allowed span inside a range contains; None if the whole range is allowed.
+        """Returns an index that no allowed span inside a range contains, or None if the whole range is allowed.
 
-        Searches from both ends at once, so a cut takes the time of its smaller part, and all cuts take n log n.
+        The search begins at both ends, so its time depends on the smaller of the two parts. All cuts of a range of n
+        items together take O(n log n).
         """
         low, high, pending = self._low, self._high, self.pending
         for left in range(start, (start + end) // 2 + 1):
@@ -309,7 +312,7 @@ class Links:
         return None
 
     def closed(self, start: int, end: int) -> tuple[int, int] | None:
-        """Returns the smallest allowed span that contains this one; None if there is none."""
+        """Returns the smallest allowed span that contains a span, or None if there is none."""
         self._check(start, end)
         low = min(self._low[start : end + 1])
         high = max(self._high[start : end + 1])

@@ -1,4 +1,7 @@
-"""The immutable values that the package takes and returns. No repr shows content; `as_dict()` is ready for JSON."""
+"""The immutable values that the package takes and returns.
+
+No repr shows the content of messages. `as_dict()` returns a value's fields in a form that `json.dumps` accepts.
+"""
 
 from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Sample, Span, Summary
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad

@@ -1,4 +1,4 @@
-"""Compactions: spans, summaries, attempts and the records in the log."""
+"""Values about compactions: spans, summaries, attempts, and the records in the compaction log."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Span(NamedTuple):
 class Summary(AsDict):
     """The result of a summarizer: the text, and how it was made, for the audit log.
 
-    `replacement` replaces the framed text in the view, for example with a provider's own signed block. `settings` are
-    the model's parameters, such as max_tokens and temperature. If `summarizer` is None, the store records the name of
-    the callable instead. `checks` is the outcome of checks, if there were any.
+    `replacement` has messages for the view in place of the framed text, for example with a signed block of a provider.
+    `settings` are the parameters of the model, such as max_tokens and temperature. If `summarizer` is None, the store
+    records the name of the callable instead. `checks` has the results of the checks, if the summary was checked.
     """
 
     text: str = field(repr=False)
@@ -50,7 +50,7 @@ class Summary(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Attempt(AsDict):
-    """One record of a plan: what a callback tried to do with a span, and the outcome."""
+    """One compaction in a plan: the span, the attempt of the callback to compact it, and the outcome."""
 
     callback: str
     kind: str
@@ -72,12 +72,12 @@ class Attempt(AsDict):
 class Compaction(AsDict):
     """One record of a thread's compaction log.
 
-    `actor` is who the program said it was, `login` the database login that wrote the record. `body` is the part that a
-    redaction erases; it is then None. It is also None if the stored JSON cannot be parsed: `fault` says why, and
-    `verify` reports it too.
+    `actor` is the name that the program gave, and `login` is the database login that wrote the record. `body` is the
+    part that a redaction erases. It is None after a redaction. It is also None if the stored JSON cannot be parsed:
+    then `fault` says why, and `verify` reports it too.
 
-    `unknown_pos` is the pos of the thread's first entry that changes views and is of a kind that this release does not
-    know. It may have undone any record, so nobody can say which are active.
+    `unknown_pos` is the pos of the thread's first entry that changes views and whose kind this release does not know.
+    Such an entry may have undone any record, so this release cannot tell which records are active.
     """
 
     thread_id: str
@@ -116,14 +116,14 @@ class Compaction(AsDict):
 
     @property
     def redacted(self) -> bool:
-        """Whether its body was erased."""
+        """Whether a redaction erased the body."""
         return self.redacted_pos is not None
 
     @property
     def status(self) -> str | None:
-        """`active`, `superseded by N`, `revoked by N` or `redacted`; None for a record that was never applied.
+        """The status of the record: `active`, `superseded by N`, `revoked by N`, `redacted` or `unknown`.
 
-        `unknown` where the thread has an `unknown_pos`.
+        None for a revocation and for a record that was never applied. `unknown` if the thread has an `unknown_pos`.
         """
         if self.outcome != "applied" or self.kind == "revocation":
             return None
@@ -136,7 +136,7 @@ class Compaction(AsDict):
         return "active" if self.superseded_by is None else f"superseded by {self.superseded_by}"
 
     def _text(self, name: str) -> str | None:
-        # A body may hold anything that is JSON, so check the type here.
+        # Check the type, because a stored body may be any JSON object.
         part = None if self.body is None else self.body.get(name)
         return part if type(part) is str else None
 
@@ -151,7 +151,7 @@ class Compaction(AsDict):
 
     @property
     def unreadable(self) -> bool:
-        """Whether it was adopted from a provider and only the provider can read it."""
+        """Whether the summary was adopted from a provider in a form that only the provider can read."""
         return self.body is not None and self.body.get("unreadable") is True
 
     @property
@@ -166,12 +166,12 @@ class Compaction(AsDict):
 
     @property
     def authority(self) -> Payload | None:
-        """The authority, as the caller or the callback stated it: a policy and its version, an approval, a ticket."""
+        """The authority for the compaction, as the caller or callback gave it: a policy, an approval or a ticket."""
         return self._object("authority")
 
     @property
     def error(self) -> Payload | None:
-        """For a failed or rejected attempt: `type`, `text` and `at`, the place that raised it."""
+        """The error of a failed or rejected attempt: its `type`, its `text`, and the place `at` which it was raised."""
         return self._object("error")
 
     @property
@@ -196,20 +196,21 @@ class Compaction(AsDict):
 
     @property
     def duration(self) -> float | None:
-        """How long the summarizer took, in seconds."""
+        """The time that the summarizer took, in seconds."""
         duration = None if self.body is None else self.body.get("duration")
         return duration if type(duration) in (int, float) else None
 
     @property
     def checks(self) -> Payload | None:
-        """The outcome of the checks of the summary: what each asked, and what failed, was repaired or was appended."""
+        """The results of the summary's checks: what each check asked for, and what failed, was repaired or appended."""
         return self._object("checks")
 
     @property
     def failed_before(self) -> list[Payload]:
-        """The summarizers of a `FallbackSummarizer` that failed before one succeeded, in order.
+        """The failures of the summarizers that a `FallbackSummarizer` tried before one succeeded, in order.
 
-        Each has the error's type and text and, if known, `summarizer`, `model`, `usage` and `duration`.
+        Each failure has the error's type and text and, if they are known, `summarizer`, `model`, `usage` and
+        `duration`.
         """
         coverage = self._object("coverage")
         if coverage is None:
@@ -219,7 +220,7 @@ class Compaction(AsDict):
 
 
 def _objects(value: object) -> list[Payload] | None:
-    """Returns the objects in a list, or None if it is not a list."""
+    """Returns the JSON objects in a list, or None if the value is not a list."""
     return [part for part in value if type(part) is dict] if isinstance(value, list) else None
 
 
@@ -231,19 +232,19 @@ class CompactionTree(AsDict):
     inside: tuple[CompactionTree, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the record's number and a flat list of all records, each with the numbers of those inside it.
+        """Returns the number of the record, and a flat list of all records with the numbers of those inside each.
 
-        The list is flat because a tree may be deeper than the thousand levels that `json.dumps` can nest.
+        The list is flat, because a tree may have more levels than `json.dumps` can nest.
         """
         listed = [
             tree.record.as_dict() | {"inside": [part.record.number for part in tree.inside]} for _, tree in self.walk()
         ]
         return {"number": self.record.number, "records": listed}
 
-    # None of these recurses: the tree may be deeper than the recursion limit.
+    # None of these methods recurses, because the tree may be deeper than the recursion limit.
 
     def walk(self) -> Iterator[tuple[int, CompactionTree]]:
-        """Yields the tree and those inside it with their depths, from outside to inside and from left to right."""
+        """Yields this tree and all trees inside it with their depths. A tree comes before the trees inside it."""
         waiting = [(0, self)]
         while waiting:
             depth, tree = waiting.pop()
@@ -270,9 +271,9 @@ class CompactionTree(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Sample(AsDict):
-    """Records that were drawn at random. `population` is how many they were drawn from.
+    """Records that were drawn at random from a population. `population` is the number of records in it.
 
-    `is_whole` is False if more match: then the population is the oldest of them.
+    If `is_whole` is False, more records match, and the population has only the oldest of them.
     """
 
     records: tuple[Compaction, ...]

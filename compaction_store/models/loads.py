@@ -1,4 +1,4 @@
-"""Bulk loads and bundle imports: what goes in besides messages, and what comes back."""
+"""Values that bulk loads and bundle imports take and return."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class ToLoad:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A compaction made by a provider or a framework, given to `load` at its place among the messages.
+    """A compaction that a provider or a framework made. Pass it to `load` at its place among the messages.
 
-    It covers the messages of the load from `first` to `last`, counted from 1; by default all messages before it. If
-    there are none, or `spans` is False, its record has no span. A sealed summary has no text.
+    The compaction covers the messages from `first` to `last` of the load, counted from 1. By default, it covers all
+    messages before it. The record has no span if there are no such messages or if `spans` is False. A summary that only
+    the provider can read has no `summary_text`.
     """
 
     what: str
@@ -42,7 +43,11 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded(AsDict):
-    """The result of a load. `added` of its `count` messages were new; others may have written between its chunks."""
+    """The result of a load. The load had `count` messages, and `added` of them were new.
+
+    Other writers may have appended messages between the chunks of the load. `observed` is the number of compactions of
+    providers that the load recorded.
+    """
 
     first_seq: int
     last_seq: int
@@ -53,7 +58,9 @@ class Loaded(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class ThreadLoaded(AsDict):
-    """The result for one thread of `load_threads`. If the thread was refused, `refused` has the error, not `loaded`."""
+    """The result of `load_threads` for one thread. If the thread was refused, `refused` has the error, and `loaded` is
+    None.
+    """
 
     thread_id: str
     loaded: Loaded | None
@@ -62,7 +69,7 @@ class ThreadLoaded(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Imported(AsDict):
-    """The thread that a bundle contains. `added` is False if it was there already, with the same head."""
+    """The thread in an imported bundle. `added` is False if the thread already existed with the same head."""
 
     thread_id: str
     last_seq: int

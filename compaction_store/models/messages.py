@@ -1,4 +1,4 @@
-"""Messages, and the elements of a view that are made of them."""
+"""Values about messages and about the elements of a view."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Payload = dict[str, Any]
 
 
 class Message(NamedTuple):
-    """One appended JSON object. `text` is its JSON as stored, byte for byte; `payload` is that text, parsed.
+    """One stored message. `text` is its JSON as stored, byte for byte, and `payload` is the parsed JSON.
 
-    If the stored JSON cannot be parsed, `payload` or `meta` is None and `fault` says why; `verify` reports it too. A
-    NamedTuple, because a read may return tens of thousands of them.
+    If the stored JSON of the payload or the meta cannot be parsed, the field is None and `fault` says why. `verify`
+    reports it too. The class is a NamedTuple for speed, because a read may return tens of thousands of messages.
     """
 
     seq: int
@@ -42,9 +42,9 @@ class Message(NamedTuple):
 
 
 class Appended(list[Message]):
-    """The messages that one append stored, in order. `head` is the thread's chain head right after them.
+    """The messages that one append stored, in order. `head` is the head of the thread's chain after these messages.
 
-    `durable` is False for `append(durable=False)`, which does not wait for the disk.
+    `durable` is False after `append(durable=False)`, which does not wait until the messages are on disk.
     """
 
     def __init__(self, messages: Iterable[Message], head: bytes, *, durable: bool = True) -> None:
@@ -58,10 +58,10 @@ class Appended(list[Message]):
 
 
 class Element(NamedTuple):
-    """One piece of a view: a message, or the messages that replace the span of a compaction.
+    """One element of a view: a message, or the messages that replace the span of a compaction.
 
-    `kind`, `number` and `callback` describe the compaction; they are None for a message. A compaction that is only
-    planned has no number and no pos yet. An erased message is None.
+    `kind`, `number` and `callback` describe the compaction, and are None for a message. If the compaction is only
+    planned, `number` and `pos` are None. An erased message is None in `messages`.
     """
 
     seq: int
@@ -76,18 +76,18 @@ class Element(NamedTuple):
 
     @property
     def message(self) -> Payload | None:
-        """The first of its messages; None for a removal."""
+        """The first message of the element. None if it was erased, and for a removal, which has no messages."""
         return self.messages[0] if self.messages else None
 
     @property
     def role(self) -> str | None:
-        """The role of its first message; None if there is no message, it is erased, or it has no role."""
+        """The role of the first message. None if there is no message, or if the message was erased or has no role."""
         found = None if self.message is None else self.message.get("role")
         return found if isinstance(found, str) else None
 
     @property
     def is_summary(self) -> bool:
-        """Whether a summary replaces the span."""
+        """Whether the element is a summary that replaces a span."""
         return self.kind == "summary"
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,11 +100,11 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measured(AsDict):
-    """The best known size of a view in tokens, and where that figure comes from.
+    """The best known size of a view in tokens, and the source of this number.
 
-    The sources: `exact` if the model's API counted this view; `calibrated` if the API reported the input tokens of the
-    request behind the reply at `seq`, scaled by what was added or folded since; `local` if only the store's own counts
-    are known. The budget's overhead is not included.
+    The source is `exact` if the model's API counted this view. It is `calibrated` if the API reported the input tokens
+    of an earlier request, whose reply has the seq `seq`; the store's own counts give the change since. It is `local` if
+    only the store's own counts are known. The overhead of the budget is not included.
     """
 
     tokens: int
@@ -117,16 +117,19 @@ class Measured(AsDict):
 
     @property
     def difference(self) -> int:
-        """How many tokens the store's own counts fall short by."""
+        """The number of tokens by which the size is larger than the store's own count."""
         return self.tokens - self.local
 
     def moved(self, local: int) -> Measured:
-        """Returns the size of the view once its own counts add up to `local`. The result is no longer exact."""
+        """Returns the estimated size after the view changed so that the store counts `local` tokens for it.
+
+        If the count changed, the result is no longer exact.
+        """
         tokens = max(0, round(self.tokens + self.rate * (local - self.local)))
         if local != self.local and self.source == "exact":
             return replace(self, tokens=tokens, local=local, source="calibrated")
         return replace(self, tokens=tokens, local=local)
 
     def own(self, tokens: int) -> int:
-        """Converts a size in the model's tokens into the store's own tokens."""
+        """Converts a size in the model's tokens to a size in the store's own counts."""
         return self.local + math.floor((tokens - self.tokens) / self.rate)

@@ -1,4 +1,4 @@
-"""A view without its messages: which records fold which spans of a thread."""
+"""The outline of a view: which records replace which spans of the thread, without any messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compaction_store.jsonable import AsDict, named
 
 
 class Part(NamedTuple):
-    """Elements of a view that follow each other: messages, or one record in the place of its span."""
+    """A part of a view: consecutive messages, or one record that replaces its span."""
 
     seq: int
     end_seq: int
@@ -18,7 +18,7 @@ class Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements of the view in this part."""
         return self.end_seq - self.seq + 1 if self.number is None else 1
 
     def as_dict(self) -> dict[str, Any]:
@@ -37,12 +37,12 @@ class Outline(AsDict):
 
     @property
     def count(self) -> int:
-        """The number of elements."""
+        """The number of elements of the view."""
         return sum(part.size for part in self.parts)
 
 
 def outlined(last_seq: int, folds: Iterable[Part], first_seq: int = 1) -> tuple[Part, ...]:
-    """Returns the parts of a view with these active records, in order, and the messages between them."""
+    """Returns the parts of a view from `first_seq` on: the given active records, and the messages between them."""
     parts: list[Part] = []
     expected = first_seq
     for fold in folds:
@@ -56,7 +56,7 @@ def outlined(last_seq: int, folds: Iterable[Part], first_seq: int = 1) -> tuple[
 
 
 def window(parts: Iterable[Part], start: int, count: int) -> Iterator[Part]:
-    """Yields the parts with a number of elements from an index on, cut at both ends."""
+    """Yields the parts that have `count` elements from the index `start` on. The first and last part may be cut."""
     for part in parts:
         if count <= 0:
             return

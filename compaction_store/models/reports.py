@@ -1,4 +1,4 @@
-"""Results of an audit: explanations, search results, and reports of `verify`."""
+"""Values that audits return: explanations, search results, and reports of `verify`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Explanation(AsDict):
-    """A message, every record that ever covered it, in order, and the element of the current view that represents it.
+    """A message, all records that ever covered it in order, and the element of the current view that represents it.
 
-    If the message was erased, `redaction` is the event that did it. `receipt` is that of a reply that was appended with
-    its view. `same_tools` and `same_system` say whether the tools and the system prompt passed to `explain` are those
-    of the request; None if none were given, or if the receipt has no hash of them. `origin` says where a message that a
-    fork copied was appended.
+    If the message was erased, `redaction` is the event of the erasure. If the message is a reply that was appended with
+    its view, `receipt` is its receipt. `same_tools` and `same_system` say whether the request had the tools and the
+    system prompt that were passed to `explain`. They are None if none were passed or the receipt has no hash of them.
+    If a fork copied the message, `origin` says where it was appended.
     """
 
     message: Message
@@ -58,7 +58,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding(AsDict):
-    """A problem that `verify` found. `pos` is None if it concerns the whole thread; `line` is set for a bundle."""
+    """A problem that `verify` found. `pos` is None if the problem concerns the whole thread.
+
+    In a bundle, `line` is the number of the line. `records` has the numbers of the compactions that cover the message.
+    """
 
     pos: int | None
     what: str
@@ -68,11 +71,11 @@ class Finding(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Report(AsDict):
-    """The result of a verification: the deepest level that was reached, and the findings.
+    """The result of a verification: the level that was checked, and the findings.
 
-    It has no truth value, because "no findings" means little without the level. To verify only later entries next
-    time, pass `pos` and `head` on. A report on the whole store has no `pos` and no `thread_uid`; for rows whose thread
-    has lost its name, `thread_id` is empty.
+    A report has no truth value, because the absence of findings means little without the level. To verify only new
+    entries next time, pass `pos` and `head` as `since`. A report on the whole store has no `thread_uid`, and its `pos`
+    is 0. If a thread has lost its name, `thread_id` is empty.
     """
 
     thread_id: str
@@ -90,4 +93,4 @@ class Report(AsDict):
     thread_uid: UUID | None = None
 
     def __bool__(self) -> bool:
-        raise TypeError("a Report has no truth value: check .findings and .level")
+        raise TypeError("a Report must not be used as a truth value: check .findings and .level")

@@ -1,4 +1,4 @@
-"""Threads, and what happened to them besides messages and compactions."""
+"""Values about threads: their state, their events, their erasures and their forks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from compaction_store.models.messages import Payload
 
 @dataclass(frozen=True, slots=True)
 class Thread(AsDict):
-    """A thread's name, metadata and counters. Keep a copy of `head` elsewhere: `verify` compares the chain with it.
+    """A thread's name, metadata and counters. Keep a copy of `head` elsewhere, so that `verify` can compare the chain.
 
-    `thread_uid` is the thread's key, which begins with the time of its first entry; no other thread ever has the same
-    one. An erased thread is listed by its key instead of its name. `hidden_seq` is the last seq that was hidden by
-    `clear`; the thread is hidden as long as that is its last seq. If stored metadata cannot be parsed, `metadata` is
-    empty and `fault` says why.
+    `thread_uid` is the thread's key. It begins with the time of the thread's first entry, and no other thread ever has
+    the same key. The name of an erased thread is made from its key. `hidden_seq` is the last seq that `clear` with
+    `hide` covered. The thread is hidden as long as this is its last seq. If the stored metadata cannot be parsed,
+    `metadata` is empty and `fault` says why.
 
-    `unknown_pos` is the pos of the first entry that changes views and is of a kind that this release does not know.
-    From there on no view can be made, and `view_tokens` is None.
+    `unknown_pos` is the pos of the first entry that changes views and whose kind this release does not know. No view
+    can be made from there on, and `view_tokens` is None.
     """
 
     thread_id: str
@@ -42,16 +42,16 @@ class Thread(AsDict):
 
     @property
     def hidden(self) -> bool:
-        """Whether the thread was cleared with `hide`, and nothing has been appended since."""
+        """Whether the thread was cleared with `hide` and no message has been appended since."""
         return self.hidden_seq is not None and self.hidden_seq == self.last_seq
 
 
 @dataclass(frozen=True, slots=True)
 class Event(AsDict):
-    """Something that happened to a thread besides messages and compactions: a redaction, a hold, a refusal and others.
+    """An entry of a thread that is neither a message nor a compaction, such as a redaction, a hold or a refusal.
 
-    `critical` says whether it changes what a view is. `actor` is who the program said it was, `login` the database
-    login that wrote it. If a stored body cannot be parsed, `body` is empty and `fault` says why.
+    `critical` says whether the event changes views. `actor` is the name that the program gave, and `login` is the
+    database login that wrote the event. If the stored body cannot be parsed, `body` is empty and `fault` says why.
     """
 
     thread_id: str
@@ -73,15 +73,16 @@ class Event(AsDict):
 
     @property
     def authority(self) -> Payload | None:
-        """The authority, as the caller stated it: a policy and its version, an approval, a ticket."""
+        """The authority for the event, as the caller gave it: a policy, an approval or a ticket."""
         authority = self.body.get("authority")
         return authority if type(authority) is dict else None
 
 
 class TokenStep(NamedTuple):
-    """A change of the view's tokens at a pos: by messages up to there, or by the applied record with a number.
+    """A change of the view's tokens at a pos.
 
-    `change` is None if the record does not state it, because it was adopted from elsewhere.
+    The messages up to this pos cause it, or the applied record with the number `number`. `change` is None if the record
+    does not say how many tokens it saved, because the compaction was adopted.
     """
 
     pos: int
@@ -95,9 +96,10 @@ class TokenStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedactedFork(AsDict):
-    """A fork that has copies of erased messages, and what was erased there.
+    """A fork that has copies of erased messages, with the seqs and the record numbers of these copies.
 
-    `pos` is None if the copies were not erased: in a dry run, or because the call left forks alone.
+    `pos` is the pos of the erasure in the fork. It is None if the copies were not erased, because the call was a dry
+    run or left forks alone.
     """
 
     thread_id: str
@@ -109,12 +111,12 @@ class RedactedFork(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Redaction(AsDict):
-    """The result of an erasure: the pos of its event, the seqs of messages and the numbers of records.
+    """The result of an erasure: the pos of its event, and the seqs and record numbers that it erased.
 
-    `thread_id` is the name by which the thread is found now: after `erase` that of its stub. If everything was erased
-    before, nothing happens: `pos` is None, and the other fields are empty.
+    `thread_id` is the thread's name after the call. `erase` gives a thread a new name. If everything was erased before,
+    the call changes nothing: `pos` is None, and the other fields are empty.
 
-    `forks` are the forks of the thread, and the forks of those, that hold copies of the messages.
+    `forks` has the forks with copies of the messages, including forks of forks.
     """
 
     thread_id: str
@@ -126,12 +128,12 @@ class Redaction(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Forked(AsDict):
-    """A thread that was made by `fork`, and where it comes from.
+    """A thread that `fork` made, and its parent.
 
-    `at` is the parent's pos up to which everything was copied, and `last_seq` the last message. In the new thread the
-    copies end at `pos`: the view there equals the parent's view at `at`. `head` is the new thread's head when it was
-    made, `event_pos` the pos of the event in the parent. `added` is False if an earlier call with the key made the
-    thread.
+    All entries of the parent up to the pos `at` were copied. `last_seq` is the seq of the last copied message. In the
+    new thread, the copies end at `pos`. The view there is equal to the parent's view at `at`. `head` is the head of the
+    new thread right after the fork. `event_pos` is the pos of the fork's event in the parent. `added` is False if an
+    earlier call with the same key made the thread.
     """
 
     thread_id: str
@@ -149,10 +151,10 @@ class Forked(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Origin(AsDict):
-    """Where a message of a fork was appended: the thread, the pos there, and the time.
+    """The thread in which a message of a fork was appended, with the pos and the time of the message there.
 
-    The seq is the same there. `thread_id` and `created_at` are None if that thread is not in this database. The name of
-    an erased thread is that of its stub.
+    The message has the same seq there. `thread_id` and `created_at` are None if the thread is not in this database. An
+    erased thread has the name that it got by its erasure.
     """
 
     thread_id: str | None

@@ -17,8 +17,8 @@ VERDICTS = ("good", "bad", "unsure")
 class Verdict(AsDict):
     """A verdict on a compaction record, stored as an event of the kind `verdict`.
 
-    `sample` is the sample that the record was drawn for. `actor` is the reviewer's name as the program gave it, `login`
-    the database login that wrote it.
+    `sample` describes the sample for which the record was drawn. `actor` is the reviewer's name as the program gave it,
+    and `login` is the database login that wrote the verdict.
     """
 
     thread_id: str
@@ -33,7 +33,7 @@ class Verdict(AsDict):
 
     @classmethod
     def of(cls, event: Event) -> Self | None:
-        """Returns the verdict in an event; None if the event has none. A body from a bundle may contain anything."""
+        """Returns the verdict in an event, or None if the event has no valid verdict. A bundle may bring any body."""
         number, verdict = event.body.get("number"), event.body.get("verdict")
         if event.kind != "verdict" or type(number) is not int or verdict not in VERDICTS:
             return None
