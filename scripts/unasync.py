@@ -15,7 +15,7 @@ PACKAGES = (ROOT / "postgres", ROOT / "postgres" / "waiters", ROOT / "store")
 RULES = (
     (r"The async classes", "The synchronous classes"),
     (r"an AsyncConnection\b", "a Connection"),
-    (r"an AsyncStore\.\n\nCalls run inside.*?\"\"\"", 'a Store."""'),
+    (r"an AsyncStore\.\n\nA call runs inside.*?\"\"\"", 'a Store."""'),
     (r"\._async\b", "._sync"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait (?:greenlet_spawn|drivers\.(?:in_thread|uninterrupted))\(([\w.]+)(?:, )?", r"\1("),

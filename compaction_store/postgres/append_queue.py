@@ -1,8 +1,8 @@
-"""Decides which callers of a store append by themselves, and whose appends share a commit.
+"""Decides which callers of a store append alone, and which appends share a commit.
 
-A few callers at a time append by themselves. While they do, further callers wait in a queue. When a caller is done, the
-first in the queue gets its place, and appends for itself and for all others that wait. So a lone caller waits for
-nobody, and there is no timer that gathers calls.
+At most a few callers, those with a place, append at the same time. Further callers wait in a queue. When a caller is
+done, the first caller in the queue gets its place, and appends for itself and for the others in the queue. So a single
+caller never waits, and no timer delays calls in order to combine them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from compaction_store.postgres.queries import Append, Written
 
-# The number of places. With fewer, a server of several cores is idle; with more, too few callers share a commit.
+# The number of places. Fewer places leave a server with several cores idle. With more, too few callers share a commit.
 _PLACES = 4
-# The number of places for one thread: one append travels to the server while another is stored.
+# The number of places for one thread. With two, one append can travel to the server while another one is stored.
 _PLACES_OF_A_THREAD = 2
-#: The number of seconds that a caller waits for callers that have a place.
+#: The number of seconds after which a waiting caller takes a place even if none is free.
 PATIENCE = 0.1
-# Postgres keeps the numbers of 64 subtransactions in memory; with more, every reader must look them up.
+# Postgres keeps the ids of 64 subtransactions of a transaction in memory. With more, readers must look them up on disk.
 _MOST_CALLS = 64
 _MOST_CHARACTERS = 256 * 1024
 _MOST_CHARACTERS_OF_A_CALL = 64 * 1024
@@ -47,7 +47,7 @@ class Signal:
 
 
 class AsyncSignal:
-    """Wakes one waiting task, once. The task may run on another event loop than the one that wakes it."""
+    """Wakes one waiting task, once. The task may run on another event loop than the caller of `set`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -87,21 +87,21 @@ class AsyncSignal:
 
 
 class Waiting:
-    """A caller that appends or waits for it.
+    """A caller that appends, or that waits for a place.
 
-    `has_place` is set when it may append, for itself and for others. `is_taken` is set when a caller that has a place
-    appends for it; `written` is then the result, or None if it must append alone, and `is_in_doubt` says whether the
-    append may be stored nevertheless.
+    `has_place` is set when the caller may append for itself and for others. `is_taken` is set when another caller
+    appends for this caller. Then `written` is the result. If `written` is None, this caller must append alone, and
+    `is_in_doubt` says whether the shared append may have been stored.
     """
 
     __slots__ = ("append", "has_place", "is_in_doubt", "is_taken", "signal", "since", "thread", "threads", "written")
 
     def __init__(self, append: Append) -> None:
         self.append = append
-        #: Set while the caller waits.
+        #: The signal that wakes the caller. None if the caller does not wait.
         self.signal: Any = None
         self.thread = append.thread[1:]
-        #: The threads that the caller appends to while it has a place.
+        #: The threads to which the caller appends while it has a place.
         self.threads = {self.thread}
         self.has_place = False
         self.since = 0.0
@@ -111,10 +111,10 @@ class Waiting:
 
 
 class AppendQueue:
-    """The callers that append, and those that wait. Threads and event loops of a process share it.
+    """The callers that have a place, and the callers that wait. All threads and event loops of a process share it.
 
-    Only two callers for one thread have a place at a time. The server would make the others wait too; in the queue they
-    can share a commit.
+    At most two callers have a place for the same thread. The server would make further callers wait for the thread's
+    lock. If they wait in the queue instead, their appends can share a commit.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class AppendQueue:
     def enter(self, append: Append, signal: type[Signal | AsyncSignal]) -> Waiting:
         """Takes a free place, or puts the caller into the queue."""
         if self._process != os.getpid():
-            # In a forked child, none of the parent's callers continues.
+            # In a forked child process, the callers of the parent process do not continue.
             self._begin()
         caller = Waiting(append)
         with self._lock:
@@ -141,7 +141,7 @@ class AppendQueue:
         return caller
 
     def leave(self, caller: Waiting) -> None:
-        """Takes the caller's place, and gives free places to the first in the queue."""
+        """Frees the caller's place, and gives free places to the first callers in the queue."""
         with self._lock:
             if caller in self._appending:
                 self._appending.remove(caller)
@@ -154,9 +154,10 @@ class AppendQueue:
                         self._place(first)
 
     def push_in(self, caller: Waiting) -> None:
-        """Gives a place to a caller that has waited for `PATIENCE`, unless somebody appends for it already.
+        """Gives a place to a caller that has waited for `PATIENCE`, unless another caller appends for it already.
 
-        A caller that has had its place for longer, perhaps because its thread is locked, loses it and goes on.
+        Every caller that has had a place for longer than `PATIENCE`, for example because its thread is locked, loses
+        the place. It continues nevertheless.
         """
         with self._lock:
             if not (caller.has_place or caller.is_taken):
@@ -166,9 +167,7 @@ class AppendQueue:
                 self._place(caller)
 
     def withdraw(self, caller: Waiting) -> bool:
-        """Removes a caller that stops waiting. Returns False if another caller appends for it already, which cannot be
-        stopped.
-        """
+        """Removes a caller that stops waiting. Returns False if another caller already appends for it."""
         with self._lock:
             if caller.is_taken:
                 return False
@@ -179,10 +178,10 @@ class AppendQueue:
         return True
 
     def take(self, leader: Waiting) -> list[Waiting]:
-        """Returns the leader and the callers it appends for, as many as fit.
+        """Removes callers from the queue for whom the leader appends. Returns the leader and as many of them as fit.
 
-        If another caller is appending to the leader's thread, these are the callers for the same thread, which wait for
-        it together. Otherwise they are all callers to whose threads nobody else is appending.
+        If another caller is appending to the leader's thread, only callers for this thread are taken, because they must
+        all wait for the same lock. Otherwise, callers are taken if nobody is appending to their thread.
         """
         taken, characters = [leader], size(leader.append)
         with self._lock:
@@ -201,7 +200,7 @@ class AppendQueue:
         return taken
 
     def _uses(self, caller: Waiting) -> int:
-        """Returns how many callers append to a caller's thread."""
+        """Returns how many callers with a place append to a caller's thread."""
         return sum(caller.thread in one.threads for one in self._appending)
 
     def _place(self, caller: Waiting) -> None:
@@ -210,7 +209,7 @@ class AppendQueue:
 
 
 def may_share(append: Append) -> bool:
-    """Returns whether an append may share a commit: not in a turn, and not if others would wait for its size."""
+    """Returns whether an append may share a commit. It must be small and not part of a turn."""
     is_small = len(append.new) <= _MOST_MESSAGES_OF_A_CALL and size(append) <= _MOST_CHARACTERS_OF_A_CALL
     return append.expected.turn_id is None and is_small
 

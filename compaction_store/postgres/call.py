@@ -1,8 +1,8 @@
-"""Calls a query on a connection of an engine, within a deadline, and retries where that may help.
+"""Runs a query on a connection of an engine within a deadline, and retries it after transient failures.
 
-A call is retried while its failure is transient, with jitter, until the deadline. Some failures leave the outcome of a
-write unknown: a broken connection, a server that stopped answering, a commit that did not wait for its standby. A write
-carries a key, so repeating it settles the outcome. At the deadline the caller gets `OutcomeUnknown` with that key.
+The pauses between retries have jitter. Some failures leave the outcome of a write unknown: a lost connection, a server
+that stops responding, or a commit that did not wait for its standby. A write has a key, so it can be repeated until its
+outcome is known. If the outcome is still unknown at the deadline, the caller gets `OutcomeUnknown` with this key.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from compaction_store.postgres.thread_names import ThreadNames
 
 _T = TypeVar("_T")
 
-#: Passed as the key of a write that needs none: repeating it does no harm.
+#: The key of a write that can be repeated without a key.
 UNKEYED = ""
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-# The minimum time for a statement, and the extra time for settling an unknown outcome after the deadline.
+# Seconds: the minimum time for a statement, and the extra time to find out an unknown outcome after the deadline.
 _LEAST_DEADLINE = 0.3
 _SETTLING = 0.12
-# The minimum time for a call that is never retried: a busy server needs it to accept a connection.
+# The minimum seconds for a call that is never retried. A busy server needs this time to accept a connection.
 _LEAST_WITHOUT_RETRIES = 2.0
 
 
 class Statement(Protocol):
-    """A statement under way, as an observer sees it."""
+    """A running statement, as an observer sees it."""
 
     def retried(self, sqlstate: str | None) -> None: ...
 
 
-#: Called with a query's name; returns a context manager that is open during all attempts.
+#: A function that takes the name of a query and returns a context manager, which is open during all attempts.
 Observer = Callable[[str], AbstractContextManager[Statement]]
 
 
 class Caller:
-    """Calls queries on an engine's connections.
+    """Runs queries on the connections of an engine.
 
-    On a `spread` database, one of several servers, a write of unknown outcome is retried once after the deadline. With
-    `names`, which only a cluster needs, every query gets the key of its thread.
+    `spread` is true for a database on several servers. There, a write with an unknown outcome is retried once after the
+    deadline. `names` is only for a cluster, and adds the key of the thread to every query.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Caller:
         return self._names is not None
 
     def with_more_time(self, seconds: float) -> Self:
-        """Returns a copy with a later deadline, for a call that is known to take long."""
+        """Returns a copy with a later deadline, for a call that is expected to take long."""
         return self._with_deadline(self.deadline + seconds)
 
     def with_at_most(self, seconds: float) -> Self:
-        """Returns a copy whose deadline is at most this, for a call that is not worth a long wait."""
+        """Returns a copy with a deadline of at most `seconds`, for a call that is not worth a longer wait."""
         return self._with_deadline(min(self.deadline, seconds))
 
     def with_time_left_since(self, start: float) -> Self:
@@ -150,7 +150,7 @@ class Caller:
                         return result  # type: ignore[return-value]
                     verdict = error_translation.judge(error, _thread_of(arguments), spread=self._spread)
                     if isinstance(verdict.failure, ThreadErased) and _has_only_a_name(arguments):
-                        # Erased after the name was looked up. The name is free now.
+                        # The thread was erased after its name was looked up, so the name is free now. Try again.
                         verdict = verdict._replace(again=True)
             assert verdict is not None  # noqa: S101 — there is a connection or a reason
             unknown = unknown or (verdict.unknown and key is not None)
@@ -169,15 +169,15 @@ class Caller:
 
 
 def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
-    """Returns a connection, or else the failure and whether to retry.
+    """Returns a connection, or the failure and whether to retry.
 
-    The failure is returned rather than raised, so that no error carries another as its context.
+    The failure is returned and not raised, so that it does not become the `__context__` of another error.
     """
     try:
         return engine.raw_connection(), None
     except sa.exc.TimeoutError:
-        # No retry: the deadline was already spent waiting.
-        failure = DatabaseUnavailable("no connection of the pool came free in time")
+        # Do not retry, because the wait for the pool has used up the deadline.
+        failure = DatabaseUnavailable("no connection of the pool became free in time")
         return None, Verdict(failure, again=False, unknown=False)
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         original = error_translation.original(error)
@@ -189,8 +189,8 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
         )
         return None, Verdict(failure, again=True, unknown=False)
     except BaseException as error:
-        # Cancelled while connecting. SQLAlchemy's frames and this error refer to each other and to the half-made
-        # connection, which would stay open until the garbage collector finds the cycle.
+        # The task was cancelled while it connected. The error and the frames of SQLAlchemy refer to each other and to
+        # the unfinished connection. Without this, it would stay open until the garbage collector finds the cycle.
         clear_frames(error.__traceback__)
         raise
 
@@ -198,7 +198,10 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
 def _attempt(
     engine: sa.Engine, connection: Connection, query: Callable[..., _T], arguments: tuple[Any, ...], *, writes: bool
 ) -> tuple[_T | None, BaseException | None]:
-    """Runs the query in autocommit, on a caller's own engine too; returns the result or the database's error."""
+    """Runs the query in autocommit, and returns the result or the database's error. Always closes the connection.
+
+    The connections of a caller's own engine need not be in autocommit.
+    """
     given: Any = connection.dbapi_connection
     waiter = waiters.waiter(connection.driver_connection)  # type: ignore[arg-type]
     waiter.begin()
@@ -207,27 +210,27 @@ def _attempt(
         if borrowed:
             given.autocommit = True
         result = query(connection, *arguments)
-    # UnicodeEncodeError: a caller's own connection may have an encoding that cannot express what is to be sent.
+    # UnicodeEncodeError: a connection of the caller's own engine may have an encoding other than UTF-8.
     except (sa.exc.DBAPIError, psycopg.Error, UnicodeEncodeError) as error:
         original = error_translation.original(error)
         if error_translation.is_gone(original):
-            # The other connections of the pool are likely dead too: each is replaced when it is next taken. Disposing
-            # of the pool instead would leave those open that are in use at this moment.
+            # The other connections of the pool are probably dead too. This replaces each one when it is next taken.
+            # `dispose` would not replace the connections that are in use now.
             engine.pool._invalidate(connection, original)  # noqa: SLF001 — there is no public way
         return None, original
     except Exception:
         raise
     except BaseException:
-        # Cancelled or interrupted: the connection is in an unknown state.
+        # After a cancellation or an interrupt, the connection is in an unknown state.
         connection.invalidate()
         raise
     else:
         if writes and waiter.is_in_doubt:
-            return None, InDoubt("the server may not have waited for its standby")
+            return None, InDoubt("the server committed, but may not have waited for its standby")
         return result, None
     finally:
         if waiter.is_cancelled and connection.is_valid:
-            # The cancel request may arrive late, and must not hit the connection's next statement.
+            # A late cancel request must not cancel the next statement on this connection.
             connection.invalidate()
         if borrowed and connection.is_valid:
             given.autocommit = False
@@ -235,7 +238,7 @@ def _attempt(
 
 
 def _thread_of(arguments: tuple[Any, ...]) -> str:
-    """Returns the end of an error message: the thread of a query whose first argument is a ThreadKey."""
+    """Returns the end of an error message, which names the thread if the first argument is a ThreadKey."""
     first = arguments[0] if arguments else None
     return checks.about(first.thread_id) if isinstance(first, ThreadKey) else ""
 
@@ -254,7 +257,7 @@ def _failure(verdict: Verdict, unknown_key: str | None, thread: str) -> Compacti
         return verdict.failure
     how = "unchanged" if unknown_key == UNKEYED else "with the error's key"
     return OutcomeUnknown(
-        f"whether the write happened is unknown{thread}: repeat it {how}",
+        f"the outcome of the write is unknown{thread}: repeat it {how}",
         key=unknown_key or None,
         sqlstate=verdict.failure.sqlstate,
     )
@@ -262,7 +265,7 @@ def _failure(verdict: Verdict, unknown_key: str | None, thread: str) -> Compacti
 
 @contextmanager
 def after_write(key: str, thread_id: str) -> Iterator[None]:
-    """Turns a read that fails after the write of the same call into `OutcomeUnknown`: the write did happen."""
+    """Raises `OutcomeUnknown` in place of `DatabaseUnavailable`, for a read that follows the write of the same call."""
     try:
         yield
     except DatabaseUnavailable as error:
@@ -277,8 +280,9 @@ def after_write(key: str, thread_id: str) -> Iterator[None]:
 
 
 def deadline_for_opening(connect_timeout: float, deadline: float) -> float:
-    """Returns how long opening a store may take: the connect timeout, within a call's deadline or 2 s if that is
-    shorter.
+    """Returns the seconds for opening a store: the connect timeout, but at most the deadline of a call.
+
+    A deadline below two seconds counts as two seconds.
     """
     return min(connect_timeout, max(deadline, _LEAST_WITHOUT_RETRIES))
 

@@ -1,4 +1,4 @@
-"""Makes a checkpoint in one transaction, whose lock makes other checkpoints wait until the sinks have this one."""
+"""Makes a checkpoint in a transaction with a lock, so that other checkpoints wait until the sinks have this one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _StoredHeads:
 
 
 def make_checkpoint(connection: Connection, request: CheckpointRequest) -> Checkpoint:
-    """Makes the checkpoint and calls the sinks. It does so only once, even if the call is retried after its commit."""
+    """Makes a checkpoint and calls the sinks. A retry after the commit returns the same checkpoint without calls."""
     with queries.checkpointing(connection, request.tenant, request.patience):
         if request.made is None:
             checkpoint, heads = make(request, _StoredHeads(connection, all_tenants=request.tenant is None))

@@ -1,4 +1,4 @@
-"""Reads facts about the shards and nodes of a Citus cluster, where Citus has copied the schema."""
+"""Reads facts about the shards and nodes of a Citus cluster, to which Citus has copied the schema."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ON_NODES = """
     SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
     FROM pg_catalog.run_command_on_workers(%b::text) AS w
 """
-# One digest of everything that determines the behaviour of the functions.
+# A digest of all properties that determine the behaviour of the functions.
 _ON_NODE = """
     SELECT coalesce(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
         pg_catalog.concat_ws(' ', p.proname, pg_catalog.pg_get_function_arguments(p.oid), l.lanname,
@@ -59,7 +59,7 @@ _ON_NODE = """
 class ClusterFacts(NamedTuple):
     """The shards and nodes of a cluster. All fields are empty on a single server."""
 
-    #: For each shard: its table, its number and its fact.
+    #: For each shard: its table, its number, and its policies and triggers as a text.
     shards: Sequence[tuple[str, int, str]] = ()
     #: For each worker: its name and the digest of its functions.
     nodes: Sequence[tuple[str, str]] = ()
@@ -78,7 +78,7 @@ def read(connection: Connection) -> ClusterFacts:
 
 
 def _shards(connection: Connection) -> list[tuple[str, int, str]]:
-    """Reads the fact of each shard; for an unreachable shard, the error."""
+    """Reads the policies and triggers of each shard as a text. For an unreachable shard, the text is the error."""
     names = [table.name for table in (*schema.metadata.sorted_tables, schema.names, schema.turns)]
     return [
         (name, shard, result)

@@ -1,4 +1,4 @@
-"""A single call, and connections, for code that has no store."""
+"""Runs queries for code that has no store."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ _T = TypeVar("_T")
 
 
 def call_once(engine: Engine, query: Callable[[Connection], _T]) -> _T:
-    """Runs a query without retries: a wrong address should fail at once."""
+    """Runs a query without retries, because a wrong address should fail at once."""
     return Connections(engine, _SECONDS, retries=False).call(query)

@@ -1,7 +1,7 @@
-"""Executes statements on the driver's own connection, sync or async, with binary parameters and results.
+"""Executes statements directly on the driver's connection, sync or async, with binary parameters and results.
 
-The connection comes from SQLAlchemy's pool, in autocommit, but the driver executes the statements: SQLAlchemy's
-execution layer would cost a quarter of a single append.
+The connection comes from SQLAlchemy's pool and is in autocommit. The statements do not go through SQLAlchemy's
+execution layer, because that would take a quarter of the time of a single append.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Connection = PoolProxiedConnection
 # The OIDs of the types of binary parameters.
 UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
 TEXTS, INT4S = 1009, 1007
-# How often work during a statement stops to poll for the server's answer, and to let the event loop run.
+# The intervals at which work during a statement polls for the server's answer, and lets the event loop run.
 _POLL_SECONDS = 0.001
 _YIELD_SECONDS = 0.005
-# A day within Python's limits, so that no time zone exceeds them.
+# One day inside the limits of Python, so that a conversion to another time zone does not exceed the limits.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 _DRIVERS = psycopg.Connection, psycopg.AsyncConnection
@@ -61,9 +61,9 @@ def fetch(connection: Connection, statement: str, parameters: Parameters = ()) -
 
 
 class _ClampedTimes(TimestamptzBinaryLoader):
-    """Loads a time outside Python's range, such as one in the year 10000, as the nearest that Python has.
+    """Loads a time that Python cannot represent, such as one in the year 10000, as the earliest or latest time.
 
-    This package never writes such a time, and `verify` reports it. It must not break a query over all threads.
+    This package never writes such a time, and `verify` reports it. But it must not break a query over all threads.
     """
 
     def load(self, data: Any) -> datetime:
@@ -74,7 +74,7 @@ class _ClampedTimes(TimestamptzBinaryLoader):
 
 
 def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tuple[Any, ...]]:
-    """Loads the rows again with clamped times, after the driver's own loader, which is faster, has failed."""
+    """Loads the rows again with clamped times. Called after the driver's loader, which is faster, has failed."""
     cursor.adapters.register_loader("timestamptz", _ClampedTimes)
     if (result := cursor.pgresult) is None:
         return []
@@ -105,10 +105,10 @@ def execute_binary(
     values: Sequence[str | bytes | None],
     work: Iterator[None] | None = None,
 ) -> PGresult:
-    """Executes a statement with binary values, without a cursor, which would cost a tenth of an append.
+    """Executes a statement with binary values. It uses no cursor, which would take a tenth of the time of an append.
 
-    The driver still does the waiting, so an interrupt or a cancelled task ends this call like any other. `work` is done
-    in small steps until it ends or the server answers.
+    The driver still waits for the server, so an interrupt or a cancellation ends this call like any other. While the
+    server executes the statement, this takes steps of `work` until the work ends or the server answers.
     """
     driver = driver_of(connection)
     encoding = driver.info.encoding
@@ -124,7 +124,7 @@ def execute_binary(
     waiting = generators.execute(driver.pgconn)
     waited: Any = driver.wait(waiting)
     results: list[PGresult] = await_only(waited) if is_async else waited
-    # A server that shuts down may send its reason first; libpq adds a second result for the lost connection.
+    # A server that shuts down sends the reason as one result. libpq adds a second result for the lost connection.
     for result in results:
         if result.status != ExecStatus.TUPLES_OK:
             raise psycopg.errors.error_from_result(result, encoding=encoding)
@@ -134,7 +134,7 @@ def execute_binary(
 
 
 def _work_until_answer(work: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
-    """Takes steps of work until the socket is readable. Between them, sends what the socket did not accept yet."""
+    """Takes steps of work until the socket is readable. Between steps, sends the data that libpq still buffers."""
     unsent = pgconn.flush()
     polled = yielded = time.monotonic()
     with selectors.DefaultSelector() as selector:
@@ -153,7 +153,7 @@ def _work_until_answer(work: Iterator[None], pgconn: PGconn, *, is_async: bool) 
 
 
 def _cancel(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Cancels the statement under way, and waits briefly for its result."""
+    """Cancels the running statement, and waits briefly for its result."""
     waiters.waiter(driver).cancel()
     with suppress(psycopg.Error):
         waited: Any = driver.wait(generators.execute(driver.pgconn))
@@ -180,15 +180,15 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
     async with driver.cursor() as cursor, cursor.copy(statement) as copy:
         for block in blocks:
             await copy.write(block)
-            # With a fast server, writing never waits, and making blocks takes time: let the event loop run in between.
+            # With a fast server, no write waits, so other tasks would not run while the blocks are made.
             await asyncio.sleep(0)
 
 
 @contextmanager
 def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iterator[None]:
-    """Opens a transaction on an autocommit connection, with the tenant set for this transaction only.
+    """Opens a transaction on an autocommit connection, and sets the tenant for this transaction only.
 
-    After an interrupt or a cancellation there is no rollback: the caller closes the connection.
+    After an interrupt or a cancellation, this does not roll back, because the caller closes the connection.
     """
     fetch(connection, "BEGIN READ ONLY" if read_only else "BEGIN")
     try:
@@ -202,7 +202,7 @@ def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iter
 
 @contextmanager
 def together(connection: Connection) -> Iterator[None]:
-    """Opens a transaction for functions that set the tenant themselves; a cluster commits on all nodes or none."""
+    """Opens a transaction for functions that set the tenant themselves. A cluster commits it on all nodes or none."""
     fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     try:
         yield
@@ -213,7 +213,7 @@ def together(connection: Connection) -> Iterator[None]:
 
 
 def literal(text: str) -> str:
-    """Quotes a text for SET, which takes no parameters. (set_config() would not reach the nodes of a cluster.)"""
+    """Quotes a text for SET, which takes no parameters. The function set_config() would not reach a cluster's nodes."""
     return sql.Literal(text).as_string().replace("%", "%%")
 
 
@@ -231,6 +231,6 @@ def reading(connection: Connection) -> Iterator[None]:
 
 
 def _roll_back(connection: Connection) -> None:
-    """Rolls back. If the connection is lost, there is nothing to roll back, and the first error must be raised."""
+    """Rolls back. Ignores a lost connection, so that the caller raises the first error."""
     with suppress(psycopg.OperationalError):
         fetch(connection, "ROLLBACK")

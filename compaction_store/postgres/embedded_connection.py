@@ -1,9 +1,9 @@
-"""Connects to an embedded server, and never to another one, whatever the environment contains.
+"""Connects to an embedded server, and never to another server, regardless of the environment.
 
-libpq takes parameters that it is not given from the environment and from service files, even the server's address. The
-URL of an embedded server has a socket's folder and an empty `hostaddr`. For such a URL every parameter is given, and a
-new connection is used only if it goes over a Unix socket to the database in the folder that the URL names. If the
-server has died and this process holds a share in it, it is restarted.
+libpq takes missing parameters from environment variables and service files, even the server's address. The URL of an
+embedded server has the folder of a socket and an empty `hostaddr`. For such a URL, this module passes every parameter
+to libpq. It uses a new connection only if it goes over a Unix socket to the database in this folder. If the server has
+died and this process holds a share in it, the module restarts the server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from psycopg import pq
 from compaction_store.drivers import Call, Work, drive, drive_async
 from compaction_store.errors import CompactionStoreError
 
-# Every parameter that libpq takes from the environment or a service file, except those of the URL and the engine. An
-# empty value counts as given. The password keeps libpq from reading a password file; the embedded server asks for none.
+# Every parameter that libpq takes from the environment or a service file, except the parameters in the URL and of the
+# engine. libpq does not replace an empty value. With a password, libpq does not read a password file, and the embedded
+# server asks for no password.
 _GIVEN = {
     "hostaddr": "", "password": "unused", "require_auth": "none", "options": "", "target_session_attrs": "any",
     "load_balance_hosts": "disable", "channel_binding": "disable", "gssencmode": "disable", "sslmode": "disable",
@@ -34,12 +35,12 @@ _GIVEN = {
     "ssl_min_protocol_version": "TLSv1.2", "ssl_max_protocol_version": "", "requirepeer": "", "replication": "",
     "min_protocol_version": "3.0", "max_protocol_version": "3.0", "krbsrvname": "postgres", "gssdelegation": "0",
 }  # fmt: skip
-# Variables that have no parameter, each with a word from libpq's error about a bad value. Only after such an error is
-# the variable removed from the environment, while connecting: with it, nothing in this process can connect anyway.
+# Variables without a parameter, each with a word from libpq's error about a bad value. After such an error, the
+# variable is removed from the environment while connecting. With the bad value, no code in this process can connect.
 _ENVIRONMENT = {
     "PGSERVICE": "service", "PGTZ": '"TimeZone"', "PGDATESTYLE": '"DateStyle"', "PGGEQO": '"geqo"',
 }  # fmt: skip
-# The driver cannot parse times of another DateStyle. Session settings are safe here: no pooler is in between.
+# The driver cannot parse times in another DateStyle. A session setting is safe, because there is no pooler in between.
 _IDENTIFIER = (
     b"SELECT system_identifier FROM pg_catalog.pg_control_system(), pg_catalog.set_config('DateStyle', 'ISO', false)"
 )
@@ -52,7 +53,7 @@ class Share(Protocol):
     identifier: int
 
     def restart(self, seconds: float) -> bool:
-        """Starts the server if it has died; returns whether it had died. Raises only this package's errors."""
+        """Starts the server again if it has died. Returns whether it had died. Raises only errors of this package."""
 
 
 _shares: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -67,13 +68,13 @@ def forget(share: Share) -> None:
 
 
 def folder(given: Mapping[str, Any]) -> str | None:
-    """Returns the socket's folder if a URL's query or an engine's parameters are those of an embedded server."""
+    """Returns the folder of the socket if the parameters of a URL or an engine are those of an embedded server."""
     host = given.get("host")
     return host if isinstance(host, str) and host.startswith("/") and given.get("hostaddr") == "" else None
 
 
 def parameters() -> dict[str, str]:
-    """Returns the parameters of a connection that this version of libpq knows."""
+    """Returns the parameters for a connection to an embedded server, without those that this libpq does not know."""
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     return {name: value for name, value in _GIVEN.items() if name in known}
 
@@ -94,12 +95,12 @@ class Server:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._identifier: int | None = None
-        # If the file is missing, it is read again after the first connection.
+        # If the file cannot be read now, it is read after the first connection.
         with suppress(OSError):
             self._identifier = identifier(Path(folder))
 
     def connect(self, make: Callable[[], psycopg.Connection[Any]], seconds: float) -> psycopg.Connection[Any]:
-        """Connects by calling `make`; if the server has died, restarts it within `seconds`."""
+        """Connects by calling `make`. If the server has died, restarts it within `seconds` and connects again."""
         return drive(self._connect(make, seconds))
 
     async def connect_aio(
@@ -125,7 +126,7 @@ class Server:
                 restarted = True
 
     def _restart(self, failure: psycopg.Error, seconds: float) -> bool:
-        """Restarts a server that has died, if this process holds a share in it; returns whether it did."""
+        """Restarts a server that has died, if this process holds a share in it. Returns whether it restarted it."""
         if isinstance(failure, psycopg.errors.ConnectionTimeout):
             return False
         place = (self._folder, self._identifier)
@@ -137,7 +138,7 @@ class Server:
         raise psycopg.OperationalError(why)
 
     def _check(self, connection: Any) -> Work[None]:
-        """Closes a connection that does not lead to this server."""
+        """Checks that a connection leads to this server. Closes it and raises an error if it does not."""
         try:
             _check_socket(connection.pgconn.socket)
             yield connection.set_autocommit(True)
@@ -158,29 +159,29 @@ class Server:
         if why:
             raise psycopg.OperationalError(why)
         if row is None or row[0] != self._identifier:
-            raise psycopg.OperationalError("a server with another database listens on the embedded server's socket")
+            raise psycopg.OperationalError("the server on the embedded server's socket has a different database")
 
 
 def _check_socket(descriptor: int) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as peer:
         if peer.family != socket.AF_UNIX:
-            raise psycopg.OperationalError("the connection does not go over the embedded server's Unix socket")
+            raise psycopg.OperationalError("the connection must go over the Unix socket of the embedded server")
 
 
 # ---- the environment
 
 
 def _add_bad_variables(failure: psycopg.Error, bad_variables: set[str]) -> bool:
-    """Adds the variables that a failure was caused by; returns whether there is a new one."""
+    """Adds the variables that caused a failure. Returns whether any of them is new."""
     text = str(failure)
-    # Whether the variable is set does not matter: another call may have removed it since.
+    # Do not check whether the variable is set, because another call may have removed it in the meantime.
     found = {name for name, word in _ENVIRONMENT.items() if word in text} - bad_variables
     bad_variables |= found
     return bool(found)
 
 
 class _Environment:
-    """Removes variables from the process's environment for as long as a caller needs this."""
+    """Removes variables from the environment of the process while at least one caller needs it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

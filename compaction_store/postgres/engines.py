@@ -1,7 +1,7 @@
-"""Creates engines whose connections and pool never wait past the deadline of the call.
+"""Creates engines whose connections and pools never wait longer than the deadline of a call.
 
-A slow name server, a server that accepts and never answers, an exhausted pool: each wait ends with the call's deadline.
-This also holds for a caller's own engine, as far as its `creator` and its pool's timeout allow.
+This holds for a slow name server, for a server that accepts connections and never answers, and for an exhausted pool.
+It also holds for a caller's own engine, as far as the engine's `creator` and the timeout of its pool allow.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from compaction_store.postgres.engines_aio import AsyncEngine
 
 VARIABLE = "COMPACTION_STORE_URL"
-# The connect parameter with the embedded server, the only one that does not go to the driver.
+# The connect parameter that has the embedded server. It is not passed to the driver.
 _OWN = "own_server"
 # The maximum number of connection attempts, including those whose caller has given up.
 _MOST_CONNECTING = 64
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVES = 3
 _LONGEST_SILENCE = 30.0
-# libpq's form of a URL: several hosts, each with its port, or a socket's folder with percent-encoded slashes.
+# A URL as libpq accepts it: with several hosts and their ports, or with a socket's folder whose slashes are encoded.
 _LIBPQ_URL = re.compile(r"(?P<scheme>[^:/?#]+://)(?P<user>[^/?#]*@)?(?P<hosts>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
 _HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 
 
 def chosen_url(url: str | None) -> str | None:
-    """Returns the given URL, else $COMPACTION_STORE_URL; None means the embedded Postgres.
+    """Returns the given URL, or else $COMPACTION_STORE_URL, or else None, which means the embedded Postgres.
 
-    An empty value is refused: a deployment whose variable is empty by mistake must not write to a local disk.
+    Refuses an empty value: if the variable is empty by mistake, a deployment must not write to a local disk.
     """
     if url is None:
         url = os.environ.get(VARIABLE)
         if url is not None and not url.strip():
             raise NotConfigured(
-                f"${VARIABLE} must be a database URL, not empty: set it, or unset it for the embedded Postgres"
+                f"${VARIABLE} must be a database URL, not empty: set it, or unset it to use the embedded Postgres"
             )
     elif not isinstance(url, str) or not url.strip():
         given = "empty" if isinstance(url, str) else type(url).__name__
-        raise InvalidInput(f"url must be a database URL, not {given}: leave it out for the embedded Postgres")
+        raise InvalidInput(f"url must be a database URL, not {given}: omit it to use the embedded Postgres")
     return url
 
 
@@ -81,7 +81,7 @@ def create_aio_engine(
     deadline: float = _LONGEST_SILENCE,
     settings: Mapping[str, str] | None = None,
 ) -> AsyncEngine:
-    # A quarter of the time of importing sqlalchemy, which a synchronous store need not spend.
+    # Import this here, because a sync store does not need it and the import is slow.
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
     address = driver_url(url)
@@ -92,10 +92,10 @@ def create_aio_engine(
 
 
 def driver_url(url: str) -> sa.URL:
-    """Converts any URL that libpq accepts for SQLAlchemy."""
+    """Converts a URL that libpq accepts to a URL of SQLAlchemy."""
     try:
         parsed = sa.make_url(_with_hosts_apart(url))
-        # SQLAlchemy drops empty parameters, but to libpq an empty one counts as given.
+        # SQLAlchemy drops empty parameters, but for libpq an empty parameter has a meaning.
         given = parse_qsl(urlsplit(url).query, keep_blank_values=True)
         parsed = parsed.update_query_pairs((name, value) for name, value in given if not value)
     except (sa.exc.ArgumentError, ValueError):
@@ -107,7 +107,7 @@ def driver_url(url: str) -> sa.URL:
 
 
 def _with_hosts_apart(url: str) -> str:
-    """Moves several hosts, or a socket's folder, into the query, as SQLAlchemy expects: `?host=a,b&port=1,2`."""
+    """Moves several hosts, or the folder of a socket, into the query as SQLAlchemy expects: `?host=a,b&port=1,2`."""
     parts = _LIBPQ_URL.fullmatch(url)
     if parts is None or not ("," in parts["hosts"] or "%2f" in parts["hosts"].lower()):
         return url
@@ -122,14 +122,14 @@ def _with_hosts_apart(url: str) -> str:
 
 
 def address(engine: sa.Engine) -> tuple[str | None, int | None, str | None]:
-    """Returns the host or socket folder, the port and the database."""
+    """Returns the host or the folder of the socket, the port, and the name of the database."""
     url = engine.url
     host = url.host or url.query.get("host")
     return host if isinstance(host, str) else None, url.port, url.database
 
 
 def where(engine: sa.Engine) -> str:
-    """Returns the address for an error message."""
+    """Returns the server's address for an error message."""
     url = engine.url
     hosts = url.host or url.query.get("host") or "the local socket"
     host = hosts if isinstance(hosts, str) else ",".join(hosts)
@@ -153,16 +153,16 @@ def _options(
         "pool_size": pool_size,
         "max_overflow": 0,
         "pool_timeout": connect_timeout,
-        # Last in, first out: a few connections stay in use, whatever the limit.
+        # Last in, first out. So the pool keeps using a few connections, even if its limit is high.
         "pool_use_lifo": True,
-        # Errors must never contain statements' parameters.
+        # Errors must never contain the parameters of statements.
         "hide_parameters": True,
         "connect_args": own
         | {
-            # Behind a transaction pooler, a prepared statement may belong to another client.
+            # Do not prepare statements, because a transaction pooler may give the connection to another client.
             "prepare_threshold": None,
             "connect_timeout": max(1, round(connect_timeout)),
-            # Keepalives detect a lost server between calls too, so that the next call does not get a dead connection.
+            # Keepalives also detect a lost server between calls, so that the next call does not get a dead connection.
             "keepalives": 1,
             "keepalives_idle": 30,
             "keepalives_interval": _KEEPALIVE_SECONDS,
@@ -175,7 +175,7 @@ def _options(
 
 
 def _with_settings(options: Any, settings: Mapping[str, str]) -> str:
-    """Adds the settings that a session begins with. A SET would stay on a transaction pooler's connection."""
+    """Adds settings to the connect options. A SET would stay on a transaction pooler's connection for other clients."""
     given = options if isinstance(options, tuple) else () if options is None else (options,)
     quoted = ("-c " + re.sub(r"([\\\s])", r"\\\1", f"{name}={value}") for name, value in settings.items())
     return " ".join((*given, *quoted))
@@ -197,7 +197,7 @@ class _AioQueue(queue.AsyncAdaptedQueue[Any]):
 
 
 class _ClosingPool(sa.QueuePool):
-    """A pool that leaves no connection open after `dispose`: those in use are closed when they come back."""
+    """A pool that leaves no connection open after `dispose`: connections in use are closed when they are returned."""
 
     _is_disposed = False
 
@@ -207,13 +207,13 @@ class _ClosingPool(sa.QueuePool):
 
     def _do_return_conn(self, record: sa.pool.ConnectionPoolEntry) -> None:
         if self._is_disposed:
-            # A caller that already waits for the pool gets the closed connection and connects again.
+            # A caller that waits for the pool gets this entry and opens a new connection.
             record.close()
         super()._do_return_conn(record)
 
 
 class _Pool(_ClosingPool):
-    """A pool whose wait ends with the call's deadline."""
+    """A pool whose waits end at the deadline of the call."""
 
     _queue_class = _Queue
 
@@ -223,15 +223,15 @@ class _AioPool(_ClosingPool, sa.AsyncAdaptedQueuePool):
 
 
 def replace_pool(engine: sa.Engine) -> None:
-    """Replaces the pool after Ctrl-C has interrupted a call, and closes the connections that are idle in the old one.
+    """Replaces the pool after Ctrl-C has interrupted a call, and closes the idle connections of the old pool.
 
-    If it interrupts SQLAlchemy while a connection is taken or given back, the pool counts this connection as in use
-    forever, or its lock stays held. The pool of a caller's own engine is left alone.
+    If Ctrl-C interrupts SQLAlchemy while it takes or returns a connection, the pool counts this connection as in use
+    forever, or its lock stays locked. The pool of a caller's own engine is not replaced.
     """
     pool = engine.pool
     if isinstance(pool, _Pool):
         engine.dispose(close=False)
-        # This thread has left the pool's code, so it must not hold the lock.
+        # This thread no longer runs code of the pool, so it must release the lock.
         with suppress(RuntimeError):
             while True:
                 pool._pool.mutex.release()  # type: ignore[attr-defined]  # noqa: SLF001 — there is no public way
@@ -242,11 +242,11 @@ def replace_pool(engine: sa.Engine) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Makes an engine's connects and statements end with the deadline of the call that makes them."""
+    """Makes new connections and statements of an engine end at the deadline of the call."""
     if engine not in _engines:
         _engines.add(engine)
         sa.event.listen(engine, "do_connect", _connect)
-        # An engine with its own creator does not fire the event above.
+        # An engine with its own `creator` does not fire `do_connect`.
         sa.event.listen(engine, "connect", _connected, insert=True)
 
 
@@ -297,7 +297,7 @@ def _timed_out() -> psycopg.OperationalError:
 
 
 class _Connecting:
-    """Connects in a separate thread, because libpq's DNS lookups cannot be interrupted."""
+    """Connects in a separate thread, because a DNS lookup of libpq cannot be interrupted."""
 
     permits = timeouts.Permits(_MOST_CONNECTING)
 
@@ -310,13 +310,13 @@ class _Connecting:
         self._error: BaseException | None = None
 
     def wait(self, seconds: float) -> Any:
-        """Returns the connection if it is made in time; a later one is closed."""
+        """Returns the connection if it is made in time. A connection that is made later is closed."""
         if not self.permits.acquire(seconds):
             raise _timed_out()
         try:
             threading.Thread(target=self._run, name="compaction-store connect", daemon=True).start()
         except RuntimeError:
-            # Python is shutting down and starts no more threads.
+            # Python is shutting down and cannot start threads any more.
             self.permits.release()
             return self._connect()
         try:
@@ -331,7 +331,7 @@ class _Connecting:
         raise error or _timed_out()
 
     def _give_up(self) -> Any:
-        """Returns the connection if there is one. A later one is closed by the thread that makes it."""
+        """Returns the connection if it was made. If it is made later, the connecting thread closes it."""
         with self._lock:
             self._is_wanted = False
             return self._made
@@ -355,7 +355,8 @@ class _Connecting:
 # ---- after a fork
 
 _engines: weakref.WeakSet[sa.Engine] = weakref.WeakSet()
-# The parent's pools. They are kept referenced: garbage collection would close connections that the parent still uses.
+# The pools of the parent process. This list keeps them alive, because garbage collection would close connections that
+# the parent still uses.
 _inherited: list[sa.Pool] = []
 
 

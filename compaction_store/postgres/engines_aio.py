@@ -1,3 +1,3 @@
-"""The class of asynchronous engines, for the store. It is in a module of its own because importing it takes long."""
+"""Exports the class of async engines to the store. This is a separate module because the import is slow."""
 
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414

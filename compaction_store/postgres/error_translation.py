@@ -1,7 +1,8 @@
-"""Translates the database's errors into this package's, and decides whether to retry and whether a write may have
-happened.
+"""Translates errors of the database into errors of this package. Decides whether a call may be retried, and whether a
+write may have happened.
 
-Errors never contain what was sent. Postgres's own message may quote the row, so only SQLSTATE and constraint are kept.
+Errors never contain values that were sent. A message of Postgres may quote a row, so only the SQLSTATE and the name of
+the constraint are kept.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ from compaction_store.errors import (
 )
 from compaction_store.postgres.timeouts import DeadlinePassed
 
-# Serialization failure, deadlock, lock not available, server starting, too many connections, and a unique violation
-# outside of the log's keys.
+# Serialization failure, deadlock, lock not available, server starting, too many connections, unique violation. A unique
+# violation of the keys below is not transient.
 _TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P03", "53300", "23505"})
 _UNIQUE_VIOLATION = "23505"
-# Writers take the next position under the head's lock. If a row already has this position, it is beyond the head: the
-# thread is damaged. On a cluster the shard's number follows the name.
+# Keys of the log. A writer takes the next pos while it holds the lock of the head. If a row already has this pos, the
+# row is beyond the head, so the thread is damaged. On a cluster, the shard's number follows the name of the key.
 _LOG_KEYS = ("messages_pkey", "messages_key_idx", "compactions_pkey", "events_pkey")
-# A shutdown or a crash, before the commit or after it.
+# The server was shut down or crashed. The commit may have happened.
 _WENT_DOWN = frozenset({"57P01", "57P02"})
-# The server ended the session before it executed the statement: an administrator's timeout, or it became read-only.
+# The server did not execute the statement: a timeout of the administrator ended the session, or it became read-only.
 _READ_ONLY = "25006"
 _TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", _READ_ONLY})
 _CANCELLED = "57014"
@@ -74,11 +75,11 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
 
 
 class InDoubt(psycopg.OperationalError):
-    """The server reported a commit, but may not have waited for its standby: a failover could lose it."""
+    """The server reported a commit, but it may not have waited for its standby. A failover could lose the commit."""
 
 
 class Verdict(NamedTuple):
-    """The error to raise, whether a retry may help, and whether a write may have happened nevertheless."""
+    """The error to raise, whether to try again, and whether the outcome of a write is unknown."""
 
     failure: CompactionStoreError
     again: bool
@@ -86,8 +87,10 @@ class Verdict(NamedTuple):
 
 
 def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
-    """Judges a failed call. On a `spread` database, one of several servers, a worker may have committed although the
-    coordinator was cancelled or failed.
+    """Judges the error of a failed call.
+
+    `spread` is true for a database on several servers. There, a worker may have committed although the coordinator
+    failed or was cancelled.
     """
     state = sqlstate(error)
     if isinstance(error, InDoubt | DeadlinePassed):
@@ -98,7 +101,7 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
         if state == _READ_ONLY:
             what = (
                 f"the server accepts no writes{of_thread}: it is a standby, or read-only;"
-                " target_session_attrs=read-write in the URL finds the primary"
+                " add target_session_attrs=read-write to the URL to find the primary"
             )
         return Verdict(DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
     if state == _CANCELLED or (spread and _is_of_a_node(state)):
@@ -106,7 +109,7 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
         failure = DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
         return Verdict(failure, again=spread, unknown=spread)
     if state == _UNIQUE_VIOLATION and _is_of_log(error, spread=spread):
-        what = "the thread has an entry beyond its head, where the new one belongs: run verify"
+        what = "the thread has an entry beyond its head, at the pos of the new entry: run verify"
         return Verdict(ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
     if state in _TRANSIENT:
         failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{of_thread}", sqlstate=state)
@@ -119,15 +122,18 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def _is_of_a_node(state: str | None) -> bool:
-    """Returns whether this is a cluster's internal error, or a statement that reached a node without the tenant that
-    every call sets.
+    """Returns whether an error comes from a node of a cluster.
+
+    Such an error is internal to Citus, or it says that the tenant is missing, which every call sets on the coordinator.
     """
     return state is not None and (state.startswith("XX") or state == _NO_TENANT)
 
 
 def _is_of_log(error: BaseException, *, spread: bool) -> bool:
-    """Returns whether a unique violation is one of the log's keys. A cluster's coordinator does not pass the key's name
-    on; there all other keys are inserted with ON CONFLICT.
+    """Returns whether a key of the log was violated.
+
+    The coordinator of a cluster does not report the name of the key. On a cluster, it is always a key of the log,
+    because all other rows are inserted with ON CONFLICT.
     """
     name = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
     return spread if name is None else name.startswith(_LOG_KEYS)
@@ -148,7 +154,7 @@ def original(error: BaseException) -> BaseException:
 
 
 def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
-    """Translates a driver's error. Only the texts of our own SQL functions are kept: they contain only numbers."""
+    """Translates an error of the driver. Keeps only texts of this package's SQL functions, which quote no content."""
     state = sqlstate(error)
     if not isinstance(error, psycopg.Error) or state is None:
         return DatabaseError(f"the driver failed with {type(error).__name__}{of_thread}")
@@ -156,22 +162,22 @@ def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
         text = error.diag.message_primary or ""
         return _of_our_function(state, f"{text}{of_thread}", text, error.diag.message_detail or "")
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
-    # Recognized by the name of Postgres's C function, because the message is in the server's language.
+    # Recognize this error by the name of the C function in Postgres, because its message is in the server's language.
     if state == "42501" and error.diag.source_function == "check_enable_rls":
         return PermissionDenied(
-            f"row_security is off for this login or database, but the tenant policies need it: set it to on{of_thread}",
+            f"row_security is off for this login or database, but it must be on for the tenant policies{of_thread}",
             sqlstate=state,
         )
     if state == "42501":
         return PermissionDenied(
-            f"Postgres refused the statement: SQLSTATE {state}; grant this login compaction_store_app{of_thread}",
+            f"Postgres refused the statement with SQLSTATE {state}: grant the login compaction_store_app{of_thread}",
             sqlstate=state,
         )
-    return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{of_thread}", sqlstate=state)
+    return DatabaseError(f"Postgres refused the statement with SQLSTATE {state}{constraint}{of_thread}", sqlstate=state)
 
 
 def _of_our_function(state: str, text: str, primary: str, detail: str) -> CompactionStoreError:
-    """Translates an error that one of our own SQL functions raised."""
+    """Translates an error that one of this package's SQL functions raised."""
     if state == "CS003":
         return SequenceConflict(text, expected=int(primary.split()[2]), actual=int(detail or 0))
     if state == "CS013":

@@ -1,6 +1,6 @@
-"""Reads another program's Postgres database: in one read-only transaction, with server-side cursors.
+"""Reads another program's Postgres database in one read-only transaction, with server-side cursors.
 
-Memory does not grow with a table, and every statement sees the same snapshot.
+So all statements see the same snapshot, and memory use does not grow with the size of a table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ForeignPostgres:
         self._cursors = count(1)
 
     def tables(self) -> set[str]:
-        """Names the tables and views that the search path finds."""
+        """Returns the names of the tables and views in the search path."""
         with _translated():
             found = self._connection.execute(
                 "SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'v', 'm')"
@@ -47,12 +47,12 @@ class ForeignPostgres:
         return {row[0] for row in found}
 
     def statement(self, template: str, **tables: str) -> sql.Composed:
-        """Puts quoted table names into a statement. A name may have a schema before a dot."""
+        """Inserts quoted table names into a statement. A name may begin with a schema and a dot."""
         names = {field: sql.Identifier(*name.split(".")) for field, name in tables.items()}
         return sql.SQL(template).format(**names)
 
     def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]:
-        """Runs a statement with a cursor of its own, which fetches `page` rows at a time."""
+        """Runs a statement with its own cursor, which fetches `page` rows at a time."""
         with _translated(), closing(self._connection.cursor(f"import_{next(self._cursors)}")) as cursor:
             cursor.itersize = page
             cursor.execute(statement, parameters)
@@ -64,7 +64,7 @@ class ForeignPostgres:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Replaces the driver's errors, whose text may quote data, by ones that have only the code."""
+    """Replaces errors of the driver, whose texts may quote data, with errors that have only the SQLSTATE."""
     try:
         yield
     except psycopg.Error as error:

@@ -1,8 +1,8 @@
-"""Reads the schema of a database as facts: a subject and its description, each one line of text.
+"""Reads the schema of a database as facts. A fact is a subject and a description, each one line of text.
 
-The queries qualify every name with its schema, so that no object in the database can replace a catalogue. They need no
-privileges. `schema_check` has the expected facts, `partitions` those of partitions, which are left out here. The file
-is long because most of it is queries.
+The queries qualify every name with its schema, so that no object in the database can replace a catalog table. They need
+no privileges. `schema_check` has the expected facts. `partitions` reads the facts about partitions, which these queries
+leave out. The file is long because most of it is queries.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from compaction_store.postgres.role_members import Member
 
 OURS = role_members.ROLES
 
-# Every query has no parameters and returns subject and fact; n is always the namespace compaction_store. Flags in
-# pg_class decide whether Postgres uses a table's triggers, indexes and checks at all, so they are compared with the
-# objects that exist. The login that migrates owns the schema and alembic's table; any member of the tables' owner is
-# accepted.
+# These queries have no parameters and return subjects and facts. n is always the namespace compaction_store. Flags in
+# pg_class decide whether Postgres uses the triggers, indexes and checks of a table at all, so the queries compare the
+# flags with the objects that exist. The login that migrated owns the schema and Alembic's table. It may be any member
+# of the role that owns the other tables.
 _TABLES = """
     SELECT 'table ' || c.relname, pg_catalog.concat_ws(', ',
         CASE WHEN c.relkind IN ('r', 'p') THEN 'table' ELSE 'of kind ' || c.relkind::text END,
@@ -85,7 +85,7 @@ _VIEWS = """
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = 'compaction_store' AND c.relkind = 'v'
 """
-# NOT NULL is part of the column's fact; Postgres 18 lists it here as well.
+# NOT NULL is part of the fact about the column, so it is left out here. Only Postgres 18 lists it as a constraint.
 _CONSTRAINTS = """
     SELECT pg_catalog.format('constraint %%s.%%s', c.relname, k.conname), pg_catalog.concat_ws(', ',
         CASE k.contype WHEN 'c' THEN 'check ' || pg_catalog.pg_get_expr(k.conbin, k.conrelid)
@@ -100,7 +100,7 @@ _CONSTRAINTS = """
     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
     WHERE n.nspname = 'compaction_store' AND k.contype <> 'n' AND NOT c.relispartition
 """
-# Other indexes count if they have an expression or a condition: its functions run for every row that is written.
+# An index that is not unique counts only if it has an expression or a condition, whose functions run for every write.
 _INDEXES = """
     SELECT 'unique index ' || x.relname,
         pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')
@@ -133,7 +133,7 @@ _INDEXES = """
         AND c.relkind IN ('r', 'p') AND NOT c.relispartition
         AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR o.own)
 """
-# Left out: internal triggers of foreign keys, which a user's tables may have on these, and Citus's trigger.
+# This leaves out Citus's trigger and the internal triggers of foreign keys, because a user's tables may refer to these.
 _TRIGGERS = """
     SELECT pg_catalog.format('trigger %%s.%%s', c.relname, g.tgname), pg_catalog.concat_ws(', ',
         CASE g.tgenabled WHEN 'A' THEN 'always' WHEN 'D' THEN 'disabled' ELSE 'enabled ' || g.tgenabled::text END,
@@ -177,7 +177,7 @@ _RULES_AND_CHILDREN = """
     JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.relnamespace
     WHERE 'compaction_store' IN (cn.nspname, pn.nspname) AND c.relkind <> 'i' AND NOT c.relispartition
 """
-# Grouped by name: a second function with other arguments could be called instead of the shipped one.
+# Functions are grouped by name, because a second function with other arguments could be called instead of the shipped.
 _FUNCTIONS = """
     SELECT f.subject, f.fact FROM (
         SELECT p.proname || '()' AS name,
@@ -316,7 +316,7 @@ _STATEMENTS = (
     _TABLES, _COLUMNS, _VIEWS, _CONSTRAINTS, _INDEXES, _TRIGGERS, _POLICIES, _RULES_AND_CHILDREN, _FUNCTIONS, _GRANTS,
     _STRAYS,
 )  # fmt: skip
-# Facts that are not wrong by themselves, because an administrator may intend them: one line of text each.
+# Facts that an administrator may intend, so they are notes and not findings. Each is one line of text.
 _NOTES = """
     SELECT 'event triggers, which may change the objects that a migration creates: '
         || pg_catalog.string_agg(e.evtname::text, ', ' ORDER BY e.evtname)
@@ -344,7 +344,7 @@ _NOTES = """
 
 
 class Facts(NamedTuple):
-    """The schema of a database. Facts and roles are by subject."""
+    """The facts about the schema of a database. `facts`, `roles` and `partitions` map subjects to descriptions."""
 
     facts: dict[str, str]
     roles: dict[str, str]
@@ -359,7 +359,7 @@ class Facts(NamedTuple):
 
 
 def read(connection: Connection) -> Facts:
-    """Reads every fact in one snapshot."""
+    """Reads all facts in one snapshot."""
     with queries.reading(connection):
         found: dict[str, str] = {}
         for statement in _STATEMENTS:

@@ -1,7 +1,7 @@
-"""Reads facts about the partitions of the table of messages, which `migrate.upgrade` makes if it is asked to.
+"""Reads facts about the partitions of the table of messages. `migrate.upgrade` makes them with `partitions=`.
 
-All partitions are hashed by the key of the thread, so that a thread is in one of them. Their names end with their
-numbers.
+Messages are distributed by a hash of the thread's key, so all messages of a thread are in one partition. The name of a
+partition ends with its number.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _COUNT = """
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = 'compaction_store' AND c.relname = 'messages' AND c.relkind = 'p'
 """
-# Postgres keeps the columns, checks and keys of a partition those of its table. What it lets differ is read here: one
-# fact for each partition, with its bounds and triggers, and everything that only it has.
+# Postgres makes sure that a partition has the columns, checks and keys of its table. This query reads the properties
+# that may differ: one fact for each partition, with its bounds, its triggers, and everything that only it has.
 _PARTITIONS = """
     SELECT pg_catalog.format('partition %%s.%%s of %%s', n.nspname, c.relname, p.relname), pg_catalog.concat_ws(', ',
         pg_catalog.pg_get_expr(c.relpartbound, c.oid),
@@ -72,17 +72,17 @@ _PARTITIONS = """
 
 
 def count(connection: Connection) -> int:
-    """Returns how many partitions the table of messages has; 0 if it has none."""
+    """Returns the number of partitions of the table of messages, which may be 0."""
     return int(queries.fetch(connection, _COUNT)[0][0])
 
 
 def read(connection: Connection) -> dict[str, str]:
-    """Returns a fact for each partition, and one for the table, by subject."""
+    """Returns a fact for each partition and one for the partitioned table, by subject."""
     return dict(queries.fetch(connection, _PARTITIONS))
 
 
 def expected(found: Mapping[str, str], triggers: str) -> dict[str, str]:
-    """Returns what the facts should be if the table has as many partitions as were found."""
+    """Returns the expected facts for a table that has as many partitions as were found."""
     of_messages = sum(subject.endswith(" of messages") and subject.startswith("partition c") for subject in found)
     facts = {
         f"partition compaction_store.messages_{number} of messages": (

@@ -1,6 +1,6 @@
-"""The tables for SQLAlchemy: used by queries across threads, and by alembic to compare with a database.
+"""The tables as SQLAlchemy objects. Queries across threads use them, and Alembic compares them with a database.
 
-`migrations/sql/` defines the schema; a test compares the two.
+`migrations/sql/` defines the schema. A test compares it with these tables.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from sqlalchemy.dialects import postgresql
 
 SCHEMA = "compaction_store"
 REVISION = "0001"
-# The partial index that lists threads by their messages has only these seqs.
+# The seqs in the partial index that finds the threads of a tenant by their messages.
 LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
-# Conditions that are always true. Only the listing states them, so that only the listing uses its indexes.
+# Conditions of partial indexes that are true for every row. Only the listing of threads states these conditions, so
+# only that query uses these indexes.
 LISTED_RECORD = "(number * 1) IS NOT NULL"
 LISTED_EVENT = "(pos * 1) IS NOT NULL"
 _SHIFT = "(64 - strpos(((((start_seq - 1) # end_seq))::bit(64))::text, '1'::text))"
 _SPAN_NODE = f"((end_seq >> {_SHIFT}) << {_SHIFT})"
 
 metadata = sa.MetaData(schema=SCHEMA)
-# The views for people who write SQL. No statement of the store reads them.
+# Views for people who write SQL. The store itself does not read them.
 VIEWS = ("audit_threads", "audit_messages", "audit_compactions", "audit_events")
 _COMMENT = re.compile(r"COMMENT ON (?:TABLE|COLUMN) compaction_store\.(\w+)(?:\.(\w+))? IS\s+'((?:[^']|'')*)';")
 
 
 def scripts() -> Path:
-    """Returns the folder of the migrations: inside an installed package, or beside it in a source tree."""
+    """Returns the folder of the migrations. In an installed package it is inside the package, in a clone beside it."""
     package = Path(__file__).parent.parent
     installed = package / "migrations"
     return installed if installed.is_dir() else package.parent / "migrations"
@@ -213,7 +214,7 @@ events = sa.Table(
     ),
 )
 
-# On a cluster only, made by `distribute`.
+# This table exists only on a cluster. `distribute` makes it.
 naming = sa.MetaData(schema=SCHEMA)
 names = sa.Table(
     "names",
@@ -239,7 +240,7 @@ turns = sa.Table(
     sa.Column("waiting", postgresql.ARRAY(sa.Uuid()), nullable=False, server_default=sa.text("'{}'::uuid[]")),
     sa.Column("waiting_until", postgresql.ARRAY(_when), nullable=False, server_default=sa.text("'{}'::timestamptz[]")),
 )
-# Imports stage their rows here.
+# An import writes the rows of a bundle to this table before it checks them.
 staged = sa.Table(
     "staged",
     beside_log,
@@ -281,7 +282,7 @@ staged = sa.Table(
 
 
 def commented() -> list[sa.MetaData]:
-    """Returns the tables with the migration's comments, because alembic compares these too."""
+    """Returns the tables with the comments of the migration, because Alembic compares comments too."""
     tables = {table.name: table for table in (*metadata.sorted_tables, *beside_log.sorted_tables)}
     for name, table in tables.items():
         text = (scripts() / "sql" / "comments" / f"{name}.sql").read_text(encoding="utf-8")

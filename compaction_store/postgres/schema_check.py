@@ -1,7 +1,7 @@
-"""Compares a database's schema with the shipped one, which protects rows from being changed.
+"""Compares the schema of a database with the shipped schema, which protects rows from being changed.
 
-The expected facts are read from the SQL files and from `schema`, the found ones by `introspection`. Nothing must be
-missing or different, and nothing must be added that could change, discard or redirect a write.
+The expected facts come from the SQL files and from `schema`. `introspection` reads the facts of the database. Nothing
+may be missing or different, and nothing may be added that could change, discard or redirect a write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compaction_store.postgres.introspection import OURS, Facts
 
 _OWNER = OURS[0]
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
-# As Postgres prints the policies' expression.
+# The expression of the policies, as Postgres prints it.
 _TENANT_ONLY = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
 _TENANT_ONLY_SPREAD = "(tenant = compaction_store.tenant())"
 _TABLE_ONLY = "alembic_version"
@@ -46,7 +46,7 @@ _TRIGGER = re.compile(
     r"FOR EACH (?P<each>ROW|STATEMENT) EXECUTE FUNCTION compaction_store\.(?P<function>\w+)\(\)"
 )
 _CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<condition>\(.*?\))(?=,?\n(?:    CONSTRAINT|\)))", re.DOTALL)
-# When Postgres prints an expression, it adds parentheses, types, and quotes around large numbers, and replaces some
+# When Postgres prints an expression, it adds parentheses, types, and quotes around large numbers. It also replaces some
 # operators.
 _ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
 _VIEW = re.compile(
@@ -62,14 +62,14 @@ _GRANT = re.compile(
 
 
 class SchemaReport(NamedTuple):
-    """The findings, and notes on facts that may be intended or that could not be checked."""
+    """The findings of a schema check, and notes on facts that may be intended or could not be checked."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
 
 
 def check_schema(seen: Facts) -> SchemaReport:
-    """Compares the facts of a database with the expected ones."""
+    """Compares the facts of a database with the expected facts."""
     seen = seen._replace(facts={subject: _comparable(subject, fact) for subject, fact in seen.facts.items()})
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not _says_owner(k)}
@@ -93,7 +93,9 @@ def check_schema(seen: Facts) -> SchemaReport:
 
 
 def _other_owner(facts: dict[str, str]) -> str | None:
-    """Returns the one role that owns everything if it is not the owner's, as after a migration by another login."""
+    """Returns the role that owns all objects if it is not the expected owner, for example after a migration by another
+    login. Returns None otherwise.
+    """
     owners = {fact for subject, fact in facts.items() if _says_owner(subject)}
     return owners.pop() if len(owners) == 1 and _OWNER not in owners else None
 
@@ -127,7 +129,7 @@ def _partitions(seen: Facts) -> Iterator[str]:
 
 
 def _shards(seen: Facts) -> Iterator[str]:
-    """Checks that every shard has its table's triggers and policy, and every node the functions."""
+    """Checks that every shard has the triggers and the policy of its table, and that every node has the functions."""
     rule = _rule(is_spread=True)
     for table, shard, found in seen.cluster.shards:
         triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers(True).items()) if on == table]
@@ -143,7 +145,7 @@ def _shards(seen: Facts) -> Iterator[str]:
 
 @cache
 def _sql(folder: str) -> str:
-    """Returns the text of all SQL files of a folder."""
+    """Returns the joined text of all SQL files in a folder."""
     files = sorted((schema.scripts() / "sql" / folder).glob("*.sql"))
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
@@ -226,7 +228,7 @@ def _views(*, has_roles: bool, is_spread: bool) -> Iterator[tuple[str, str]]:
         text = (other if is_spread and other.exists() else path).read_text(encoding="utf-8")
         text = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
         if (match := _VIEW.search(text)) is None or match["name"] != name:
-            raise ValueError(f"views/{name}.sql does not create that view")
+            raise ValueError(f"views/{name}.sql must create the view {name}")
         yield f"table {name}", "of kind v"
         yield f"{_DEFINITION}{name}", _bare_view(f"{match['options'].replace(' ', '')}; {match['query']}")
         if has_roles:
@@ -238,7 +240,7 @@ def _comparable(subject: str, fact: str) -> str:
 
 
 def _bare_view(fact: str) -> str:
-    """Normalizes the definition of a view, which Postgres prints in its own way."""
+    """Removes the differences between the definition of a view in a SQL file and the same definition in Postgres."""
     for printed, written in _OTHERWISE:
         fact = fact.replace(printed, written)
     fact = re.sub(r"ELSE NULL::[a-z ]+\s+END", "END", fact)
@@ -247,7 +249,7 @@ def _bare_view(fact: str) -> str:
 
 
 def _bare(fact: str) -> str:
-    """Normalizes the expression of a check constraint; returns other facts unchanged."""
+    """Removes such differences from the expression of a check constraint. Returns any other fact unchanged."""
     kind, _, condition = fact.partition(" ")
     if kind != "check":
         return fact
@@ -264,7 +266,7 @@ def _bounds(found: re.Match[str]) -> str:
 
 @cache
 def _triggers(is_spread: bool) -> dict[tuple[str, str], tuple[int, str]]:
-    """Returns the type, as Postgres encodes it, and the function of each trigger, by table and name."""
+    """Returns the type number and the function of each expected trigger, by table and name of the trigger."""
     found = {}
     for match in _TRIGGER.finditer(_sql("triggers") + (_sql("citus/triggers") if is_spread else "")):
         kind = _BEFORE | (_ROW if match["each"] == "ROW" else 0)
@@ -275,13 +277,13 @@ def _triggers(is_spread: bool) -> dict[tuple[str, str], tuple[int, str]]:
 
 
 def _rule(is_spread: bool) -> str:
-    """Returns the policies' expression; on a cluster it must not contain a sub-select."""
+    """Returns the expression of the policies. On a cluster, it must not contain a subselect."""
     return _TENANT_ONLY_SPREAD if is_spread else _TENANT_ONLY
 
 
 @cache
 def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
-    """Returns the facts of each function by its name, for a single server or for a cluster."""
+    """Returns the expected facts about each function, by the function's name."""
     found = {}
     text = _sql("functions") + (_sql("citus") + _sql("citus/functions") if is_spread else "")
     for match in _FUNCTION.finditer(text):
@@ -325,7 +327,7 @@ def _setting(line: str) -> str:
 
 
 def _grants(is_spread: bool) -> dict[str, str]:
-    """Returns the granted privileges by object and role."""
+    """Returns the expected privileges, by object and role."""
     found: dict[tuple[str, str], set[str]] = {}
     for match in _GRANT.finditer(_sql("roles") + (_sql("citus/roles") if is_spread else "")):
         for name in _objects(match["objects"], match["columns"]):

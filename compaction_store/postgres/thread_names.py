@@ -1,12 +1,13 @@
 """Finds the keys of threads by their names on a Citus cluster, where a name and its thread are on different nodes.
 
-A single server looks up the name inside of each SQL function. A function on one node of a cluster cannot read another
-node's tables, so here the client asks the table of names first, and passes the key. Calls that append remember the
-keys, which saves this second call. If the thread of a remembered key was erased meanwhile, the server refuses the
-append, and the name is looked up again.
+On a single server, each SQL function looks up the name itself. On a cluster, a function on one node cannot read the
+tables of another node. So the client first looks up the name in the table of names, and passes the key to the function.
+Appends remember the keys to save this extra call. If the thread of a remembered key was erased in the meantime, the
+server refuses the append, and the client looks up the name again.
 
-A first append adds the name with a new key, makes the thread and appends, in one transaction; an erasure removes the
-name in its transaction. So a name always leads to a thread, and a thread that is not erased has its name.
+The first append to a new thread adds the name with a new key, makes the thread and appends, all in one transaction. An
+erasure removes the name in its own transaction. So a name in the table always leads to a thread, and every thread that
+is not erased has its name in the table.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from compaction_store.postgres.queries.cluster_listing import name_uid
 
 _T = TypeVar("_T")
 
-# Sent instead of NULL, for which Citus would crash when it looks for the node; no thread has this key.
+# The key that is sent for a missing thread. No thread has it. For NULL, Citus crashes when it looks for the node.
 _NOBODY = UUID(int=0)
 _MOST = 10_000
 _NO_THREAD = "CS001"
@@ -37,10 +38,10 @@ _NO_THREAD = "CS001"
 _STALE = {"CS012", _NO_THREAD}
 _CREATING: tuple[Callable[..., Any], ...] = (queries.append, queries.append_observed, queries.load)
 _APPENDING = _CREATING[:2]
-# An append that expects this seq writes nothing, but finds what its key has stored.
+# An append that expects this last seq writes nothing new, but still finds the messages that its key has stored.
 _NO_SEQ = 2**62
 _OTHER_SEQ = "CS003"
-# The positions of these arguments of an erasure.
+# The position of the argument `dry_run` of an erasure.
 _DRY_RUN = 5
 _OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_turn)
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
@@ -50,7 +51,7 @@ _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
 
 
 class ThreadNames:
-    """Calls queries with the keys of their threads. Remembers 10,000 of them; threads and tasks share it."""
+    """Runs queries with the keys of their threads. Remembers up to 10,000 keys. Threads and tasks may share it."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], UUID] = OrderedDict()
@@ -121,16 +122,16 @@ class ThreadNames:
         except psycopg.Error as error:
             if error.sqlstate != _OTHER_SEQ:
                 raise
-        # Raises the error about this.
+        # The turn is lost, so this raises TurnLost.
         fetch(
             connection,
             "SELECT compaction_store.renew_turn(%b::text, %b::text, %b, 1)",
             (key.tenant, key.thread_id, turn_id),
         )
-        raise AssertionError("a lost turn was renewed")
+        raise AssertionError("renew_turn must raise an error for a lost turn")
 
     def _take_turn(self, query: Callable[..., _T], connection: Connection, key: ThreadKey, *arguments: Any) -> _T:
-        """Takes a turn, and then reads the end of its thread."""
+        """Takes a turn. If it has the thread, also reads the thread's last seq and head."""
         found: Any = query(connection, key, *arguments)
         if found.place == 0:
             uid = _find(connection, key)
@@ -141,7 +142,10 @@ class ThreadNames:
 
 
 def _open(connection: Connection, key: ThreadKey) -> UUID:
-    """Makes the thread of a name in the current transaction, or returns the key of one that another call just made."""
+    """Makes a thread with a name in the current transaction, and returns its key.
+
+    If another call has just made this thread, returns the key of that thread.
+    """
     name = key.tenant, key.thread_id
     uid: UUID
     [(uid, is_new)] = fetch(connection, _NAME, (name_uid(*name), *name))
@@ -151,12 +155,12 @@ def _open(connection: Connection, key: ThreadKey) -> UUID:
 
 
 def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:
-    """Replaces what an append expects of the thread in its arguments."""
+    """Returns the arguments of an append with some fields of its `Expected` replaced."""
     return (*arguments[:4], arguments[4]._replace(**expected), *arguments[5:])
 
 
 def _find(connection: Connection, key: ThreadKey) -> UUID | None:
-    """Returns the key of the thread that has a name. The stub of an erased thread has its key in its name."""
+    """Returns the key of the thread with a name. The name of an erased thread contains the key."""
     stub = erasure.stub_uid(key.thread_id)
     if stub is None:
         uid: UUID | None

@@ -1,9 +1,9 @@
-"""Enforces a call's deadline on the client, whatever the server and the network do.
+"""Enforces the deadline of a call on the client, even if the server or the network stops responding.
 
-Every wait on a connection checks the clock. At the deadline one cancel request is sent; if there is no answer within
-`GRACE` seconds, the connection is closed. No server setting is used, because it would stay on a connection that a
-pooler gives to another client. The state is kept per connection: a server that stops answering blocks only its own
-callers.
+Every wait on a connection checks the clock. At the deadline, the client sends one cancel request. If no answer comes
+within `GRACE` seconds, it closes the connection. This uses no setting of the server, because a setting would stay on a
+connection that a pooler gives to another client. The state is kept for each connection, so a server that stops
+responding blocks only its own callers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import psycopg
 from psycopg import pq
 from psycopg.abc import PQGen
 
-#: How long to wait for the answer to a cancel request. A call ends less than a second after its deadline.
+#: Seconds to wait for the answer to a cancel request. With this, a call ends within a second after its deadline.
 GRACE = 0.5
-#: How often a wait checks the clock.
+#: The interval in seconds at which a wait checks the clock.
 INTERVAL = 0.05
-# A cancel request is a connection of its own, which may hang like the first one.
+# Seconds for a cancel request. It needs its own connection, which may hang like the first one.
 _CANCEL_SECONDS = 2.0
 _MOST_CANCELS = 64
-# Postgres warns of a commit that did not wait for its standby, and reports success.
+# If a commit did not wait for its standby, Postgres sends this warning and reports success.
 _WARNING = "01000"
 _SHUTDOWN = "57P"
 _RAISED_BY_A_FUNCTION = "exec_stmt_raise"
@@ -37,7 +37,7 @@ _end: contextvars.ContextVar[float | None] = contextvars.ContextVar("compaction_
 
 
 class DeadlinePassed(psycopg.OperationalError):
-    """The server answered neither the statement nor the cancel request in time. The connection is closed."""
+    """The server answered neither the statement nor the cancel request in time, so the connection was closed."""
 
 
 class until:  # noqa: N801 — used like a function; a generator would add a tenth of Postgres's own time
@@ -56,21 +56,21 @@ class until:  # noqa: N801 — used like a function; a generator would add a ten
 
 
 def deadline() -> float | None:
-    """Returns the end of the present call by the monotonic clock; None outside of a call."""
+    """Returns the deadline of the current call on the monotonic clock, or None outside a call."""
     return _end.get()
 
 
 def left() -> float | None:
-    """Returns the seconds left until the deadline of the present call; None outside of a call."""
+    """Returns the seconds until the deadline of the current call, or None outside a call."""
     end = _end.get()
     return None if end is None else max(0.0, end - time.monotonic())
 
 
 class Waiter:
-    """Replaces the `wait` method of a driver's connection: enforces the deadline and listens to notices.
+    """A replacement for the `wait` method of a driver's connection. It enforces the deadline and handles notices.
 
-    Its reference to the connection is weak: in a reference cycle, a lost connection would stay open until the garbage
-    collector runs.
+    It has only a weak reference to the connection. With a reference cycle, a lost connection would stay open until the
+    garbage collector runs.
     """
 
     def __init__(self, driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -90,11 +90,11 @@ class Waiter:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a reported commit may be missing on the synchronous standby."""
+        """Whether the server may have reported a commit that its synchronous standby does not have."""
         return self._warned or self.is_cancelled
 
     def cancel(self) -> None:
-        """Sends one cancel request from a separate thread, and does not wait for it."""
+        """Sends a cancel request from a separate thread, without waiting for it. Sends at most one."""
         if self._cancelled_at is None:
             self._cancelled_at = time.monotonic()
             _cancels.send(self.pgconn)
@@ -103,13 +103,13 @@ class Waiter:
         state = diagnostic.sqlstate or ""
         if diagnostic.severity_nonlocalized == "WARNING" and (
             state.startswith(_SHUTDOWN)
-            # A user's trigger may raise any warning.
+            # Ignore warnings that a function raises, such as a user's trigger.
             or (state == _WARNING and diagnostic.source_function != _RAISED_BY_A_FUNCTION)
         ):
             self._warned = True
 
     def timed(self, steps: PQGen[_T], end: float) -> PQGen[_T]:
-        """Runs the driver's generator and checks the clock at each of its waits."""
+        """Runs a generator of the driver, and checks the clock at each wait."""
         try:
             wanted = next(steps)
             while True:
@@ -130,7 +130,7 @@ class Waiter:
 
 
 class Permits:
-    """A semaphore without a lock in Python code: Ctrl-C can leave the lock of `threading.Semaphore` held forever."""
+    """A semaphore without a lock in Python code. Ctrl-C can leave the lock of `threading.Semaphore` locked forever."""
 
     def __init__(self, number: int) -> None:
         self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -155,11 +155,11 @@ class _Cancels:
         self._permits = Permits(_MOST_CANCELS)
 
     def send(self, pgconn: pq.abc.PGconn) -> None:
-        """Sends a request. If too many are under way, skips it: closing the connection ends the statement too."""
+        """Sends a cancel request, or none if too many are running. Closing the connection ends the statement too."""
         if not self._permits.acquire():
             return
         try:
-            # The request has a copy of the address: the thread must not touch the connection.
+            # The request has a copy of the server's address, because the thread must not use the connection.
             request = pgconn.cancel_conn() if psycopg.capabilities.has_cancel_safe() else pgconn.get_cancel()
             threading.Thread(target=self._send, args=(request,), name="compaction-store cancel", daemon=True).start()
         except (psycopg.Error, RuntimeError):
@@ -173,7 +173,7 @@ class _Cancels:
             else:
                 _deliver(request)
         except (psycopg.Error, OSError):
-            # The server does not answer the cancel request either; nothing else can be sent.
+            # The server does not answer the cancel request either. Nothing more can be done here.
             return
         finally:
             self._permits.release()
@@ -194,6 +194,6 @@ _cancels = _Cancels()
 
 
 def reset_after_fork() -> None:
-    """Replaces the semaphore in a forked child: threads of the parent hold the old one."""
+    """Replaces the semaphore in a forked child process, because threads of the parent process hold the old one."""
     global _cancels  # noqa: PLW0603 — one for the process
     _cancels = _Cancels()

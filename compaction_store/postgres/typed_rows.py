@@ -1,4 +1,4 @@
-"""Converts rows of the database to the values that callers get."""
+"""Converts rows of the database to values of `models`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def thread(row: tuple[Any, ...]) -> Thread:
 
 
 def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
-    """Makes a view from its rows, in order of seq. A thread with any entry has at least one row."""
+    """Makes a view from its rows, which are in the order of seq. Every thread's view has at least one row."""
     if not rows:
         raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
     elements = []
@@ -71,7 +71,7 @@ def _unreadable(fault: str, what: str, thread_id: str) -> Unreadable:
 def outline(
     thread_id: str, rows: Sequence[tuple[Any, ...]], span: tuple[int | None, int | None] = (None, None)
 ) -> Outline:
-    """Makes an outline of the row of the view, or of a span of it, and those of its active records."""
+    """Makes an outline from the row about the view, or about a span of it, and the rows of its active records."""
     (at, last_seq, tokens, *_), *folds = rows
     start, end = span[0] or 1, min(span[1] or last_seq, last_seq)
     parts = outlined(end, [Part(start_seq, end_seq, number) for *_, number, start_seq, end_seq in folds], start)
@@ -79,14 +79,14 @@ def outline(
 
 
 def message_element(found: Message) -> Element:
-    """Returns a message as an element of a view."""
+    """Converts a message to an element of a view."""
     return Element(
         found.seq, found.seq, found.pos, (found.payload,), found.tokens, None, found.created_at, None, None
     )  # fmt: skip
 
 
 def record_element(found: Compaction) -> Element:
-    """Returns an applied record as the element of a view in place of its span."""
+    """Converts an applied record to the element of a view that replaces its span."""
     messages: tuple[Any, ...] = (None,) if found.body is None else tuple(found.replacement or ())
     return Element(
         found.start_seq or 0, found.end_seq or 0, found.pos, messages, found.tokens_after or 0, found.number,

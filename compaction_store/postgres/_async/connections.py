@@ -1,7 +1,7 @@
 """The connections of an AsyncStore.
 
-Calls run inside SQLAlchemy's greenlet, where the driver awaits the event loop: no thread ever holds a database call, so
-a cancelled call is cancelled on the server as well.
+A call runs inside a greenlet of SQLAlchemy, in which the driver awaits the event loop. No thread runs database calls,
+so cancelling a task also cancels its statement on the server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class AsyncConnections(Caller):
-    """Calls queries on the connections of an engine."""
+    """Runs queries on the connections of an engine."""
 
     def __init__(
         self,
@@ -48,10 +48,11 @@ class AsyncConnections(Caller):
         key: str | None = None,
         is_in_doubt: bool = False,
     ) -> _T:
-        """Runs a query and retries it until the deadline; errors name the thread of a ThreadKey.
+        """Runs a query, and retries it until the deadline. If its first argument is a ThreadKey, errors name it.
 
-        A call without a key is a read. A write has a key, which makes it safe to repeat; UNKEYED is for a write that is
-        safe without one. A write is in doubt if an earlier attempt with its key may have happened.
+        A call without a key is a read. A write has a key, so that it can be repeated safely. A write that is safe to
+        repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier attempt with this key may have
+        happened.
         """
         return await greenlet_spawn(self._call, query, arguments, key, is_in_doubt=is_in_doubt)
 
@@ -59,7 +60,7 @@ class AsyncConnections(Caller):
         await asyncio.sleep(seconds)
 
     async def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
-        """Runs slow work that needs no database in a thread, to keep the event loop free. A Store calls it directly."""
+        """Runs a slow function in a thread, to keep the event loop free. A Store runs it in the calling thread."""
         return await drivers.in_thread(function, *arguments, **keywords)
 
     async def close(self) -> None:

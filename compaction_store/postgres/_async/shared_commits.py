@@ -1,7 +1,7 @@
-"""Appends messages, and lets the appends of concurrent callers share a commit.
+"""Appends messages, and combines the appends of concurrent callers into one commit.
 
 Every caller gets its own result after the commit. If the shared commit fails for any reason, each append is repeated
-alone with its key: so its caller gets its own error, and an unknown outcome is settled.
+alone with its key. So each caller gets its own error, and an unknown outcome becomes known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compaction_store.postgres.queries import Append, Written
 
 
 class AsyncSharedCommits:
-    """The appends of a store and of its stores for other tenants."""
+    """Runs the appends of a store and of the stores that it made for other tenants."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
@@ -65,12 +65,12 @@ class AsyncSharedCommits:
             return
         thread = about(caller.append.thread.thread_id)
         if self._queue.withdraw(caller):
-            raise DatabaseUnavailable(f"the other appends of this store did not end in time{thread}")
-        what = f"whether the write happened is unknown{thread}: repeat it with the error's key"
+            raise DatabaseUnavailable(f"other appends of this store did not end before the deadline{thread}")
+        what = f"the outcome of the write is unknown{thread}: repeat it with the error's key"
         raise OutcomeUnknown(what, key=caller.append.key.text)
 
     async def _append_for_all(self, db: AsyncConnections, taken: list[Waiting]) -> None:
-        """Appends for several callers, the first of which has a place, and then gives the place to waiting callers."""
+        """Appends for several callers in one commit. The first of them has a place, and gives it up at the end."""
         for one in taken:
             one.is_in_doubt = True
         try:

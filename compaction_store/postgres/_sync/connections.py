@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class Connections(Caller):
-    """Calls queries on the connections of an engine."""
+    """Runs queries on the connections of an engine."""
 
     def __init__(
         self,
@@ -42,10 +42,11 @@ class Connections(Caller):
         key: str | None = None,
         is_in_doubt: bool = False,
     ) -> _T:
-        """Runs a query and retries it until the deadline; errors name the thread of a ThreadKey.
+        """Runs a query, and retries it until the deadline. If its first argument is a ThreadKey, errors name it.
 
-        A call without a key is a read. A write has a key, which makes it safe to repeat; UNKEYED is for a write that is
-        safe without one. A write is in doubt if an earlier attempt with its key may have happened.
+        A call without a key is a read. A write has a key, so that it can be repeated safely. A write that is safe to
+        repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier attempt with this key may have
+        happened.
         """
         return self._call(query, arguments, key, is_in_doubt=is_in_doubt)
 
@@ -53,7 +54,7 @@ class Connections(Caller):
         time.sleep(seconds)
 
     def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
-        """Runs slow work that needs no database in a thread, to keep the event loop free. A Store calls it directly."""
+        """Runs a slow function in a thread, to keep the event loop free. A Store runs it in the calling thread."""
         return function(*arguments, **keywords)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Every SQL statement of a store, as plain functions over a connection.
+"""All SQL statements of a store, as plain functions that take a connection.
 
-Each function sends one statement or one short transaction. None retries, logs or runs a caller's code. All writes, and
-all reads of a single thread, go through SQL functions.
+Each function sends one statement or one short transaction. No function retries, logs or runs a caller's code. Every
+write, and every read of a single thread, calls a SQL function.
 """
 
 from compaction_store.postgres.cursor import Connection, fetch, reading

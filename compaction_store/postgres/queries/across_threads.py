@@ -1,4 +1,4 @@
-"""Queries across threads, built with SQLAlchemy Core, each in a short read transaction that sets the tenant."""
+"""Queries across threads, built with SQLAlchemy Core. Each runs in a short read transaction that sets the tenant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALL_HEADS = (
     " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
 )
 _HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
-# Starts from heads, so that on a cluster every join is by a thread_uid within one shard.
+# The query starts from heads, so that on a cluster every join is by thread_uid within one shard.
 _ENTRIES_AT = """
     SELECT w.i, coalesce(
         (
@@ -46,7 +46,7 @@ _ENTRIES_AT = """
     FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
     JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
 """
-# Lets a function that Citus calls on a node run statements, which must access rows of the same shard only.
+# This setting lets a function that Citus calls on a node run statements. They must access only rows of the same shard.
 NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
 _REPORTED = """
     SELECT h.thread_uid, r.seq, r.view_tokens, r.payload, r.meta
@@ -54,11 +54,11 @@ _REPORTED = """
     CROSS JOIN LATERAL compaction_store.reported(h.thread_uid, %b::text, '', %b::int4) AS r
     WHERE h.thread_uid = ANY (%b::uuid[])
 """
-# The place of the key in a row of `due`.
+# The index of the thread_uid in a row of `due`.
 _UID = 10
-# Spans in force are nested or disjoint, and the outer of two is the later record, so the innermost has the lowest
-# number. compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are: at each node,
-# the first row is the innermost. "+ 0" keeps the planner to these indexes.
+# Spans of records in force are nested or disjoint. An outer span belongs to a later record, so of all spans around this
+# one the innermost has the lowest number. The query finds it with compactions_span_start_idx and
+# compactions_span_end_idx: at each node, the first row is the innermost. "+ 0" makes the planner use these indexes.
 _LATER = """
     SELECT later.number FROM compaction_store.compactions AS later
     WHERE later.thread_uid = compactions.thread_uid{named_later} AND later.span_node = n.node
@@ -72,7 +72,7 @@ _LATER = """
         ) IS NULL
     ORDER BY {order} LIMIT 1
 """
-# A span with a node after this span ends after it.
+# A span whose node is after the end of this span also ends after this span.
 _STARTING = {"around": "later.start_seq <= compactions.start_seq", "order": "later.start_seq DESC, later.number"}
 _ENDING = {
     "around": "later.start_seq + 0 <= compactions.start_seq"
@@ -93,13 +93,13 @@ _SUPERSEDED_BY = """(
     ) AS n
     WHERE compactions.outcome = 'applied'
 ) AS superseded_by"""
-# A JSON text with only these characters is written either unchanged or with escapes such as \\u0041.
+# JSON writes a text of only these characters either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 _ESCAPED = r"E'\\\\u00[0-7]'"
 
 
 class CompactionFilter(NamedTuple):
-    """Conditions on compaction records; None means any value."""
+    """Conditions on compaction records. None matches any value."""
 
     thread_uid: UUID | None = None
     number: int | None = None
@@ -120,7 +120,7 @@ class CompactionFilter(NamedTuple):
 
 
 class CompactionKey(NamedTuple):
-    """A record's position in the order of pages: by time across threads, by number within one thread."""
+    """The position of a record in the order of pages, which is by time across threads and by number within a thread."""
 
     created_at: datetime
     thread_uid: UUID
@@ -135,9 +135,9 @@ def compactions(
     newest_first: bool,
     limit: int,
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of records with the status of each. The last column is the thread_uid.
+    """Returns a page of records and their statuses. The last column is the thread_uid.
 
-    If an authority is given, the page may also have records with another one, which the caller must drop.
+    If `wanted` has an authority, the page may also have records with a different authority. The caller must drop them.
     """
     given = {name: value for name, value in wanted._asdict().items() if value is not None}
     if (authority := given.pop("authority", None)) is not None:
@@ -155,9 +155,10 @@ def compactions(
 def sample(
     connection: Connection, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
 ) -> tuple[int, list[tuple[UUID, int]]]:
-    """Draws records of spans from the first `among` that match; returns how many match, and the keys of the drawn ones.
+    """Draws `count` records at random from the first `among` records that match and have a span.
 
-    Only the keys of those that are drawn leave the server.
+    Returns the number of records that the draw was made from, and the keys of the drawn records. The server sends only
+    these keys.
     """
     c = schema.compactions.c
     head = schema.heads.alias("head")
@@ -186,24 +187,24 @@ def sample(
     return (rows[0][2] if rows else 0), [(uid, number) for uid, number, _ in rows]
 
 
-# Cached, because compiling the statement takes longer than running it.
+# The statements are cached, because compiling one takes longer than executing it.
 @cache
 def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> str:
-    """Returns the statement for the filters that are given."""
+    """Returns the statement for a set of filters."""
     c, t = schema.compactions.c, schema.threads.c
     order = [c.number] if "thread_uid" in given else [c.created_at, c.thread_uid, c.number]
-    # A literal, because a partial index is used only if the planner can see that its condition holds.
+    # This is a literal, because the planner uses a partial index only if it can see that the index's condition holds.
     applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
     undone = schema.compactions.alias("undone")
     head = schema.heads.alias("head")
 
     def named(table: sa.FromClause) -> Iterator[sa.ColumnElement[bool]]:
-        # Where one thread is asked for, every table names it: Citus does not infer it from a join, and would ask all
-        # shards.
+        # In a query for one thread, every table must have the condition. Citus does not infer it from the join, and
+        # would query all shards.
         if "thread_uid" in given:
             yield table.c.thread_uid == _value("thread_uid", c.thread_uid)
 
-    # A row beyond the head is no record. A sub-select for each row, so that it does not change the plan of the rest.
+    # A row beyond the head is not a record. This is a subselect for each row, because a join would change the plan.
     last_number = (
         sa.select(head.c.last_number)
         .where(head.c.thread_uid == c.thread_uid, *named(head))
@@ -234,7 +235,10 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
 
 
 def _superseded_by(given: tuple[str, ...]) -> sa.TextClause:
-    """Returns the expression for the first record in force that folded this one, as in views/audit_compactions.sql."""
+    """Returns the expression for the number of the first record in force whose span contains this record's span.
+
+    views/audit_compactions.sql has the same expression.
+    """
     named = " AND {}.thread_uid = :thread_uid" if "thread_uid" in given else ""
     of_thread = {"named_later": named.format("later"), "named_undone": named.format("undone")}
     statement = _SUPERSEDED_BY.format(
@@ -250,9 +254,10 @@ def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
 
 
 def _texts(authority: Mapping[str, Any]) -> list[str]:
-    """Returns the quoted names and texts that a body with this authority contains, unless it is written with escapes.
+    """Returns the quoted names and texts that a body with this authority contains if it has no escapes.
 
-    The body is not parsed, because no function of Postgres reads every JSON text that the table may hold.
+    The query searches for these texts and does not parse the body, because no function of Postgres can parse every JSON
+    text that the table may have.
     """
     strings = ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
     return [f'"{text}"' for text in strings if _PLAIN.fullmatch(text)]
@@ -292,13 +297,13 @@ def due(
     limit: int,
     among: int,
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of the threads whose view has more than `trigger` tokens, approximately the largest first.
+    """Returns a page of the threads whose view has more than `trigger` tokens, roughly the largest first.
 
-    Left out are erased and hidden threads, threads that a run has leased, and threads whose last attempt made no
-    progress and whose view has not grown by `margin` since. The column after a thread's own, and the thread_uid, order
-    them. The last four columns are those of `reported`, or NULL.
+    Leaves out erased threads, hidden threads, threads that a run has leased, and threads whose last attempt made no
+    progress and whose view has not grown by `margin` since. Rows are ordered by `view_tokens_coarse`, which follows the
+    thread's own columns, and by thread_uid. The last four columns are the columns of `reported`, or NULL.
     """
-    # Around the page, so that the function is called for its threads only.
+    # The join is outside the page, so that the function is called only for the threads of the page.
     page = _due(tenant, trigger, margin, after, limit).subquery("page")
     figures = [sa.column("seq", sa.BigInteger), sa.column("view_tokens", sa.BigInteger)]
     texts = [sa.column(name, sa.Text) for name in ("payload", "meta")]
@@ -322,7 +327,7 @@ def due_on_cluster(
     limit: int,
     among: int,
 ) -> list[tuple[Any, ...]]:
-    """Does the same as `due`. A second statement reads the threads of the page, each on the node that has it."""
+    """Does the same as `due` on a cluster. A second statement calls `reported` for each thread on the thread's node."""
     with transaction(connection, tenant, read_only=True):
         rows = select(connection, _due(tenant, trigger, margin, after, limit))
         fetch(connection, NESTED)
@@ -359,9 +364,9 @@ def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
 def threads(
     connection: Connection, tenant: str, after: str, hidden: bool, erased: bool, limit: int
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of a tenant's threads in the order of their names, or of the stubs of its erased ones.
+    """Returns a page of a tenant's threads in the order of their names.
 
-    With `hidden`, includes hidden threads.
+    With `erased`, returns erased threads instead of the others. With `hidden`, includes hidden threads.
     """
     t, h = schema.threads.c, schema.heads.c
     query = (
@@ -383,7 +388,7 @@ def threads(
 
 
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:
-    """Returns the keys of those of the threads that are here, with the name that each has now."""
+    """Returns the key and the current name of each of the threads that is in this database."""
     t = schema.threads.c
     wanted: Any = sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid))
     query = sa.select(t.thread_uid, t.thread_id).where(t.tenant == tenant, t.thread_uid == sa.any_(wanted))
@@ -393,18 +398,18 @@ def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[
 
 @contextmanager
 def checkpointing(connection: Connection, tenant: str | None, patience: float) -> Iterator[None]:
-    """Opens a transaction on the primary in which no other checkpoint can be made, over one tenant or over all.
+    """Opens a transaction on the primary for a checkpoint over one tenant or over all tenants, and locks out others.
 
-    Waits up to `patience` seconds for the lock; the error names its holder. READ COMMITTED, because a snapshot taken
-    before the wait would not show the checkpoint that it waited for.
+    Waits up to `patience` seconds for the lock. After that, the error names the holder of the lock. The transaction is
+    READ COMMITTED, because a snapshot from before the wait would not show the checkpoint that it waited for.
     """
     if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
-        raise NotPrimary("checkpoints can only be made on the primary; this server is a standby")
-    # READ WRITE, because a read-only transaction cannot take this lock.
+        raise NotPrimary("the server must be the primary to make a checkpoint, but it is a standby")
+    # The transaction is READ WRITE, because a read-only transaction cannot take this lock.
     fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     try:
         if tenant is None:
-            # Raises an error if a policy would hide tenants.
+            # With this setting, the queries raise an error if a policy would hide rows of a tenant.
             fetch(connection, "SET LOCAL row_security = off")
         else:
             fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
@@ -424,7 +429,7 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
 
 
 def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yields the heads of all threads in pages, from one snapshot, in the order of thread_uid."""
+    """Yields pages of the heads of all threads from one snapshot, in the order of thread_uid."""
     fetch(connection, _ALL_HEADS if all_tenants else _HEADS)
     while rows := fetch(connection, f"FETCH {page:d} FROM heads"):
         yield rows
@@ -432,6 +437,6 @@ def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[l
 
 
 def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
-    """Returns the entry of each thread at a pos, in the given order; None if there is none."""
+    """Returns the entry at each place, a thread_uid and a pos, in the given order, or None where there is no entry."""
     found = dict(fetch(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
     return [found.get(i) for i in range(1, len(places) + 1)]

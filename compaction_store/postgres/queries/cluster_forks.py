@@ -1,8 +1,9 @@
-"""Forks and erases threads on a Citus cluster, where both write several threads of one shard and a row of another one.
+"""Forks and erases threads on a Citus cluster.
 
-Citus delegates a call inside a transaction only if the function accesses the rows of one thread. So these functions are
-called in a query of the thread's head, which runs on the node that has the thread, and may read and write all rows of
-that shard. Forks are made in the shard of their parents.
+Both write rows of several threads in one shard, and a row of another shard. Inside a transaction, Citus delegates a
+call to a node only if the function accesses the rows of one thread. So these functions are called in a query of the
+thread's head. This query runs on the node that has the thread, and may read and write all rows of the shard. A fork is
+in the same shard as its parent.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _UNNAME = "SELECT * FROM compaction_store.unname_thread(%b::uuid, %b::text, %b::
 
 
 def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, *arguments: Any) -> tuple[Any, ...]:
-    """Does the same as `fork`, and gives the new thread its name in the same transaction."""
+    """Does the same as `fork`, and adds the new thread's name to the table of names in the same transaction."""
     with together(connection):
         row = _on_node(connection, FORK, key, (new_thread_id, *arguments))
         _, child_uid, *_, replayed = row
@@ -38,7 +39,7 @@ def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, 
 
 
 def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) -> tuple[Any, ...]:
-    """Does the same as `erase`, and unless a hold forbids it, ends the thread's turns and frees its name."""
+    """Does the same as `erase`. Unless a hold forbids the erasure, also ends the thread's turns and frees its name."""
     name = key.tenant, key.thread_id
     with together(connection):
         fetch(connection, _END_TURNS, (*name, False))

@@ -1,4 +1,4 @@
-"""Imports a bundle on a Citus cluster, where rows are staged on the node that has the thread."""
+"""Imports a bundle on a Citus cluster. The rows are staged on the node that has the thread."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from compaction_store.postgres.queries.cluster_listing import name_uid
 from compaction_store.postgres.queries.one_thread import ThreadKey
 
 _STAGE = "SELECT * FROM compaction_store.stage(%b::uuid, %b::text, %b::text, %b::text)"
-# The largest number of bytes of JSON in one call.
+# Rows are added to a call until its JSON has this many characters.
 _MOST_CHARACTERS = 4 * 1024 * 1024
 
 
 def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
-    """Does the same as `import_bundle`, and gives the thread its name in the same transaction."""
+    """Does the same as `import_bundle`, and adds the thread's name to the table of names in the same transaction."""
     with loads.importing(about):
         if loads.is_there(staged, fetch(connection, loads.BEGIN_IMPORT, tuple(key)), about):
             return staged.sent
         staged.sent = True
         with together(connection):
-            # The stub of an erased thread has no name in the table.
+            # An erased thread has no row in the table of names.
             if erasure.stub_uid(key.thread_id) is None:
                 fetch(connection, CLAIM, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
             for kind in import_rows.KINDS:
@@ -37,7 +37,7 @@ def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import
 
 
 def _pages(staged: import_rows.Staged, kind: str) -> Iterator[str]:
-    """Yields the rows of a kind as JSON lists, of a few megabytes if no row is longer."""
+    """Yields the rows of a kind as JSON arrays of about four megabytes. One row may be longer than that."""
     page: list[str] = []
     size = 0
     for row in staged.rows(kind):

@@ -1,4 +1,4 @@
-"""Lists the threads of a tenant on a cluster, with the names that lead to them, for `verify_all`."""
+"""Lists the threads of a tenant on a cluster, with their names in the table of names, for `verify_all`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import Connection, fetch, select, transaction
 from compaction_store.postgres.queries.listing import LONGEST_NAME, has_head, listings, page_of, wanted
 
-# A transaction over two nodes is visible on one of them shortly before the other.
+# A transaction on two nodes becomes visible on one node shortly before the other. This waits for the second node.
 _PAUSE = "SELECT pg_catalog.pg_sleep(0.2)"
 
 
 def name_uid(tenant: str, thread_id: str) -> UUID:
-    """Returns the key of a name in the table of names, as the SQL function of the same name does."""
+    """Computes the key of a name in the table of names, like the SQL function `name_uid`."""
     encoded = tenant.encode()
     return UUID(bytes=sha256(len(encoded).to_bytes(4) + encoded + thread_id.encode()).digest()[:16])
 
 
 def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | None, limit: int) -> list[Stored]:
-    """Returns the same as `stored_threads`, with the names that lead to each thread.
+    """Returns the same as `stored_threads`, and the names of each thread in the table of names.
 
-    A key that only the table of names has is listed too. Two threads with the same name are found by a separate query,
-    because a subquery cannot read other shards.
+    A key that only the table of names has is listed too. A separate query finds threads with the same name, because a
+    subquery cannot read other shards.
     """
     n = schema.names.c
     with transaction(connection, tenant, read_only=True):
@@ -48,7 +48,7 @@ def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[Stored]
     of_page = sa.select(n.thread_uid, n.thread_id, n.name_uid).where(n.tenant == tenant, n.thread_uid == wanted(page))
     leading: dict[UUID, list[str]] = {}
     for uid, name, place in select(connection, of_page):
-        # A row in the wrong shard does not lead to its thread.
+        # A row with the wrong key is not found by its name, so it does not lead to the thread.
         leading.setdefault(uid, []).append(name if place == name_uid(tenant, name) else "")
     named = sa.select(t.thread_uid, sa.func.left(t.thread_id, LONGEST_NAME))
     names: dict[UUID, str] = dict(select(connection, named.where(t.tenant == tenant, t.thread_uid == wanted(page))))

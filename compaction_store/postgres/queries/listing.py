@@ -1,4 +1,4 @@
-"""Lists the threads of which a tenant has any row, by key, for `verify_all`."""
+"""Lists all threads of which a tenant has any row, in the order of their keys, for `verify_all`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import Connection, select, transaction
 
 _FIRST_UID = UUID(int=0)
-# Valid names have at most 255 bytes. A damaged row may have any text; this much of it is enough to see that it is not a
-# name.
+# Valid names have at most 255 bytes. A damaged row may have any text. This many characters show that it is not a name.
 LONGEST_NAME = 1000
 
 
 def stored_threads(
     connection: Connection, tenant: str, after: UUID | None, limit: int
 ) -> list[tuple[UUID, str | None, bool, int]]:
-    """Returns a page of all thread_uids of a tenant: each with its name, whether it has a head, and its namesakes.
+    """Returns a page of all thread_uids of a tenant.
 
-    Looks in all five tables, so that remains of a damaged thread are found. Every statement states the tenant, because
-    row-level security does not apply to every login. Messages are found by a partial index that has a few of them per
-    thread.
+    Each row has the thread's name, whether it has a head, and the number of other threads with the same name. The
+    queries read all five tables, so that they find the remains of a damaged thread. Every statement has a condition on
+    the tenant, because row-level security does not apply to every login. For messages, the queries use a partial index,
+    which has only a few messages of each thread.
     """
     with transaction(connection, tenant, read_only=True):
         uids: set[UUID] = set()
@@ -43,7 +43,7 @@ def listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]
     queries = [
         sa.select(schema.heads.c.thread_uid),
         sa.select(schema.threads.c.thread_uid),
-        # These must be exactly the conditions of the partial indexes.
+        # These conditions must be exactly the conditions of the partial indexes.
         sa.select(messages.thread_uid).where(sa.text(f"seq IN ({schema.LISTED})")).distinct(),
         sa.select(compactions.thread_uid).where(sa.text(schema.LISTED_RECORD)).distinct(),
         sa.select(events.thread_uid).where(sa.text(schema.LISTED_EVENT)).distinct(),

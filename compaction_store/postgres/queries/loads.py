@@ -1,4 +1,4 @@
-"""Loads chunks of messages with observed compactions, and imports bundles."""
+"""Loads chunks of messages, records observed compactions, and imports bundles."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _LOAD_THREADS = (
     b"SELECT thread, written_uid FROM compaction_store.load_threads($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 )
 _LOAD_THREADS_TYPES = (TEXT, TEXTS, TEXTS, INT4S, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS)
-# The function's row in binary: the number of fields, then the type, length and value of each.
+# The row of the function `load` in binary: the number of fields, and then the type, length and value of each field.
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
 BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
 FINISH_IMPORT = (
     "SELECT * FROM compaction_store.finish_import"
     "(%b::uuid, %b::text, %b::text, %b, %b, %b::text, %b::int8, %b::int8, %b::int8, %b)"
 )
-# The SQLSTATEs of rows that are not a chain, or have a name or a document that no store would have written.
+# The SQLSTATEs for rows that do not form a chain, and for names and documents that no store would have written.
 _REFUSED = {"CS010", "CS018", "CS019"}
 _LOADER = "grant this login compaction_store_loader"
 
@@ -56,7 +56,7 @@ def _loading(what: str) -> Iterator[None]:
 
 
 def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int, UUID] | None:
-    """Returns the first seq and the number of the messages stored under a chunk's key, and the thread's uid."""
+    """Returns the first seq and the number of the messages that were stored with a chunk's key, and the thread_uid."""
     with _loading("a load"):
         rows = fetch(
             connection, "SELECT * FROM compaction_store.find_load(%b::uuid, %b::text, %b::text, %b::text)",
@@ -66,12 +66,12 @@ def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[i
 
 
 def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[Any, ...]]:
-    """Returns the seq, salt and commitment of messages, from a seq on."""
+    """Returns the seqs, salts and commitments of messages from a seq on."""
     return [(row[1], row[5], row[6]) for row in entries(connection, key, "message", start, False, limit)]
 
 
 def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
-    """Records compactions that a provider made; returns False if another call recorded the run before."""
+    """Records compactions that a provider made. Returns False if an earlier call recorded the same run."""
     with _loading("a load"):
         return bool(
             fetch(
@@ -87,7 +87,7 @@ def load(
     chunk: load_chunk.Chunk,
     work: Callable[[], Iterator[None]] = lambda: iter(()),
 ) -> load_chunk.Placed:
-    """Appends a chunk, or finds it if it is stored already. Runs steps of `work` while the server is busy."""
+    """Appends a chunk, or finds it if it was stored before. Runs steps of `work` while the server is busy."""
     values = load_chunk.values(*key, chunk, driver_of(connection).info.encoding)
     with _loading("a load"):
         result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
@@ -100,7 +100,10 @@ def load(
 def load_threads(
     connection: Connection, tenant: str, chunks: Sequence[tuple[str, load_chunk.Chunk]]
 ) -> list[UUID | None]:
-    """Makes threads with their first chunks. Returns their uids; None for a thread that must be loaded by itself."""
+    """Makes threads with their first chunks. Returns their thread_uids, and None for threads that it did not make.
+
+    The caller must load these threads alone.
+    """
     values = load_chunk.values_of_threads(tenant, chunks, driver_of(connection).info.encoding)
     with _loading("a load"):
         result = execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
@@ -113,10 +116,10 @@ def load_threads(
 
 
 def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
-    """Stores the thread of a bundle, all or none. Returns False if it exists already with the same head."""
+    """Stores the thread of a bundle completely or not at all. Returns False if it already exists with the same head."""
     with importing(about):
         if is_there(staged, fetch(connection, BEGIN_IMPORT, tuple(key)), about):
-            # True if an earlier attempt of this call stored the bundle and its reply was lost.
+            # This is true if an earlier attempt of this call stored the bundle and its response was lost.
             return staged.sent
         staged.sent = True
         with transaction(connection, key.tenant, read_only=False):
@@ -140,18 +143,18 @@ def finishing(key: ThreadKey, staged: import_rows.Staged) -> tuple[Any, ...]:
 def is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: str) -> bool:
     [(pos, head)] = found
     if head is not None and head != staged.head:
-        raise ThreadExists(f"the thread exists already, at pos {pos} with another head{about}")
+        raise ThreadExists(f"the thread already exists at pos {pos} with a different head{about}")
     return head is not None
 
 
 @contextmanager
 def importing(about: str) -> Iterator[None]:
-    """Converts errors about the rows to `InvalidBundle`: no store would have written such rows."""
+    """Converts errors about the rows to `InvalidBundle`, because no store would have written such rows."""
     try:
         with _loading("an import"):
             yield
     except (psycopg.errors.DataError, psycopg.errors.IntegrityError) as error:
-        raise InvalidBundle(f"Postgres refuses an entry of the bundle: SQLSTATE {error.sqlstate}{about}") from None
+        raise InvalidBundle(f"Postgres refused an entry of the bundle with SQLSTATE {error.sqlstate}{about}") from None
     except psycopg.Error as error:
         if error.sqlstate not in _REFUSED:
             raise

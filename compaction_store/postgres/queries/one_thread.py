@@ -1,4 +1,4 @@
-"""Reads and writes of one thread: each calls one SQL function, with the thread as its first arguments."""
+"""Reads and writes one thread. Most functions call one SQL function, whose first arguments are the thread's key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from compaction_store.postgres.cursor import (
 
 
 class ThreadKey(NamedTuple):
-    """Identifies a thread: the first parameters of a SQL function. Without a `uid`, the function looks up the name."""
+    """The key of a thread: the first parameters of a SQL function. Without `uid`, the function looks up the name."""
 
     uid: UUID | None
     tenant: str
@@ -50,8 +50,10 @@ class NewMessage(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The state of the thread that an append requires: its last seq, its head, the entry at the receipt's pos, and its
-    turn.
+    """The state that an append requires of the thread.
+
+    `seq` is the last seq, `head` is the head, `seen_head` is the entry at the pos in the receipt, and `turn_id` is the
+    turn that must have the thread.
     """
 
     seq: int | None = None
@@ -70,16 +72,20 @@ class Written(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Until when another run has the thread, or None if the caller has it now; and the current end of the thread."""
+    """The result of a request for a lease, with the current end of the thread.
+
+    `held_until` is the time until which another run has the thread, or None if the caller has it now.
+    """
 
     held_until: datetime | None
     last_pos: int
     head: bytes
 
 
-# Selected as one composite value: FROM append(…) would make Postgres store the row in a tuplestore first.
+# The function is called in the select list, and its row is one value. In FROM, Postgres would first store the row in a
+# tuplestore.
 _APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
-# An append in a turn: CASE evaluates its condition first, and both are one transaction.
+# An append in a turn. CASE evaluates its condition first, and both functions run in one transaction.
 _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, %b::text) THEN {} END"
 _APPEND_IN_TURN = (
     b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $17, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
@@ -103,14 +109,14 @@ FORK = (
     "SELECT * FROM compaction_store.fork"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b, %b::text, %b::text)"
 )
-# That value in binary: the number of fields, then the type, length and value of each. The driver would build a loader
-# for it at every call, which takes a tenth of the call in Python.
+# The row of `append` in binary: the number of fields, and then the type, length and value of each field. The driver
+# would build a loader for it at every call, which takes a tenth of the call's time in Python.
 _WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _moment(microseconds: int) -> datetime:
-    """Converts a Postgres timestamp. One outside Python's range becomes the nearest possible, as in `fetch`."""
+    """Converts a timestamp of Postgres. As in `fetch`, a time outside Python's range becomes the nearest possible."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -118,7 +124,7 @@ def _moment(microseconds: int) -> datetime:
 
 
 def _written(connection: Connection, value: bytes | None) -> Written:
-    """Reads the result of a function that appends."""
+    """Decodes the result of a SQL function that appends."""
     assert value is not None  # noqa: S101 — the functions return a row, or raise
     _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed, _, _, uid = _WRITTEN.unpack(value)
     written_at = _moment(microseconds).astimezone(driver_of(connection).info.timezone)
@@ -135,7 +141,7 @@ def append(
     expected: Expected,
     durable: bool,
 ) -> Written:
-    """Appends one message with `append`, or several with `append_many`, which costs more for one."""
+    """Appends one message with `append`, or several messages with `append_many`, which is slower for one message."""
     if len(new) > 1:
         parameters = (
             *_lists(thread, new, counter, key, receipt, expected.seq),
@@ -167,7 +173,7 @@ def append_observed(
     run_id: UUID,
     observed: str,
 ) -> Written:
-    """Appends messages, and the records of a provider's own compactions that the messages report."""
+    """Appends messages, and records of the compactions that a provider made and reported in these messages."""
     parameters = (
         *_lists(thread, new, counter, key, receipt, expected.seq),
         run_id, observed, key.is_fresh(), expected.head, expected.seen_head, durable,
@@ -178,7 +184,7 @@ def append_observed(
 def _in_turn(
     statement: str, parameters: tuple[Any, ...], thread: ThreadKey, key: Key, expected: Expected
 ) -> tuple[str, tuple[Any, ...]]:
-    """Returns the statement of an append and its parameters, with the check of its turn if it is in one."""
+    """Returns the statement and the parameters of an append. If it is in a turn, adds the check of the turn."""
     if expected.turn_id is None:
         return statement, parameters
     turn = (thread.tenant, thread.thread_id, expected.turn_id, key.text)
@@ -204,7 +210,7 @@ def _lists(
 def replay(
     connection: Connection, thread: ThreadKey, after: int, until: int | None, limit: int
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of messages, oldest first. The first row also has the thread's key."""
+    """Returns a page of messages, oldest first. The first row also has the thread_uid."""
     return fetch(
         connection, "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)",
         (*thread, after, until, limit),
@@ -219,21 +225,21 @@ def newest(connection: Connection, thread: ThreadKey, limit: int) -> list[tuple[
 
 
 def view(connection: Connection, thread: ThreadKey, at: int | None) -> list[tuple[Any, ...]]:
-    """Returns the rows of the view at a pos, or now."""
+    """Returns the rows of the view at a pos, or of the current view if `at` is None."""
     return fetch(
         connection, "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)", (*thread, at)
     )
 
 
 def element(connection: Connection, thread: ThreadKey, seq: int) -> list[tuple[Any, ...]]:
-    """Returns the row of the present view that has a seq; none if there is no such seq."""
+    """Returns the row of the current view that covers a seq, or no row if the thread has no such seq."""
     return fetch(
         connection, "SELECT * FROM compaction_store.element(%b::uuid, %b::text, %b::text, %b::int8)", (*thread, seq)
     )
 
 
 def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
-    """Returns the last pos not later than a time, 0 if there is none."""
+    """Returns the last pos whose time is not later than a moment, or 0 if there is none."""
     rows = fetch(
         connection, "SELECT compaction_store.pos_at(%b::uuid, %b::text, %b::text, %b::timestamptz)", (*thread, moment)
     )
@@ -243,7 +249,7 @@ def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
 def outline(
     connection: Connection, key: ThreadKey, at: int | None, span: tuple[int | None, int | None]
 ) -> list[tuple[Any, ...]]:
-    """Returns the pos, last seq and tokens of a view or of a span of it, then its active records in order."""
+    """Returns a row with the pos, last seq and tokens of a view or of a span of it, then one for each active record."""
     return fetch(
         connection,
         "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)",
@@ -262,7 +268,7 @@ def set_metadata(connection: Connection, key: ThreadKey, metadata: str) -> None:
 def entries(
     connection: Connection, key: ThreadKey, kind: str, start: int, content: bool, limit: int
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of a thread's messages, compactions or events, as a verifier needs them."""
+    """Returns a page of a thread's messages, compactions or events, with the columns that a verifier needs."""
     return fetch(
         connection,
         "SELECT * FROM compaction_store.entries(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
@@ -271,7 +277,7 @@ def entries(
 
 
 def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> tuple[Any, ...]:
-    """Returns a thread's head, and its seq, number and entry at a pos, as a verifier needs them."""
+    """Returns a thread's head, and its seq, number and entry at a pos, for a verifier."""
     return fetch(
         connection, "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)", (*key, pos)
     )[0]
@@ -291,7 +297,7 @@ def events(
 def record_event(
     connection: Connection, key: ThreadKey, kind: str, actor: str | None, salt: bytes, body: str
 ) -> tuple[Any, ...]:
-    """Records a hold, a release or a retention; returns its pos, its time and the login."""
+    """Records a hold, a release or a retention. Returns its pos, its time and the login."""
     return fetch(
         connection,
         "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b, %b::text)",
@@ -302,7 +308,7 @@ def record_event(
 def record_verdict(
     connection: Connection, key: ThreadKey, number: int, actor: str | None, salt: bytes, body: str
 ) -> tuple[Any, ...]:
-    """Records a verdict on a compaction record; returns its pos, its time and the login."""
+    """Records a verdict on a compaction record. Returns its pos, its time and the login."""
     try:
         return fetch(
             connection,
@@ -312,7 +318,8 @@ def record_verdict(
         )[0]
     except psycopg.errors.InsufficientPrivilege as error:
         raise PermissionDenied(
-            "a verdict needs a role: grant this login compaction_store_reviewer", sqlstate=error.sqlstate
+            "the login must be a reviewer to record a verdict: grant this login compaction_store_reviewer",
+            sqlstate=error.sqlstate,
         ) from None
 
 
@@ -327,7 +334,10 @@ def redact(
     dry_run: bool | None,
     reaches: bool,
 ) -> tuple[Any, ...]:
-    """Erases messages and every record made from them; returns the event's pos, seqs, numbers, and forks reached."""
+    """Erases messages and all records that were made from them.
+
+    Returns the pos of the event, the erased seqs and record numbers, and the forks with copies.
+    """
     starts, ends = [r[0] for r in ranges], [r[1] for r in ranges]
     return fetch(
         connection,
@@ -347,7 +357,7 @@ def erase(
     dry_run: bool | None,
     reaches: bool,
 ) -> tuple[Any, ...]:
-    """Erases a whole thread; returns the event's pos, seqs, numbers, and forks reached."""
+    """Erases a whole thread. Returns the same as `redact`."""
     return fetch(connection, ERASE, (*key, actor, salt, body, insist, dry_run, reaches))[0]
 
 
@@ -361,14 +371,15 @@ def fork(
     fork_key: str | None,
     body: str,
 ) -> tuple[Any, ...]:
-    """Makes a thread by copying another's entries up to a pos; returns both keys, and where the copies end."""
+    """Makes a new thread with copies of a thread's entries up to a pos.
+
+    Returns the keys of both threads, and the pos at which the copies end.
+    """
     return fetch(connection, FORK, (*key, new_thread_id, at, actor, salt, fork_key, body))[0]
 
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
-    """Returns the pos and the body of the events that say where a fork comes from: its own event, its parent's, and so
-    on.
-    """
+    """Returns the pos and the body of each origin event of a fork: its own event, a copy of its parent's, and so on."""
     e = schema.events.c
     query = (
         sa.select(e.pos, sa.cast(e.body, sa.Text))
@@ -380,9 +391,10 @@ def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
 
 
 def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int, pos: int) -> tuple[int | None, ...]:
-    """Compares the copies in a fork with their originals, by their commitments; returns the first that differ.
+    """Compares the commitments of the copies in a fork with those of the originals.
 
-    Returns the seq of a message and the number of a record, each None if there is no difference.
+    Returns the seq of the first message that differs and the number of the first record that differs, each None if none
+    does.
     """
     found = []
     for table, ordinal, until in ((schema.messages, "seq", seq), (schema.compactions, "number", None)):
@@ -404,7 +416,7 @@ def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int,
 
 
 def name_of(connection: Connection, key: ThreadKey) -> str | None:
-    """Returns the name that the thread with a key has now; None if it is not here."""
+    """Returns the current name of the thread with a key, or None if the thread is not in this database."""
     t = schema.threads.c
     query = sa.select(t.thread_id).where(t.tenant == key.tenant, t.thread_uid == key.uid)
     with transaction(connection, key.tenant, read_only=True):
@@ -412,7 +424,7 @@ def name_of(connection: Connection, key: ThreadKey) -> str | None:
     return rows[0][0] if rows else None
 
 
-# Numbers and pos grow together, so the primary key is bisected.
+# A record with a larger number has a larger pos, so a binary search in the primary key finds the pos.
 _NEIGHBOURS = """
     WITH RECURSIVE halves (low, high) AS (
         SELECT 0::bigint, h.last_number + 1 FROM compaction_store.heads AS h WHERE h.thread_uid = %(uid)b::uuid
@@ -432,13 +444,13 @@ _NEIGHBOURS = """
 
 
 def neighbours(connection: Connection, key: ThreadKey, pos: int) -> list[int]:
-    """Returns the pos of the last record up to a pos and that of the first after it, as far as they exist."""
+    """Returns the pos of the last record up to a pos, and the pos of the first record after it, if these exist."""
     with transaction(connection, key.tenant, read_only=True):
         return [found for (found,) in fetch(connection, _NEIGHBOURS, {"uid": key.uid, "pos": pos})]
 
 
 def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Lease:
-    """Asks for the sole right to compact a thread for some seconds."""
+    """Requests a lease, which gives one run the sole right to compact a thread for some seconds."""
     return Lease._make(
         fetch(
             connection,
@@ -457,7 +469,7 @@ def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool)
 
 
 def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """Returns the newest records if they are rejected attempts and nothing else has happened since."""
+    """Returns the newest records if they are rejected attempts and the thread has no newer entry."""
     return fetch(
         connection, "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)", (*key, limit)
     )  # fmt: skip
@@ -466,9 +478,9 @@ def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[An
 def commit_compactions(
     connection: Connection, key: ThreadKey, run_id: UUID, base: tuple[int, bytes | None], records: str
 ) -> list[tuple[Any, ...]]:
-    """Writes the records of a run, all or none, and returns them; the same run again writes nothing.
+    """Writes all records of a run or none, and returns them. A second call with the same run_id writes nothing.
 
-    `base` is the pos and the head of the view that the run was planned on.
+    `base` is the pos and the head of the view from which the run was planned.
     """
     return fetch(
         connection,
@@ -489,9 +501,9 @@ def rewind(
     actor: str | None,
     bodies: tuple[str, str],
 ) -> list[tuple[Any, ...]]:
-    """Ends the view at a seq and returns the records of this run; the same run again writes nothing.
+    """Ends the view at a seq, and returns the records of this run. A second call with the same run_id writes nothing.
 
-    `bodies` are those of the revocations and of the record.
+    `bodies` are the body of the revocations and the body of the record.
     """
     return fetch(
         connection,
@@ -502,14 +514,17 @@ def rewind(
 
 
 def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:
-    """Returns the newest of the last messages with a receipt and a usage: seq, tokens of its view, payload, meta."""
+    """Returns the newest message with a receipt and a usage among the last `among` messages, or no row.
+
+    The row has the seq, the tokens of the view in the receipt, the payload and the meta.
+    """
     return fetch(
         connection, "SELECT * FROM compaction_store.reported(%b::uuid, %b::text, %b::text, %b::int4)", (*key, among)
     )  # fmt: skip
 
 
 def thread_uid(key: ThreadKey) -> Any:
-    """Returns a thread's uid for a query: its value if it is known, else a subquery by the name."""
+    """Returns an expression for a thread_uid: the value if it is known, or else a subquery by the name."""
     if key.uid is not None:
         return sa.literal(key.uid, sa.Uuid())
     t = schema.threads.c
@@ -517,7 +532,7 @@ def thread_uid(key: ThreadKey) -> Any:
 
 
 def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None, UUID] | None:
-    """Returns the pos of a message, the receipt stored with it, and the thread's key."""
+    """Returns the pos and the receipt of a message, and the thread_uid."""
     m, h = schema.messages.c, schema.heads.c
     found = thread_uid(key)
     query = (

@@ -1,4 +1,4 @@
-"""Checks of the server's version, encoding and schema."""
+"""Checks the server's version and encoding, and the revision of the schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compaction_store.postgres.cursor import Connection, fetch
 
 OLDEST_SERVER = 150000
 WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
-# Without Citus there is no such table.
+# The table exists only if Citus is installed.
 IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
 IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
 
@@ -23,7 +23,7 @@ class Citus(NamedTuple):
 
 
 def check(connection: Connection) -> Citus:
-    """Raises an error if this version cannot work with the database. Returns how the database uses Citus."""
+    """Raises an error if this package cannot work with the database. Returns how the database uses Citus."""
     [(version, encoding, is_installed, has_names, role, may_log_in, client)] = fetch(
         connection,
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
@@ -32,25 +32,25 @@ def check(connection: Connection) -> Citus:
         " current_setting('client_encoding')",
     )
     if version < OLDEST_SERVER:
-        raise UnsupportedDatabase("Postgres 15 or newer is needed")
+        raise UnsupportedDatabase(f"the server must be Postgres 15 or newer, not {version // 10000}")
     if encoding != "UTF8":
-        raise UnsupportedDatabase(f"the database's encoding is {encoding}; UTF8 is needed")
+        raise UnsupportedDatabase(f"the encoding of the database must be UTF8, not {encoding}")
     found = revision(connection)
     if found is None:
         refuse_worker(connection)
     if found != schema.REVISION:
-        what = f"at revision {found}" if found else "without its schema"
+        what = f"it is at revision {found}" if found else "it has no schema of this package"
         raise SchemaOutOfDate(
-            f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
+            f"the database must be at revision {schema.REVISION}, but {what}: run compaction-store migrate --url URL"
         )
     is_used = is_installed and has_names
     if is_used and not may_log_in:
         raise UnsupportedDatabase(
-            f"the role {role} may not log in, and Citus connects to the nodes as it: open the store as a login"
+            f"the role must be a login, but {role} may not log in: Citus connects to the nodes as this role"
         )
     if is_used and client != "UTF8":
-        # With another encoding, Citus would convert the text of a call twice.
-        raise UnsupportedDatabase(f"the connection's client_encoding is {client}; on a cluster it must be UTF8")
+        # With another encoding, Citus would convert texts twice.
+        raise UnsupportedDatabase(f"the client_encoding of a connection to a cluster must be UTF8, not {client}")
     return Citus(is_installed, is_used)
 
 
@@ -61,7 +61,7 @@ def refuse_worker(connection: Connection) -> None:
 
 
 def revision(connection: Connection) -> str | None:
-    """Returns the revision of the database's schema, or None if there is none."""
+    """Returns the revision of the schema in the database, or None if the database has no such schema."""
     if fetch(connection, "SELECT to_regclass('compaction_store.alembic_version')::text")[0][0] is None:
         return None
     rows = fetch(connection, "SELECT version_num FROM compaction_store.alembic_version")

@@ -13,7 +13,7 @@ from compaction_store.postgres.cursor import Connection, fetch, select, transact
 
 
 class EventFilter(NamedTuple):
-    """Conditions on events; None means any value."""
+    """Conditions on events. None matches any value."""
 
     kinds: list[str] | None = None
     actor: str | None = None
@@ -32,7 +32,7 @@ def tenant_events(
     """Returns a page of events in the order of their times. The first column is the thread's name."""
     t, e, h = schema.threads.c, schema.events.c, schema.heads.alias("h")
     order = (e.created_at, e.thread_uid, e.pos)
-    # A row beyond the head is no event. A sub-select for each row, so that it does not change the plan of the rest.
+    # A row beyond the head is not an event. This is a subselect for each row, because a join would change the plan.
     last_pos = sa.select(h.c.last_pos).where(h.c.thread_uid == e.thread_uid).correlate(schema.events).scalar_subquery()
     query = (
         sa.select(

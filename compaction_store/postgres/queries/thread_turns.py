@@ -1,4 +1,4 @@
-"""Takes, renews and ends turns on a thread. The thread is found by its name, because it may not exist yet."""
+"""Takes, renews and ends turns. A turn is stored under the thread's name, because the thread may not exist yet."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from compaction_store.postgres.queries.one_thread import ThreadKey
 
 
 class TurnState(NamedTuple):
-    """The place of a turn in the queue, 0 if it has the thread; who has the thread; and, if the turn has it, the end of
-    the thread.
+    """The state of a turn. `place` is its place in the queue, or 0 if it has the thread.
+
+    `held_since`, `held_until`, `actor` and `login` describe the turn that has the thread. If this turn has it,
+    `last_seq` and `head` are the current end of the thread.
     """
 
     place: int
@@ -27,7 +29,7 @@ class TurnState(NamedTuple):
 def take_turn(
     connection: Connection, key: ThreadKey, turn_id: UUID, actor: str | None, seconds: float, waits: bool
 ) -> TurnState:
-    """Requests the thread for a turn, or asks for the place of a waiting turn. It is safe to repeat."""
+    """Requests the thread for a turn, or returns the current place of a waiting turn. The call is safe to repeat."""
     rows = fetch(
         connection,
         "SELECT * FROM compaction_store.take_turn(%b::text, %b::text, %b, %b::text, %b::float8, %b::bool)",
@@ -48,7 +50,7 @@ def renew_turn(connection: Connection, key: ThreadKey, turn_id: UUID, seconds: f
 
 
 def leave_turn(connection: Connection, key: ThreadKey, turn_id: UUID) -> bool:
-    """Ends a turn, or its waiting; returns whether it had the thread until now."""
+    """Ends a turn, or removes a waiting turn from the queue. Returns whether the turn had the thread until now."""
     rows = fetch(
         connection, "SELECT compaction_store.leave_turn(%b::text, %b::text, %b)", (key.tenant, key.thread_id, turn_id)
     )

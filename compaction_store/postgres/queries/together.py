@@ -1,4 +1,4 @@
-"""Appends of several callers in one commit."""
+"""Stores the appends of several callers in one commit."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Append(NamedTuple):
 
 
 def append_together(connection: Connection, appends: Sequence[Append]) -> list[Written | None]:
-    """Appends in one commit. Returns None for an append that must be repeated alone: it has stored nothing.
+    """Stores several appends in one commit. Returns None for an append that was not stored and must be repeated alone.
 
-    The commit waits for the disk unless every append is marked as not durable. No append may be in a turn. Appends to
-    one thread are stored in their order here.
+    The commit waits for the disk unless every append is marked as not durable. No append may be part of a turn. Appends
+    to the same thread are stored in the given order.
     """
-    # In the order of their names, so that two batches that make the same threads do not wait for each other.
+    # Append in the order of the names, so that two batches that make the same threads cannot deadlock.
     order = sorted(range(len(appends)), key=lambda i: appends[i].thread[1:])
     calls = [appends[i] for i in order]
     new = list(chain.from_iterable(call.new for call in calls))

@@ -1,4 +1,4 @@
-"""Reads how the tokens of a thread's view changed over its life, for charts."""
+"""Reads how the number of tokens in a thread's view changed over time, for charts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from compaction_store.postgres.queries.one_thread import ThreadKey, thread_uid
 
 
 def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_pos: int) -> list[tuple[Any, ...]]:
-    """Divides the thread up to a pos into at most so many ranges; returns the last pos of a message in each, and its
-    tokens.
+    """Divides a thread up to `last_pos` into ranges. Returns the last pos and the sum of the tokens of each range.
 
-    The server reads the row of every message, but sends only the sums.
+    There are at most `ranges` ranges. Ranges without messages are left out. The server reads the row of every message,
+    but sends only the sums.
     """
     m, h = schema.messages.c, schema.heads.c
     found = thread_uid(key)
     width = max(1, (last_pos - 1) // ranges + 1)
-    # Integers: div() would divide every row as a numeric, which takes longer than reading it.
+    # Divide integers. div() would divide numerics, which takes longer than reading the row.
     part = (m.pos - 1) // width
     query: Any = (
         sa.select(sa.cast(sa.func.max(m.pos), sa.BigInteger), sa.cast(sa.func.sum(m.tokens), sa.BigInteger))
@@ -34,7 +34,7 @@ def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_po
 
 
 def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> list[tuple[Any, ...]]:
-    """Returns the pos, number, revoked record, and tokens before and after of the applied records up to a pos."""
+    """Returns the applied records up to a pos: pos, number, revoked record, tokens before and tokens after."""
     c, h = schema.compactions.c, schema.heads.c
     found = thread_uid(key)
     query = (

@@ -1,7 +1,7 @@
-"""The lock that lets checkpoints and migrations run one at a time: a lock on alembic's version table.
+"""Takes the lock that makes checkpoints and migrations run one at a time. It is a lock on Alembic's version table.
 
-It is not an advisory lock, because any login of the database could take that and never release it; a lock on the table
-needs a privilege.
+A lock on the table needs a privilege. An advisory lock does not, so any login of the database could block checkpoints
+and migrations with it forever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import psycopg
 from compaction_store.errors import DatabaseUnavailable
 from compaction_store.postgres.cursor import Connection, fetch
 
-# The holder of the lock. A prepared transaction has no process.
+# The holder of the lock. If a prepared transaction holds it, the pid is NULL.
 HOLDER = """
     SELECT l.pid, a.application_name, a.usename::text
     FROM pg_catalog.pg_locks AS l
@@ -36,7 +36,7 @@ class Holder(NamedTuple):
 
 
 def held_by(holder: Holder | None) -> str:
-    """Returns the end of an error message. Applications choose their names freely, so the name is quoted."""
+    """Returns the end of an error message, which names the holder. Quotes the names, because these can be any text."""
     if holder is None:
         return ""
     if holder.pid is None:

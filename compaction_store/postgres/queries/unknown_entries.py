@@ -1,4 +1,4 @@
-"""Finds the first entry of a thread that changes views and is of a kind that this release does not know."""
+"""Finds the first entry of a thread that changes views and whose kind this release does not know."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import sqlalchemy as sa
 
 from compaction_store.postgres import schema
 
-# The conditions are those of two partial indexes, which hold exactly these entries, and of refuse_unknown. Where one
-# thread is asked for, every table names it: Citus does not infer it from a join, and would ask all shards.
+# The conditions are the same as in the SQL function refuse_unknown and in two partial indexes, which have exactly these
+# entries. In a query for one thread, every table must have the condition. Citus does not infer it from the join, and
+# would query all shards.
 _UNKNOWN_POS = """least(
     (
         SELECT min(later.pos) FROM compaction_store.compactions AS later
@@ -26,14 +27,17 @@ _UNKNOWN_POS = """least(
     )
 )"""
 
-#: The pos for each row of heads.
+#: The expression for the pos of this entry, for each row of heads.
 UNKNOWN_POS_OF_HEAD: sa.ColumnElement[int] = sa.literal_column(
     _UNKNOWN_POS.format(uid="heads.thread_uid", named=""), sa.BigInteger
 ).label("unknown_pos")
 
 
 def unknown_pos(*, is_one: bool) -> sa.TextClause:
-    """Returns the pos for each row of compactions; if they are those of one thread, for the parameter thread_uid."""
+    """Returns the expression for the pos of this entry, for each row of compactions.
+
+    With `is_one`, the query is for one thread, which is the parameter thread_uid.
+    """
     if not is_one:
         return sa.text(_UNKNOWN_POS.format(uid="compactions.thread_uid", named="") + " AS unknown_pos")
     statement = _UNKNOWN_POS.format(uid=":thread_uid", named=" AND its.thread_uid = :thread_uid")

@@ -1,4 +1,4 @@
-"""Installs the waiter that enforces deadlines on a driver's connection."""
+"""Installs waiters on connections of the driver. A waiter ends every wait at the deadline of the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_store.postgres.waiters._sync.waiter import Waiter as SyncWaiter
 
 
 def waiter(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Waiter:
-    """Returns a connection's waiter; the first call installs it."""
+    """Returns the waiter of a connection. The first call for a connection installs it."""
     found = vars(driver).get("wait")
     if isinstance(found, Waiter):
         return found

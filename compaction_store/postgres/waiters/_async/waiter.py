@@ -1,4 +1,4 @@
-"""Waits on one connection until the deadline."""
+"""Waits for the server on one connection, at most until the deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class AsyncWaiter(timeouts.Waiter):
-    """The `wait` method of an AsyncConnection."""
+    """A replacement for the `wait` method of an AsyncConnection."""
 
     async def __call__(self, steps: PQGen[_T], interval: float = timeouts.INTERVAL, **others: Any) -> _T:
         end = timeouts.deadline()
@@ -37,7 +37,7 @@ class AsyncWaiter(timeouts.Waiter):
         return await wait_async(self.timed(steps, end), self.pgconn.socket, timeouts.INTERVAL)
 
     async def _cancel_and_wait(self, steps: PQGen[Any]) -> None:
-        """Cancels the interrupted statement, waits briefly for its result, and else closes the connection."""
+        """Cancels the interrupted statement and waits briefly for the result. Closes the connection if none comes."""
         if not self.is_busy:
             return
         self.cancel()

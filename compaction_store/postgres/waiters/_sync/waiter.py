@@ -1,4 +1,4 @@
-"""Waits on one connection until the deadline."""
+"""Waits for the server on one connection, at most until the deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Waiter(timeouts.Waiter):
-    """The `wait` method of a Connection."""
+    """A replacement for the `wait` method of a Connection."""
 
     def __call__(self, steps: PQGen[_T], interval: float = timeouts.INTERVAL, **others: Any) -> _T:
         end = timeouts.deadline()
@@ -36,7 +36,7 @@ class Waiter(timeouts.Waiter):
         return wait(self.timed(steps, end), self.pgconn.socket, timeouts.INTERVAL)
 
     def _cancel_and_wait(self, steps: PQGen[Any]) -> None:
-        """Cancels the interrupted statement, waits briefly for its result, and else closes the connection."""
+        """Cancels the interrupted statement and waits briefly for the result. Closes the connection if none comes."""
         if not self.is_busy:
             return
         self.cancel()
