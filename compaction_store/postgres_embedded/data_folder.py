@@ -1,9 +1,9 @@
-"""The data folder of an embedded Postgres, which is created completely or not at all, and the programs that work on it.
+"""Creates the data folder of an embedded Postgres, completely or not at all, and runs programs on it.
 
-In the folder, `data` belongs to the server, `locks` holds the lock files, and `log` is the server's log. A new `data`
-gets its name only when it is complete, so a folder that exists is a folder that works. Nothing outside the folder is
-changed. Postgres refuses to run as root, so for root it runs under a separate account; the permissions of parent
-folders are not changed.
+In the folder, `data` belongs to the server, `locks` has the lock files, and `log` is the server's log. A new `data`
+folder gets its name only when it is complete, so a folder with this name always works. Nothing outside the folder is
+changed, not even the permissions of parent folders. Postgres refuses to run as root, so for root it runs under a
+separate account.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from compaction_store.postgres_embedded import postmaster
 ACCOUNT = "compaction-store"
 _INCOMPLETE = "making"
 _LOG_BYTES = 4 * 1024 * 1024
-# The size of one segment of the write-ahead log, the minimum that the server needs.
+# The minimum free space that the server needs: one segment of the write-ahead log.
 _LEAST_FREE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Binaries:
-    """The newest Postgres in the wheel."""
+    """The folder and the major version of the newest Postgres in the wheel."""
 
     folder: Path
     major: int
@@ -41,7 +41,7 @@ class Binaries:
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A data folder, its binaries, and how many seconds to wait for its locks and for the server."""
+    """A data folder and its binaries. `timeout` is the number of seconds to wait for the locks and for the server."""
 
     path: Path
     binaries: Binaries
@@ -60,7 +60,7 @@ class DataFolder:
 
 
 def find_binaries(package: Path) -> Binaries | None:
-    """Finds the newest Postgres in the wheel, without importing the wheel: that would touch folders all users share."""
+    """Finds the newest Postgres in the wheel. Does not import the wheel, which would change folders of all users."""
     found = []
     for catalog in package.glob("pginstall*/share/postgresql/postgres.bki"):
         with catalog.open(encoding="utf-8") as lines:
@@ -70,26 +70,26 @@ def find_binaries(package: Path) -> Binaries | None:
 
 
 def check_version(folder: DataFolder) -> None:
-    """Raises an error if another major version, or another program, made the data. Changes nothing."""
+    """Raises an error if a different major version of Postgres, or another program, made the data. Changes nothing."""
     needed = folder.binaries.major
     for data in (folder.data, folder.path):
         with suppress(FileNotFoundError, NotADirectoryError):
             found = (data / "PG_VERSION").read_text(encoding="utf-8", errors="replace").strip()[:20]
             if found != str(needed):
                 raise UnsupportedDatabase(
-                    f"{data} was made by Postgres {found or 'of an unknown version'}, which only that version can "
-                    f"open; this installation brings Postgres {needed}. With the former one installed, write the store "
-                    "to a file with `compaction-store export`; move the folder away; read the file with "
+                    f"{data} was made by Postgres {found or 'of an unknown version'}, and only that version can open "
+                    f"it, but this installation has Postgres {needed}: with the former version installed, write the "
+                    "store to a file with `compaction-store export`, move the folder away, and read the file with "
                     "`compaction-store import`"
                 )
             if data == folder.path:
-                raise UnsupportedDatabase(f"{data} is another program's Postgres data folder")
+                raise UnsupportedDatabase(f"{data} is the Postgres data folder of another program")
 
 
 def create(folder: DataFolder, account: pwd.struct_passwd | None, starting: int) -> None:
-    """Runs initdb under another name and renames the result. The caller holds the lock `starting`."""
+    """Runs initdb in a folder with a temporary name, and renames the folder. The caller holds the lock `starting`."""
     if folder.data.exists() and any(folder.data.iterdir()):
-        raise DatabaseUnavailable(f"{folder.data} is not empty, and it is not a Postgres data folder")
+        raise DatabaseUnavailable(f"{folder.data} must be empty or a Postgres data folder, but it is neither")
     for left in folder.path.glob(f"{_INCOMPLETE}*"):
         shutil.rmtree(left)
     incomplete = folder.path / _INCOMPLETE
@@ -102,8 +102,8 @@ def create(folder: DataFolder, account: pwd.struct_passwd | None, starting: int)
             folder.program("initdb"), "-D", where, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"
         )  # fmt: skip
         with open_log(folder) as (log, _):
-            # initdb inherits the lock: if only this process is killed, no other process starts before initdb has ended.
-            # Its output is captured in memory first, because the log may be on a full disk.
+            # initdb inherits the lock. So if only this process is killed, no other process starts until initdb ends.
+            # The output is captured in memory first, because the disk of the log may be full.
             done = run(
                 command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(starting,), **options
             )
@@ -127,7 +127,7 @@ def _sync(path: Path) -> None:
 
 
 def account_for(data: Path) -> pwd.struct_passwd | None:
-    """Finds or creates the account for the server. None if the caller is not root: the server runs as the caller."""
+    """Finds or creates the account for the server. Returns None if the caller is not root and needs no account."""
     if os.geteuid() != 0:
         return None
     with suppress(FileNotFoundError):
@@ -139,16 +139,16 @@ def account_for(data: Path) -> pwd.struct_passwd | None:
     with suppress(OSError, KeyError):
         return _create_account()
     raise NotConfigured(
-        f"Postgres does not run as root, and its account {ACCOUNT} could not be created: "
-        "create it, run as another user, or give a database's URL"
+        f"Postgres cannot run as root, and the account {ACCOUNT} for it could not be created: "
+        "create this account, run as another user, or give the URL of a database"
     )
 
 
 def _create_account() -> pwd.struct_passwd:
-    """Creates the account, or finds that another process has.
+    """Creates the account, or returns it if another process has created it.
 
-    One process at a time: useradd checks the name before it takes its own lock, so if two run at once, the second
-    replaces the account by one with another uid, which cannot read the files of the first.
+    Only one process at a time may run useradd, because useradd checks the name before it takes its own lock. If two run
+    at the same time, the second replaces the account with one that has a different uid and cannot read the files.
     """
     command = ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
     folder = os.open("/etc", os.O_RDONLY)
@@ -163,7 +163,7 @@ def _create_account() -> pwd.struct_passwd:
 
 
 def run_options(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the folder's path for a program that runs under the account, and the options for running the program."""
+    """Returns the path of the folder for a program that runs under the account, and the options to run the program."""
     options: dict[str, Any] = {
         "cwd": folder,
         "env": {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
@@ -173,8 +173,8 @@ def run_options(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, d
     if account is None:
         return str(folder), options
     options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-    # The folder is often in root's own home, which the account cannot enter. Linux lets a process reach its working
-    # directory all the same, so no parent folder has to be opened to everyone.
+    # The folder is often in the home of root, which the account cannot enter. On Linux, a process can reach its working
+    # directory nevertheless. So the permissions of the parent folders need not be changed.
     return ("/proc/self/cwd" if sys.platform == "linux" else str(folder)), options
 
 
@@ -185,18 +185,18 @@ def run(
         return subprocess.run(command, check=False, **options)  # noqa: S603 — our own words, no shell
     except PermissionError:
         who = "this user" if account is None else f"the account {account.pw_name}, which runs the server for root,"
-    raise NotConfigured(f"{who} may not run {command[0]}: install the package where all users can read it")
+    raise NotConfigured(f"{who} must be able to run {command[0]}: install the package where all users can read it")
 
 
 def run_detached(command: Sequence[str], account: pwd.struct_passwd | None, **options: Any) -> None:
-    """Starts a program that outlives this process, is not its child, and gets no signals from its terminal."""
+    """Starts a program that outlives this process, is not its child process, and gets no signals from its terminal."""
     shell = ("/bin/sh", "-c", 'exec "$@" &', "sh", *command)
     run(shell, account, start_new_session=True, **options)
 
 
 @contextmanager
 def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
-    """Opens the log for appending. Yields it, and a function that reads the reason of a failure from the log."""
+    """Opens the log for appending. Yields its descriptor, and a function that reads the reason of a failure from it."""
     path = folder.path / "log"
     with suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_BYTES:
@@ -211,17 +211,17 @@ def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
 
 
 def _failure(output: bytes, folder: Path) -> str:
-    """Returns one line on why a program failed: the lines around its first error, and whether its disk is full."""
+    """Returns the reason of a program's failure: the lines around its first error, and whether the disk is full."""
     lines = output.decode("utf-8", "replace").splitlines()
     serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
-    # The reason is in that line, the one before or the one after.
+    # The reason is in the line with the error, in the line before it or in the line after it.
     first = next(serious, len(lines) - 1)
     why = [line.strip() for line in lines[max(0, first - 1) : first + 2]] or ["it printed nothing"]
     return "; ".join((*why, *_disk_trouble(folder)))
 
 
 def _disk_trouble(folder: Path) -> Iterator[str]:
-    """Checks whether a folder can be written: on a full disk a program may have no room to log it."""
+    """Yields a text if the folder cannot be written. A program on a full disk may have been unable to log this."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(8192))

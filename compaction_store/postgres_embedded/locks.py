@@ -1,6 +1,6 @@
 """The lock files of an embedded Postgres.
 
-The kernel releases a lock when its process exits or is killed, so no lock is left over after a crash.
+The kernel releases a lock when its process exits or is killed, so no lock remains after a crash.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from pathlib import Path
 
 FOLDER = "locks"
-# Exclusive, by the process that creates, starts or stops the server.
+# The process that creates, starts or stops the server holds this lock exclusively.
 STARTING = f"{FOLDER}/starting"
-# Shared, by every user of the server.
+# Every user of the server holds this lock shared.
 USERS = f"{FOLDER}/users"
-# Exclusive, by the reaper. Other versions of this package may use the folder too, so the file keeps its old name.
+# The reaper holds this lock exclusively. The file must keep its name, because other versions may use the folder too.
 REAPER = f"{FOLDER}/keeper"
-# Exclusive, by the server and its child processes, which inherit it.
+# The server holds this lock exclusively, and so do its child processes, which inherit it.
 RUNNING = f"{FOLDER}/running"
-# No lock: until the time of its last change, the reaper lets a server without users run.
+# This file is not a lock. Its modification time is the time until which the reaper lets a server without users run.
 LINGER = f"{FOLDER}/linger"
 
 PAUSE = 0.02

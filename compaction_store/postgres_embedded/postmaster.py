@@ -1,4 +1,4 @@
-"""The server process of a data folder: its id, whether it is ready, and its shutdown."""
+"""Finds the server process of a data folder, checks whether it is ready, and shuts it down."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from .locks import PAUSE, RUNNING, open_lock, try_lock
 
 DATA = "data"
-# A shutdown writes dirty pages, which takes long on a slow disk.
+# A fast shutdown writes dirty pages, which may take this many seconds on a slow disk.
 FAST_SHUTDOWN_SECONDS = 10.0
 
 _STATUS_LINE = 7
 
 
 def read_pid_file(data: Path) -> tuple[int | None, bool]:
-    """Returns the process id in the server's pid file, and whether the file says that it accepts connections."""
+    """Returns the process id in the server's pid file, and whether this file says that the server is ready."""
     try:
         lines = (data / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
         return int(lines[0]), len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
@@ -28,13 +28,13 @@ def read_pid_file(data: Path) -> tuple[int | None, bool]:
 
 
 def is_ready(data: Path) -> bool:
-    """Returns whether the server accepts connections. A killed server's pid file says so too, but has no process."""
+    """Returns whether the server accepts connections. The pid file of a killed server is ignored."""
     pid, says_ready = read_pid_file(data)
     return pid is not None and says_ready and works_in(pid, data) is not False
 
 
 def is_running(folder: Path) -> bool:
-    """Returns whether any process of the server is left."""
+    """Returns whether any process of the server still runs."""
     running = open_lock(folder / RUNNING)
     try:
         return not try_lock(running, fcntl.LOCK_SH)
@@ -43,9 +43,10 @@ def is_running(folder: Path) -> bool:
 
 
 def works_in(pid: int, folder: Path) -> bool | None:
-    """Returns whether a process has a folder as its working directory, as a server does with its data; None if unknown.
+    """Returns whether the working directory of a process is this folder, or None if this is unknown.
 
-    The process id in a pid file may be one of another container, or of another program that started since.
+    The working directory of a server is its data folder. The process id in a pid file may be from another container, or
+    may belong to another program by now.
     """
     try:
         return Path(f"/proc/{pid}/cwd").samefile(folder)
@@ -56,7 +57,7 @@ def works_in(pid: int, folder: Path) -> bool | None:
 
 
 def runs(data: Path, program: str) -> bool | None:
-    """Returns whether a folder's server runs this program, not another file of that name; None if unknown."""
+    """Returns whether the server of a folder runs exactly this program file, or None if this is unknown."""
     pid, _ = read_pid_file(data)
     if pid is None or not works_in(pid, data):
         return None
@@ -67,10 +68,10 @@ def runs(data: Path, program: str) -> bool | None:
 
 
 def stop(folder: Path, timeout: float) -> bool:
-    """Shuts the server down and waits until none of its processes is left. Returns False after `timeout` seconds.
+    """Shuts down the server and waits until all of its processes have ended. Returns False after `timeout` seconds.
 
-    Postgres 18 can hang if a fast shutdown arrives during recovery. So after ten seconds this requests an immediate
-    shutdown. The next start recovers as after a crash, and nothing acknowledged is lost.
+    Postgres 18 can hang if a fast shutdown arrives during recovery. So after ten seconds, this requests an immediate
+    shutdown. The next start recovers as after a crash, and no acknowledged message is lost.
     """
     running = open_lock(folder / RUNNING)
     start = time.monotonic()
@@ -82,7 +83,7 @@ def stop(folder: Path, timeout: float) -> bool:
                 return False
             pid, _ = read_pid_file(folder / DATA)
             how = signal.SIGINT if waited < FAST_SHUTDOWN_SECONDS else signal.SIGQUIT
-            # A server that has only just started has not written its id yet.
+            # A server that has just started has not written its pid file yet.
             if pid is not None and (pid, how) != sent and works_in(pid, folder / DATA) is not False:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, how)

@@ -1,7 +1,7 @@
 """Stops an embedded Postgres when its last user is gone, even if that user was killed.
 
-The reaper is a small process that waits until nobody holds the users' lock, and a while longer if the last user asked
-for that. It runs from `COMMAND`, without the rest of the package and without site-packages: it starts fast and stays
+The reaper is a small process that waits until nobody holds the users' lock, and longer if the last user let the server
+linger. It runs `COMMAND`, without the rest of the package and without site-packages, so that it starts fast and stays
 small.
 """
 
@@ -17,13 +17,13 @@ from pathlib import Path
 from . import postmaster, socket_links
 from .locks import LINGER, USERS, open_lock
 
-# No time for which a server lingers is longer, in seconds: a longer one means that the clock was set back.
+# The maximum time in seconds that a server lingers. A longer time means that the clock was set back.
 LONGEST = 3600
-# How often the reaper checks whether that time is over, or the server was stopped.
+# The interval in seconds at which the reaper checks whether this time is over or the server was stopped.
 _STEP = 1.0
 
-# Arguments: the folder of the package `postgres_embedded`, and the descriptor of the reaper's lock. The folder goes
-# last in the path, so that no module beside it shadows one of the standard library.
+# The arguments are the parent folder of the package `postgres_embedded`, and the descriptor of the reaper's lock. The
+# folder is last in the path, so that no module in it can shadow a module of the standard library.
 COMMAND = """\
 import sys
 sys.path.append(sys.argv[1])
@@ -33,18 +33,18 @@ reaper.run(int(sys.argv[2]))
 
 
 def run(own_lock: int) -> None:
-    # Relative to the working directory, so that the reaper never touches a folder made later at the same path.
+    # Use the working directory and not a path, because another folder may be made at the same path later.
     folder = Path()
     users = open_lock(folder / USERS)
     fcntl.flock(users, fcntl.LOCK_EX)
     while (left := _time_left(folder)) > 0 and postmaster.is_running(folder):
-        # Without the lock, so that others can join.
+        # Release the lock during the wait, so that new users can join.
         fcntl.flock(users, fcntl.LOCK_UN)
         time.sleep(min(left, _STEP))
         fcntl.flock(users, fcntl.LOCK_EX)
     postmaster.stop(folder, math.inf)
     socket_links.remove(folder)
-    # Release the reaper's lock first: the next user must be able to start a reaper as soon as it holds the users' lock.
+    # Release the reaper's lock first, because the next user starts a reaper as soon as it gets the users' lock.
     os.close(own_lock)
     os.close(users)
 
@@ -52,7 +52,7 @@ def run(own_lock: int) -> None:
 def let_linger(folder: Path, seconds: float) -> None:
     """Lets the server run for some seconds from now, even without a user. The caller must hold the users' lock."""
     until = time.time() + seconds
-    # Another user's file, such as root's, can be replaced and not changed.
+    # Replace the file, because a file of another account, such as root, cannot be changed.
     (folder / LINGER).unlink(missing_ok=True)
     mark = open_lock(folder / LINGER)
     try:
@@ -62,7 +62,7 @@ def let_linger(folder: Path, seconds: float) -> None:
 
 
 def _time_left(folder: Path) -> float:
-    """Returns the seconds that the server may run without a user; 0 also if the clock was set back meanwhile."""
+    """Returns how many seconds the server may still run without a user. Returns 0 if the clock was set back."""
     with contextlib.suppress(OSError):
         left = (folder / LINGER).stat().st_mtime - time.time()
         return left if left <= LONGEST else 0.0

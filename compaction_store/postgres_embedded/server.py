@@ -1,4 +1,4 @@
-"""The server of a data folder: started once, joined by any number of processes, stopped by the last one."""
+"""Starts the server of a data folder for its first user, and stops it after its last user has left."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from compaction_store.postgres_embedded import data_folder, locks, postmaster, r
 from compaction_store.postgres_embedded.data_folder import DataFolder
 from compaction_store.postgres_embedded.locks import PAUSE, open_lock, try_lock
 
-# Passed on the command line, where neither postgresql.conf nor ALTER SYSTEM can override them.
+# These settings are passed on the command line, so that neither postgresql.conf nor ALTER SYSTEM can override them.
 _SETTINGS = {
-    # Only a socket in the data folder, which only its owner can enter. Relative, because a socket's path must be short.
+    # Listen only on a socket in the data folder, which only its owner can enter. The path is relative, because the path
+    # of a socket must be short.
     "listen_addresses": "",
     "unix_socket_directories": ".",
     "unix_socket_permissions": "0700",
     "port": "5432",
-    # An acknowledged message survives a crash of the machine.
+    # With these settings, an acknowledged message survives a crash of the machine.
     "fsync": "on",
     "full_page_writes": "on",
     "synchronous_commit": "on",
@@ -38,10 +39,10 @@ _SETTINGS = {
 
 
 def start(folder: DataFolder) -> int:
-    """Creates, starts or joins the server. Returns the caller's share of the users' lock. The server runs as long as
-    the share is held.
+    """Creates, starts or joins the server. Returns the descriptor of the users' lock, held shared by the caller.
 
-    If this process is killed at any point, the next call completes the folder.
+    The server runs while any process holds this lock. If this process is killed at any point, the next call completes
+    the folder.
     """
     data_folder.check_version(folder)
     (folder.path / locks.FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,10 +63,10 @@ def start(folder: DataFolder) -> int:
 
 
 def restart(folder: DataFolder) -> bool:
-    """Starts the server again if it has died; returns whether it had. The caller must hold a share of the users' lock.
+    """Starts the server again if it has died. Returns whether it had died. The caller must hold the users' lock.
 
-    If several processes find it dead, one starts it and the others wait. Creates nothing: if the folder was removed
-    while in use, it is not replaced by an empty one.
+    If several processes find that the server has died, one starts it and the others wait. If the folder was removed
+    while it was in use, this raises an error and does not create an empty folder.
     """
     end = time.monotonic() + folder.timeout
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
@@ -79,10 +80,10 @@ def restart(folder: DataFolder) -> bool:
 
 
 def leave(folder: DataFolder, users: int, *, linger: float) -> None:
-    """Releases a share of the users' lock. If it is the last one, stops the server before returning.
+    """Releases the users' lock. If the caller is the last user, stops the server and waits until it has stopped.
 
-    With `linger` the reaper stops it that many seconds later, unless somebody has joined. Without a reaper, or if the
-    disk is full, this call stops it.
+    With `linger`, the reaper stops the server this many seconds later, unless a new user has joined. If there is no
+    reaper, or the disk is full, this call stops the server at once.
     """
     lingers = linger > 0 and _let_linger(folder, linger)
     os.close(users)
@@ -92,7 +93,7 @@ def leave(folder: DataFolder, users: int, *, linger: float) -> None:
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
         last = open_lock(folder.path / locks.USERS)
         try:
-            # If even a shared lock is refused, the reaper holds the lock: wait until it has stopped the server.
+            # If even a shared lock is refused, the reaper holds the lock. Wait until the reaper has stopped the server.
             is_last = try_lock(last)
             if is_last or not try_lock(last, fcntl.LOCK_SH):
                 postmaster.stop(folder.path, folder.timeout)
@@ -120,8 +121,8 @@ def _lock(folder: DataFolder, name: str, how: int, end: float) -> int:
         if time.monotonic() >= end:
             os.close(lock)
             raise DatabaseUnavailable(
-                f"the embedded Postgres in {folder.path} is being started or stopped by another process, "
-                f"which has not finished within {folder.timeout:g} seconds"
+                f"another process is starting or stopping the embedded Postgres in {folder.path}, "
+                f"and did not finish within {folder.timeout:g} seconds"
             )
         time.sleep(PAUSE)
     return lock
@@ -137,12 +138,12 @@ def _locked(folder: DataFolder, name: str, how: int, end: float) -> Iterator[int
 
 
 def _start_reaper(folder: DataFolder) -> None:
-    """Starts a reaper unless one runs. It starts before the server, so that no server is ever left without one."""
+    """Starts a reaper unless one is running. It starts before the server, so that no server is without a reaper."""
     python = _python()
     lock = open_lock(folder.path / locks.REAPER)
     try:
         if python is not None and try_lock(lock):
-            # -P and -S: only the standard library can be imported.
+            # With -P and -S, the reaper can import only the standard library.
             data_folder.run_detached(
                 (str(python), "-P", "-S", "-c", reaper.COMMAND, str(Path(__file__).resolve().parents[1]), str(lock)),
                 None, cwd=folder.path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -153,7 +154,7 @@ def _start_reaper(folder: DataFolder) -> None:
 
 
 def _python() -> Path | None:
-    """Finds the interpreter that runs this process. None in a program that embeds Python: then there is no reaper."""
+    """Finds the interpreter of this process. Returns None if a program embeds Python, which then has no reaper."""
     for path in (Path(sys.executable or "-"), Path(sys.prefix) / "bin" / "python3"):
         if path.name.startswith(("python", "pypy")) and path.exists():
             return path
@@ -161,7 +162,7 @@ def _python() -> Path | None:
 
 
 def _start_server(folder: DataFolder, account: pwd.struct_passwd | None, end: float) -> None:
-    """Returns when the server accepts connections, even if another process started it."""
+    """Starts the server unless it is running, and waits until it accepts connections."""
     with data_folder.open_log(folder) as (log, failure):
         started = False
         while True:
@@ -179,7 +180,7 @@ def _start_server(folder: DataFolder, account: pwd.struct_passwd | None, end: fl
                 os.close(running)
             if time.monotonic() >= end:
                 raise DatabaseUnavailable(
-                    f"the embedded Postgres in {folder.path} is not ready after {folder.timeout:g} seconds"
+                    f"the embedded Postgres in {folder.path} was not ready after {folder.timeout:g} seconds"
                 )
             time.sleep(PAUSE)
 
@@ -189,7 +190,7 @@ def _is_running(folder: DataFolder) -> bool:
 
 
 def _stop_lingering_stranger(folder: DataFolder) -> None:
-    """Stops a server that nobody uses if it runs another installation's program, which may have been removed since."""
+    """Stops a server without users if it runs the program of another installation, which may be removed by now."""
     users = open_lock(folder.path / locks.USERS)
     try:
         if try_lock(users) and postmaster.runs(folder.data, folder.program("postgres")) is False:
@@ -200,7 +201,7 @@ def _stop_lingering_stranger(folder: DataFolder) -> None:
 
 def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int, running: int) -> None:
     where, options = data_folder.run_options(account, folder.data)
-    # A copy of the folder often has other permissions, with which Postgres refuses to start.
+    # Postgres refuses to start if the folder has other permissions, which a copied folder often has.
     folder.data.chmod(0o700)
     settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     command = (folder.program("postgres"), "-D", where, *settings)
@@ -208,14 +209,14 @@ def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int,
 
 
 def _remove_leftovers(folder: DataFolder) -> None:
-    """Removes the files of a killed server: another program may have its process id now, which would block a start.
+    """Removes files that a killed server left. Another program may have its process id now, which blocks a start.
 
-    The caller holds the running lock, so no server of this package is alive. A server that was started by hand is an
-    error.
+    The caller must hold the running lock, so that no server of this package is running. A server that was started by
+    hand is an error.
     """
     pid, _ = postmaster.read_pid_file(folder.data)
     if pid is not None and _is_server_on(pid, folder.data):
-        raise DatabaseUnavailable(f"another Postgres, process {pid}, was started on {folder.data}: stop it first")
+        raise DatabaseUnavailable(f"another Postgres, process {pid}, is running on {folder.data}: stop it first")
     for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
         (folder.data / name).unlink(missing_ok=True)
 

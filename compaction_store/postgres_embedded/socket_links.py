@@ -1,4 +1,4 @@
-"""Makes short links to a data folder whose path is too long for a socket. The last user removes all that are listed."""
+"""Makes short links to a data folder whose path is too long for a socket. The last user removes all of the links."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pathlib import Path
 from .locks import FOLDER
 from .postmaster import DATA
 
-# The file with the links' paths, each terminated by a zero byte.
+# The file with the paths of the links. Each path ends with a zero byte.
 LINKS = f"{FOLDER}/links"
-# The lowest limit of all systems on a socket's path, less the socket's name and the closing zero.
+# The maximum length of a socket's path on any system, without the socket's name and the zero byte at the end.
 _LONGEST = 104 - len("/.s.PGSQL.5432") - 1
 _ATTEMPTS = 100
 
 
 def short_path(data: Path) -> Path | None:
-    """Returns the folder, or a link to it in the temporary folder if its path is too long or unsafe in a URL's host.
+    """Returns a path of the folder that can be the host in a URL.
 
-    None if the temporary folder's path is too long as well.
+    If the folder's own path is too long for a socket, or has unsafe characters, this makes a link to the folder in the
+    temporary folder, and returns the path of the link. Returns None if that path is too long as well.
     """
     name = os.fsencode(data)
     if len(name) <= _LONGEST and b"," not in name and name.isascii():
@@ -30,11 +31,11 @@ def short_path(data: Path) -> Path | None:
     for number in range(_ATTEMPTS):
         link = Path(tempfile.gettempdir(), f"compaction-store-{mark}-{number}")
         try:
-            # List the link before making it: if this process is killed in between, the last user still removes it.
+            # List the link before it is made. If this process is killed in between, the last user still removes it.
             _list(data.parent, link)
             link.symlink_to(data)
         except FileExistsError:
-            # The owner of a link could change it at any time, so only this user's own is safe.
+            # The owner of a link can change it at any time, so use a link only if this user owns it.
             if not link.is_symlink() or link.lstat().st_uid != os.geteuid() or link.readlink() != data:
                 continue
         if len(os.fsencode(link)) <= _LONGEST:

@@ -1,8 +1,9 @@
-"""Probes of a compaction: what a summary lost, and what it invented.
+"""Probes find out what a summary lost and what it invented.
 
-The questions are derived from the thread itself, by rules and without a model: the same thread always gives the same
-answers, in linear time. `ThreadFacts` reads a thread once; `ThreadProbe` walks through it as it grows and is folded.
-The page on evaluation says what each probe finds and what it cannot see.
+A probe is a question about a compaction, and its answer. Rules derive the questions from the thread itself, without a
+model. So the same thread always gives the same answers. The time is linear in the length of the thread. `ThreadFacts`
+reads a thread once. `ThreadProbe` walks through the thread as it grows and is folded. docs/evaluation.md describes
+what each probe finds and what it cannot find.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads tool calls: which are equal, which only look something up, and which files they write.
+"""Classifies tool calls: which calls are equal, which only look something up, and which files a call writes.
 
-A stored call does not say what its tool does, so the name of the tool and the first word of a shell command decide. A
-tool with an unknown name counts neither as a look-up nor as a write.
+A stored call does not say what its tool does. So this module uses the name of the tool and the first word of a shell
+command. A tool with an unknown name counts neither as a look-up nor as a write.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ _SHELL_LOOKS_UP = frozenset(
 )
 _GIT_LOOKS_UP = frozenset(["log", "show", "diff", "status", "blame", "ls-files", "grep", "branch"])
 _TOKEN = re.compile(
-    # Tokens: a word in quotes, the end of a command, a redirection, a word.
+    # The tokens are a word in quotes, the end of a command, a redirection, and any other word.
     r""""(?:[^"\\]|\\.){0,600}"|'[^']{0,600}'|(?P<end>&&|\|\||[;|\n])|(?P<copy>\d?>&\d)|(?P<to>[\d&]?>>?)|[^\s"';|&<>]+""",
     re.DOTALL,
 )
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?[^\n]*\n")
 _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete|Move to)(?: File)?: ([^\n]{1,500})", re.MULTILINE)
 _LONGEST_PATH = 400
-# Patterns, variables and other characters that are not in file names.
+# Characters of patterns, variables and other syntax. A text with one of them is not taken for a path.
 _NO_PATH = re.compile(r"[\n*?$`(){}<>|;\"]")
-# Commands are read up to this length; the rest is mostly text to be written.
+# Only this many characters of a command are read. The rest is mostly text that the command writes to a file.
 _LONGEST_COMMAND = 4000
 
 
 class FileChange(NamedTuple):
-    """A file that a call wrote, deleted or moved away, by the name in the call."""
+    """A file that a call wrote, deleted or moved. The path is written as in the call."""
 
     path: str
     state: FileState
 
 
 def signature(call: Call) -> str:
-    """Returns a text that is the same for two calls if their tools and their inputs are equal."""
+    """Returns a text that is equal for two calls if they call the same tool with the same input."""
     given = call.given
     if isinstance(given, str):
         given = " ".join(given.split())
@@ -85,7 +85,7 @@ def signature(call: Call) -> str:
     return f"{call.name}\n{written}"
 
 
-# Input fields that say why a call is made, not what it does.
+# Input fields that say why a call is made or how long it may take. They do not change what the call does.
 _ABOUT_THE_CALL = frozenset({"description", "explanation", "reason", "toolSummary", "toolAction", "timeout", "thought"})
 
 
@@ -99,14 +99,14 @@ def looks_up(call: Call) -> bool:
     if command is not None:
         return _shell_looks_up(command)
     humps = _humps(call.name)
-    # An editor with several commands has the command in its input.
+    # A tool that is an editor has a command in its input, such as "view".
     if isinstance(call.given, dict) and isinstance(verb := call.given.get("command"), str) and verb in ("view", "read"):
         return True
     return any(hump in _LOOKS_UP for hump in humps) and not any(hump in _CHANGES for hump in humps)
 
 
 def shell_command(call: Call) -> str | None:
-    """Returns the shell command in a call; None if the call runs none."""
+    """Returns the shell command that a call runs, or None if it runs no shell command."""
     given = call.given
     if not any(hump in _SHELLS for hump in _humps(call.name)):
         return None
@@ -123,7 +123,7 @@ def shell_command(call: Call) -> str | None:
 
 
 def _steps(command: str) -> Iterator[list[str]]:
-    """Yields the words of each simple command. A file that output is redirected to has `>` before it."""
+    """Yields the words of each simple command. `>` comes before the file that the output is redirected to."""
     step: list[str] = []
     for token in _TOKEN.finditer(_without_documents(command[:_LONGEST_COMMAND])):
         if token["end"] is not None:
@@ -160,7 +160,7 @@ def _step_looks_up(step: Sequence[str]) -> bool:
 
 
 def changed_files(call: Call) -> list[FileChange]:
-    """Returns the files that a call changes, in order. Folders are left out."""
+    """Returns the files that a call changes, in order. Leaves out folders."""
     command = shell_command(call)
     if command is not None:
         return [change for change in _shell_changes(command) if _is_file(change.path)]
@@ -172,7 +172,10 @@ def changed_files(call: Call) -> list[FileChange]:
 
 
 def _edited(call: Call) -> FileChange | None:
-    """Returns the file that an editor's call changes. A tool that edits orders or users has no path in its input."""
+    """Returns the file that a call of an editor changes, or None if the input has no path to a file.
+
+    A tool that edits something else, such as orders or users, has no path in its input.
+    """
     given = call.given
     if not isinstance(given, dict):
         return None
@@ -189,7 +192,7 @@ def _edited(call: Call) -> FileChange | None:
 
 
 def _is_file(path: str) -> bool:
-    """Returns whether a path in a shell command is a file's: its last part has an extension, or is a known name."""
+    """Returns whether a path in a shell command looks like a file: its name has an extension or is a known name."""
     name = path.rstrip("/").rpartition("/")[2]
     return "." in name.strip(".") or name.startswith(".") or name in ("Makefile", "Dockerfile", "LICENSE", "README")
 
@@ -200,7 +203,7 @@ def _patch(call: Call) -> str | None:
         return given if "*** Begin Patch" in given else None
     if isinstance(given, dict):
         if isinstance(given.get("path"), str) and isinstance(given.get("type"), str) and "diff" in given:
-            # The operation of OpenAI's apply_patch tool.
+            # This is an operation of OpenAI's apply_patch tool.
             verb = {"create_file": "Add", "delete_file": "Delete"}.get(given["type"], "Update")
             return f"*** {verb} File: {given['path']}"
         texts = (value for value in given.values() if isinstance(value, str) and "*** Begin Patch" in value)

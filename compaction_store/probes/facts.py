@@ -1,7 +1,7 @@
-"""Reads a whole thread once: the names, needs, orders, calls, files and values in each message.
+"""Reads a whole thread once, and collects the names, needs, orders, calls, files and values in each message.
 
-Everything is computed from the messages alone, in linear time. The facts can then be used to probe any number of
-strategies.
+The facts depend on the messages alone and are computed in linear time. The same facts can be used to probe any number
+of strategies.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from compaction_store.probes.secrets import has_secret, secrets
 from compaction_store.probes.values import Statement, fields, statements
 from compaction_store.probes.words import Phrases, word_places, words
 
-# A longer text in a call is content to write, not a reference; a longer text of a user was mostly pasted.
+# A longer text in a call is content to write and not a reference. A longer text of a user is mostly pasted text.
 _LONGEST_GIVEN = 400
 _LONGEST_USER = 6000
 _ENDS = 1500
-# The most fields of a result that are compared with those of an equal call's result; a larger one is a table.
+# A result with more fields is a table, and is not compared with the result of an equal call.
 _MOST_FIELDS = 500
 
 
 class ThreadMessage(NamedTuple):
-    """A message of a thread, as the probes need it. Tokens and time are optional and only used to count costs.
+    """A message of a thread, with the fields that the probes need. `tokens` and `at` are only used to count costs.
 
-    It may also be an earlier summary, whose orders are those that it reports.
+    With `is_summary`, the message is an earlier summary, and its orders are the orders that it reports.
     """
 
     seq: int
@@ -47,7 +47,7 @@ class ThreadMessage(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """A sentence that was put into a message, and the phrases that a view must have to have kept it."""
+    """A sentence that was planted in a message for a test. A view has kept it if it has all phrases in `wanted`."""
 
     kind: Literal["rule", "constraint", "fact", "goal", "preference"]
     text: str
@@ -55,7 +55,7 @@ class Planted(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A name or a quotation in a user's text or in a call. A quotation's key is its words between two spaces."""
+    """A name or a quotation that a user or a call uses. The key of a quotation is its words, between two spaces."""
 
     key: str
     kind: str
@@ -63,13 +63,14 @@ class Need(NamedTuple):
     said: Said
     start: int
     end: int
-    #: Whether the words around it say that it is a credential.
+    #: Whether the text around the name says that it is a credential.
     is_secret: bool = False
 
 
 class Supersession(NamedTuple):
-    """A value and the newer one that replaced it, as words, with the places of both. `about` is the thing that has the
-    value, if known.
+    """An old value and the new value that replaced it, each with its place.
+
+    `about` is the thing that has the value, or empty if it is unknown.
     """
 
     about: str
@@ -81,7 +82,7 @@ class Supersession(NamedTuple):
 
 @dataclass(slots=True)
 class MessageFacts:
-    """The facts of one message."""
+    """The facts about one message."""
 
     seq: int
     payload: Payload | None
@@ -90,11 +91,11 @@ class MessageFacts:
     said: list[Said]
     calls: list[Call]
     results: list[Result]
-    #: The keys of all names in it, including the names inside paths.
+    #: The names in the message by their keys, including the names inside paths.
     names: dict[str, Name]
     needs: list[Need] = field(default_factory=list)
     orders: list[tuple[Said, Order]] = field(default_factory=list)
-    #: The signatures of look-up calls, with the call's index in `calls`.
+    #: The signature of each look-up call, and the index of the call in `calls`.
     lookups: list[tuple[str, int]] = field(default_factory=list)
     changes: list[tuple[FileChange, int]] = field(default_factory=list)
     superseded: list[Supersession] = field(default_factory=list)
@@ -107,14 +108,14 @@ class MessageFacts:
 
 
 class ThreadFacts:
-    """The facts of a thread's messages, by seq. A `reader` may be shared by the facts of many threads."""
+    """The facts about the messages of a thread, by seq. The facts of many threads may share a `reader`."""
 
     def __init__(self, messages: Iterable[ThreadMessage], reader: NameReader | None = None) -> None:
         self.reader = NameReader() if reader is None else reader
         self.messages: dict[int, MessageFacts] = {}
-        #: The keys of names that a text with them called a credential.
+        #: The keys of the names that are credentials according to the text around them.
         self.secret_keys: set[str] = set()
-        #: The seqs of the messages with a name, in order.
+        #: The seqs of the messages that have a name, in order, by the name's key.
         self.seqs: dict[str, list[int]] = defaultdict(list)
         values = _Values()
         for message in messages:
@@ -135,14 +136,14 @@ class ThreadFacts:
                     yield need.key, need.key.split()
 
     def phrases_in(self, texts: Iterable[str]) -> Iterator[str]:
-        """Yields the keys of the thread's quotations that are in texts."""
+        """Yields the keys of the thread's quotations that occur in texts."""
         if self._phrases:
             for text in texts:
                 for key, _ in self._phrases.found(words(text)):
                     yield key
 
     def places(self, seq: int) -> dict[str, Place]:
-        """Returns where each name, and each of the thread's quotations, is first in a message."""
+        """Returns the first place of each name, and of each of the thread's quotations, in a message."""
         found: dict[str, Place] = {}
         for said in self.messages[seq].said:
             for name, start, end in self.reader.at(said.text):
@@ -164,7 +165,7 @@ class ThreadFacts:
         return found
 
     def has(self, key: str, first: int, last: int) -> bool:
-        """Returns whether a message from one seq to another has a name."""
+        """Returns whether any message from the seq `first` to the seq `last` has a name."""
         there = self.seqs.get(key)
         if there is None:
             return False
@@ -228,7 +229,7 @@ def quotation_key(text: str) -> str:
 
 
 def place_of(seq: int, said: Said, start: int, end: int) -> Place:
-    """Returns the place of a part of a text. In a JSON string it is searched, because escapes change the offsets."""
+    """Returns the place of a part of a text. Searches for it in a JSON string, because escapes change the offsets."""
     if said.raw is None:
         return Place(said.field, start, end, seq)
     at = said.raw.find(said.text[start:end])
@@ -236,12 +237,12 @@ def place_of(seq: int, said: Said, start: int, end: int) -> Place:
 
 
 def _field_words(path: str) -> str:
-    """Returns the words of a field's last name: `status` of `order.status`."""
+    """Returns the words of the last name in a field's path, such as `status` for `order.status`."""
     return " ".join(stem(word) for word in words(path.rpartition(".")[2].replace("_", " ")))
 
 
 class _Values:
-    """The newest value of each thing that was read so far, and of each field of equal calls' results."""
+    """The newest value of each thing so far, and of each field in the results of equal calls."""
 
     def __init__(self) -> None:
         self._newest: dict[str, tuple[str, Place]] = {}

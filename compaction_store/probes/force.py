@@ -1,6 +1,7 @@
-"""Words of lasting force ("never", "always", "must") in ten languages, and words that only describe or apply once.
+"""Recognizes words of lasting force ("never", "always", "must") in ten languages.
 
-The patterns have no nested repetition, and are searched in one sentence at a time.
+Also recognizes sentences that only describe something, or that apply only once. The patterns have no nested repetition,
+and each search is in a single sentence.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _ENGLISH = (
     r"|\b(?:hard|safety|strict|standing|ground|golden) (?:rule|constraint|limit|requirement)s?\b"
     r"|\b(?:i|we)(?:'d| would)? (?:only )?(?:want|expect|need|like|ask) (?:you )?(?:to )?(?:always|never|only)\b"
     r"|\b(?:budget|spending|time|price|cost|token)s? (?:cap|limit|ceiling|maximum)\b"
-    # A rule for each time: a sentence about one thing in sight would say "the" or "this".
+    # A rule for every time, with "a" or "any". A sentence about one thing would have "the" or "this" instead.
     rf"|{_CLAUSE}(?:when|before|after) you "
     r"(?!are\b|have\b|see\b|get\b|can\b|find\b|need\b|want\b|were\b|had\b|start\b)"
     r"(?:(?:answer|reply|respond|commit|push|merge|deploy|delete)\w{0,3},|\w+ (?:an?|any|some\w*|[a-z]{2,}s) ?[^.;]*?,)"
-    # How to answer.
+    # Rules about the form of answers.
     rf"|{_CLAUSE}(?:reply|answer|respond|speak|talk) (?:(?:to )?me )?(?:only )?(?:in|with|as) \w"
     rf"|{_CLAUSE}(?:begin|end|start|finish|sign|write|put|add|include|keep|format|use|give|say|quote|mark) "
     r"[^.;:]{0,60}\b(?:(?:every|each)(?: of your)?|(?:in|of|to|with) (?:all (?:of )?)?your|in all)"
@@ -136,7 +137,7 @@ _KOREAN = (
     r"|안 ?(?:돼|됩니다|된다)|매번|언제나"
 )
 _LETTERS = re.compile(r"[a-z]+")
-# Every pattern in ASCII contains one of these words. Most sentences have none and need not be searched.
+# Every match of an ASCII pattern contains one of these words. Most sentences have none and need not be searched.
 _IN_ENGLISH = frozenset(
     """
     never always not don dont must should shall mustn shouldn may can only now here forward point rest future times
@@ -169,7 +170,7 @@ _REPORTS = re.compile(
     r"|sin|senza|sem|sans|не|нельзя|без)\b|[不勿别別無无]|ない|禁|않|마세요|말",
     re.IGNORECASE,
 )
-# Words at the beginning of a sentence that describe instead of ordering; and words that limit an order to one time.
+# Words at the beginning of a sentence that describes and does not order, and words that limit an order to one time.
 _DESCRIBES = re.compile(
     r"(?:(?:i|it|that|this|there|he|she|they|which|who|what|why|how|because|if it|when it|seems?|looks?|i'm|it's"
     r"|that's)\b(?!.{0,80}\b(?:you"
@@ -186,7 +187,7 @@ _ONCE = re.compile(
     r"|暂时|先别|今のところ|まだ|아직",
     re.IGNORECASE,
 )
-# Function words and words of lasting force: a summary may replace them by others.
+# Function words and words of lasting force. A summary may replace these words with others.
 FUNCTION_WORDS = frozenset(
     """
     a an the and or but if of to in on at by for from with without as is are was were be been being it its this that
@@ -211,7 +212,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def may_have_force(text: str) -> bool:
-    """Returns False if no sentence of a text can have lasting force: a quick test for long texts."""
+    """Returns False if no sentence of a text can have lasting force. This is a quick test for long texts."""
     if not text.isascii():
         return True
     letters = _LETTERS.findall(text.lower())
@@ -219,7 +220,7 @@ def may_have_force(text: str) -> bool:
 
 
 def has_force(sentence: str) -> bool:
-    """Returns whether a sentence has a word of lasting force, in any of the languages."""
+    """Returns whether a sentence has a word of lasting force in any of the languages."""
     letters = set(_LETTERS.findall(sentence.lower()))
     if not _IN_ENGLISH.isdisjoint(letters) and _ENGLISH_ORDERS.search(sentence) is not None:
         return True
@@ -230,14 +231,15 @@ def has_force(sentence: str) -> bool:
 
 
 def mentions_force(sentence: str) -> bool:
-    """Returns whether a sentence of a summary may report an order: it has a word of lasting force, a negation or a
-    wish.
+    """Returns whether a sentence of a summary may report an order.
+
+    Such a sentence has a word of lasting force, a negation or a wish.
     """
     return _REPORTS.search(sentence) is not None or has_force(sentence)
 
 
 def describes(sentence: str) -> bool:
-    """Returns whether a sentence says how something is: "it never works"."""
+    """Returns whether a sentence describes how something is, such as "it never works"."""
     return _DESCRIBES.match(sentence) is not None
 
 

@@ -1,7 +1,7 @@
-"""Finds names in a text: paths, identifiers and numbers, which an agent must have exactly in order to use them again.
+"""Finds names in a text: paths, identifiers and numbers, which an agent needs exactly in order to use them again.
 
-A text is split once into runs of characters without spaces, quotes or brackets. Each run is then classified by its
-shape, so the time is linear in the text. Longer runs are data and not names.
+A text is split once into runs of characters without spaces, quotes or brackets. Then each run is classified by its
+form, so the time is linear in the length of the text. A very long run is data and not a name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from compaction_store.probes.words import UNSPACED
 
 NameKind = Literal["path", "identifier", "number"]
 
-# The largest number of runs that a reader remembers: about 20 MB.
+# The maximum number of runs that a reader remembers. They take about 20 MB.
 _MOST_KNOWN = 200_000
 # A longer run is data, such as base64 or minified code, and not a name.
 _LONGEST = 160
@@ -23,13 +23,14 @@ _QUOTES = (
     "\"'`\u00b4\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
 )
 _BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\u25ff"
-# A date or a time as Chinese and Japanese write it: in the middle of text without spaces.
+# A date or a time in Chinese or Japanese, which stands in text without spaces.
 _MARKED_DATE = re.compile("(?:\\d{1,4}[年月日時时分秒]){2,6}")
 _RUN = re.compile(f"(?:\\d{{1,4}}[年月日時时分秒]){{2,6}}|[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
-# In JSON inside a text, an escaped newline is not part of the name after it.
+# In JSON inside a text, an escape such as an escaped newline is not part of the name that follows it.
 _ESCAPES = re.compile(r'\\[nrt"]')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# The names in a run such as `key=value`, `file.py:12:3`, `a,b` or `a::b`; times and thousands stay whole.
+# The separators between names in a run such as `key=value`, `file.py:12:3`, `a,b` or `a::b`. Times and numbers with
+# separators of thousands are not split.
 _BETWEEN = re.compile(
     r"[=&?]|\\(?:[nrtbfv0/]|x[0-9a-f]{2}|u[0-9a-f]{4})?|,(?!\d{3}(?!\d))|(?<!\d),|::|(?<!\d):|:(?!\d)"
 )
@@ -45,7 +46,7 @@ _EXTENSIONS = frozenset(
     bak mp3 mp4 wav mov avi pem crt key
     """.split()  # noqa: SIM905 — a list of a hundred quoted words is not readable
 )
-# Words that look like an identifier but are common knowledge: a later use does not prove that it was needed.
+# Words that look like identifiers but are common knowledge. A later use does not prove that the earlier one was needed.
 _COMMON = frozenset(
     """
     github gitlab javascript typescript postgresql mysql mongodb openai chatgpt youtube linkedin macos ios iphone ipad
@@ -75,9 +76,9 @@ _SEGMENT = re.compile(r"[/\\]+")
 
 
 class Name(NamedTuple):
-    """A path, an identifier or a number as it is written. Two names with the same key are equal.
+    """A path, an identifier or a number as it is written. Two names with the same key count as the same name.
 
-    A weak name is so common or so short that a later use does not prove that it was needed.
+    A weak name, with `is_strong` False, is so common or short that a later use does not prove that it was needed.
     """
 
     text: str
@@ -87,15 +88,13 @@ class Name(NamedTuple):
 
 
 class NameReader:
-    """Reads the names in the texts of one thread. It remembers the runs that it has read, because most of them occur
-    again.
-    """
+    """Finds the names in texts. It remembers the runs that it has read, because most runs of a thread occur again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Name, ...]] = {}
 
     def names(self, text: str) -> list[Name]:
-        """Returns the names in a text, each once, in order."""
+        """Returns the names in a text in order, each name once."""
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         known = self._known
@@ -107,7 +106,7 @@ class NameReader:
         return list(found.values())
 
     def at(self, text: str) -> Iterator[tuple[Name, int, int]]:
-        """Yields the names in a text, once for each occurrence, with its start and its end."""
+        """Yields each occurrence of a name in a text, with its start and its end."""
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         known = self._known
@@ -131,17 +130,17 @@ class NameReader:
 
 
 def names(text: str) -> list[Name]:
-    """Returns the names in a text, each once, in order."""
+    """Returns the names in a text in order, each name once."""
     return NameReader().names(text)
 
 
 def named_at(text: str) -> Iterator[tuple[Name, int, int]]:
-    """Yields the names in a text, once for each occurrence, with its start and its end."""
+    """Yields each occurrence of a name in a text, with its start and its end."""
     return NameReader().at(text)
 
 
 def readable(text: str) -> str:
-    """Replaces colour codes and JSON's escapes in a text by spaces. The length stays the same."""
+    """Replaces colour codes of terminals and escapes of JSON in a text with spaces. The length stays the same."""
     if "\x1b" in text:
         text = _COLOUR.sub(_blank, text)
     if "\\" in text and text.lstrip()[:1] in ("{", "["):
@@ -154,7 +153,7 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def keys(name: Name) -> list[str]:
-    """Returns the keys of all names that come with this one: a path also has the name of its file."""
+    """Returns the key of a name and the keys of the names inside it, such as the name of the file in a path."""
     if name.kind == "path":
         segments = name.key.split("/")
         return [
@@ -188,7 +187,7 @@ def names_in_run(run: str) -> list[Name]:
     return [name for piece in _BETWEEN.split(run) for name in _each(piece)]
 
 
-# Most runs are plain words: only letters, lower case after the first, and punctuation at the end.
+# Most runs are plain words: letters, all in lower case but the first, and punctuation at the end. These are no names.
 _NOTHING = re.compile(r"[^\W\d_]?[^\W\dA-Z_]*[.,:?-]*")
 
 
@@ -221,7 +220,7 @@ def _path(text: str) -> Name | None:
     is_file = _extension(real[-1]) or _DOTTED.fullmatch(real[-1]) is not None
     is_relative = text.startswith(("~/", "./", "../"))
     is_rooted = (text[0] == "/" or text[1:2] == ":") and len(real) > 1
-    # `and/or` and `client/server` are two words, and may be folders; `src/v2` and `feature/fix-12` are not.
+    # `and/or` and `client/server` may be two words and not a path. `src/v2` and `feature/fix-12` cannot be two words.
     has_sign = len(text) >= _LEAST_PATH and any(c.isdigit() or c in "_-" for c in text)
     is_strong = is_file or is_relative or is_rooted or len(real) >= _LEAST_SEGMENTS
     if not is_strong and (len(real) == 1 or not all(len(part) > 1 for part in real)):
@@ -268,7 +267,7 @@ def _number(text: str) -> Name | None:
 
 
 def _figure(text: str, figure: str) -> Name | None:
-    """Returns the name of a number. Separators, signs and trailing zeros of a fraction do not matter."""
+    """Returns a number as a name, or None if it is too short. The key has no sign, separators or trailing zeros."""
     value = figure.lstrip("$€£¥₹+-").rstrip("%").replace(",", "")
     if "." in value:
         value = value.rstrip("0").rstrip(".")
@@ -289,7 +288,7 @@ _LEAST_DIGITS = 3
 
 def _identifier(text: str, *, has_digit: bool) -> Name | None:
     if text.startswith("#"):
-        # The number of an issue, or a colour.
+        # This is the number of an issue or a colour.
         bare = text.lstrip("#")
         is_name = has_digit and bare.isalnum()
         return Name("#" + bare, "identifier", "#" + bare.casefold(), len(bare) > 1) if is_name else None
@@ -313,9 +312,7 @@ _LEAST_MIXED = 4
 
 
 def _qualified(text: str) -> Name | None:
-    """Returns a name of several parts with dots between them, such as `store.compact_now`. At least one part must be a
-    name.
-    """
+    """Returns a name with dots between its parts, such as `store.compact_now`, or None if no part is a name."""
     parts = [part for part in text.split(".") if part]
     found = [_identifier(part, has_digit=any(c.isdigit() for c in part)) for part in parts]
     is_strong = any(one is not None and one.is_strong for one in found)

@@ -1,4 +1,4 @@
-"""Finds standing orders: a user's instructions that hold from then on, such as "never push to main".
+"""Finds standing orders: instructions of a user that apply from then on, such as "never push to main".
 
 Orders are recognized by typical words in ten languages: English, German, French, Spanish, Portuguese, Italian, Russian,
 Chinese, Japanese and Korean. A sentence that describes ("it never works"), asks, or says "for now" is not an order.
@@ -15,28 +15,28 @@ from compaction_store.probes.force import FUNCTION_WORDS, describes, has_force, 
 from compaction_store.probes.sentences import prose, sentences
 from compaction_store.probes.words import is_unspaced, words
 
-# Longer ones are pasted text.
+# A longer sentence is pasted text.
 _LONGEST = 400
 _SHORTEST = 6
-# Users write orders at the ends of a long text; the middle was pasted.
+# Users write orders at the beginning or the end of a long text. The middle is mostly pasted.
 _LONGEST_TEXT = 6000
 _ENDS = 1500
 
 _QUESTION = re.compile(r"[?？]\W{0,3}$")  # noqa: RUF001
-# A line of a pasted file, with its number.
+# A line of a pasted file with line numbers.
 _NUMBERED = re.compile(r"\s*\d+\s?[:|\t]")
 _LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
-# The alternative that an order rules out: a summary may say "only" instead.
+# The alternative that an order rules out. A summary may leave it out and say "only" instead.
 _INSTEAD = re.compile(r"(?:, ?(?:and )?(?:not|no)|,? (?:rather than|instead of|over)) [^,;.]{2,60}", re.IGNORECASE)
 _LEAST_WORDS = 2
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 
-# Words are compared by their stems: "pushing" is "push".
+# Words are compared by their stems, which are their first characters. So "pushing" is equal to "push".
 _STEM = 4
 
 
 class Order(NamedTuple):
-    """A standing order, at its place in a text."""
+    """A standing order and its place in a text."""
 
     text: str
     start: int
@@ -44,7 +44,7 @@ class Order(NamedTuple):
 
 
 def orders(text: str, *, whole: bool = False) -> Iterator[Order]:
-    """Yields the standing orders in a user's text. Of a long text only the two ends are read, unless `whole` is set."""
+    """Yields the standing orders in a user's text. In a long text, reads only both ends, unless `whole` is true."""
     if len(text) > _LONGEST_TEXT and not whole:
         yield from (order for order in _orders(text) if order.end <= _ENDS or order.start >= len(text) - _ENDS)
     else:
@@ -61,7 +61,7 @@ def _orders(text: str) -> Iterator[Order]:
 
 
 def is_order(sentence: str) -> bool:
-    """Returns whether a sentence has lasting force."""
+    """Returns whether a sentence is a standing order."""
     sentence = unicodedata.normalize("NFC", sentence).replace("\u2019", "'")
     if _NUMBERED.match(sentence) is not None:
         return False
@@ -73,7 +73,10 @@ def is_order(sentence: str) -> bool:
 
 
 def rare_words(text: str) -> frozenset[str]:
-    """Returns the stems of the words that carry a sentence's meaning; for unspaced scripts, pairs of characters."""
+    """Returns the stems of the words that carry the meaning of a text. Function words are left out.
+
+    For a script without spaces, returns pairs of characters instead.
+    """
     found: set[str] = set()
     last = ""
     for word in words(text):
@@ -87,11 +90,11 @@ def rare_words(text: str) -> frozenset[str]:
 
 
 def wanted_words(order: str) -> frozenset[str]:
-    """Returns the rare words that a passage must have to say an order; not those of what is to be left instead."""
+    """Returns the rare words that a passage must have to repeat an order, without words of a ruled-out alternative."""
     shorter = rare_words(_INSTEAD.sub("", order))
     return shorter if len(shorter) >= _LEAST_WORDS else rare_words(order)
 
 
 def stem(word: str) -> str:
-    # A Korean noun ends with its particle.
+    # A Korean noun has a particle at its end, so its stem is shorter.
     return word[: 2 if "\uac00" <= word[0] <= "\ud7af" else _STEM]

@@ -1,4 +1,4 @@
-"""Splits a summary into passages, to ask for example whether one of its sentences repeats a whole order."""
+"""Splits a summary into passages, for example to find out whether one of its sentences repeats a whole order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from compaction_store.probes.orders import rare_words, wanted_words
 from compaction_store.probes.sentences import sentences
 from compaction_store.probes.words import Phrases, words
 
-# A longer sentence is split, so that a question costs the same for any summary.
+# A longer sentence is split, so that the cost of a question does not depend on the length of sentences.
 _LONGEST = 600
-# A word that is in more passages than this does not tell them apart; no more are looked at.
+# At most this many passages are searched for an order.
 _MOST_PASSAGES = 50
 
 
 class Passages:
-    """The sentences and lines of some texts, by their words."""
+    """The sentences and lines of some texts, which can be searched by their words."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = list(texts)
@@ -38,15 +38,16 @@ class Passages:
         return found
 
     def says(self, order: str) -> bool:
-        """Returns whether a passage has all the rare words of an order, and a word of lasting force.
+        """Returns whether a passage has all rare words of an order, and a word of lasting force.
 
-        The words may continue in the next passage. For a script without spaces, most pairs of characters are enough.
+        The words may be spread over two neighbouring passages. In a script without spaces, seven of ten pairs of
+        characters are enough.
         """
         wanted = wanted_words(order)
         if not wanted:
             return False
         least = len(wanted) if not any(map(_is_pair, wanted)) else -(-len(wanted) * 7 // 10)
-        # If not all words are required, a passage may have any of them first.
+        # If some words may be missing, begin with enough of the rarest words that a match must have one of them.
         starts = sorted(wanted, key=lambda word: (len(self._by_word.get(word, ())), word))[: len(wanted) - least + 1]
         for index in dict.fromkeys(islice((i for word in starts for i in self._by_word.get(word, ())), _MOST_PASSAGES)):
             for first in (index, index - 1):
@@ -57,12 +58,12 @@ class Passages:
         return False
 
     def holding(self, wanted: Iterable[str]) -> set[str]:
-        """Returns the given texts that are in the passages word for word."""
+        """Returns those of the given texts that occur in the passages word for word."""
         phrases = Phrases((text, words(text)) for text in wanted)
         return {text for one in self.texts for text, _ in phrases.found(words(one))}
 
     def with_phrases(self, phrases: Iterable[str]) -> dict[str, list[int]]:
-        """Returns the passages with each phrase. A phrase is a sequence of words with spaces between them."""
+        """Returns the indexes of the passages that have each phrase. A phrase is words with spaces between them."""
         wanted = list(dict.fromkeys(phrases))
         found: dict[str, list[int]] = {phrase: [] for phrase in wanted}
         automaton = Phrases((phrase, phrase.split()) for phrase in wanted)
@@ -76,7 +77,7 @@ class Passages:
         return all(word in self._rare[index] for word in wanted)
 
     def place(self, index: int) -> tuple[int, int, int]:
-        """Returns the number of the text of a passage, its start and its end."""
+        """Returns the index of the text that has a passage, and the start and the end of the passage in it."""
         return self._places[index]
 
     def text(self, index: int) -> str:
@@ -85,7 +86,7 @@ class Passages:
 
 
 def _short(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the places of the sentences; long sentences are split."""
+    """Yields the places of the sentences in a text. Splits long sentences."""
     for start, end in sentences(text):
         while end - start > _LONGEST:
             space = text.rfind(" ", start + _LONGEST // 2, start + _LONGEST)

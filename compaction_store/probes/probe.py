@@ -1,4 +1,4 @@
-"""The values that the probes return: a question about a view, whether it passed, and its place in the thread."""
+"""The results of probes: a question about a view, its answer, and the place in the thread that it is about."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ProbeType = Literal[
     "planted_constraint", "planted_fact", "planted_goal", "planted_preference",
 ]  # fmt: skip
 
-#: The question of each type. Each type is counted separately: there is no total.
+#: The question of each type of probe. Each type is counted separately, and there is no total.
 PROBE_TYPES: dict[ProbeType, str] = {
     "needed_later": "a name or a quotation from the span was used again by a user or in a call: was it in the view?",
     "used_name": "a user or several calls used a name in the span: does the view have it after the fold?",
@@ -31,9 +31,10 @@ PROBE_TYPES: dict[ProbeType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Place(AsDict):
-    """The place of a text: characters `start` to `end` of the text at `field` in a message, or in a record's summary.
+    """The place of a text: characters `start` to `end` of the text at `field`, in a message or in a record's summary.
 
-    `seq` is None in a summary, `record` in a message. A field is a path such as `content[1].text`.
+    For a message, `seq` is set and `record` is None. For a summary, `record` is set and `seq` is None. A field is a
+    path such as `content[1].text`.
     """
 
     field: str
@@ -47,9 +48,10 @@ class Place(AsDict):
 class Probe(AsDict):
     """One question and its answer. `kept` is False for a loss, and for text that should not be in a summary.
 
-    `record` is the number of the compaction that the question is about. `text` is from a message or, if invented or
-    stale, from the summary; a text that looks like a credential is masked, and `is_secret` is True. `place` is its
-    place, `again` the place where it was needed, called or replaced. `detail` says more, such as where it was kept.
+    `record` is the number of the compaction that the question is about. `text` is the text in question, from a message
+    or, for the types `invented` and `stale`, from the summary. A text that looks like a credential is masked, and
+    `is_secret` is True. `place` is the place of the text. `again` is the place where it was needed, called or replaced
+    later. `detail` says more, such as where the text was kept.
     """
 
     type: ProbeType

@@ -1,4 +1,4 @@
-"""Finds quotations in a text: words that it attributes to somebody, or code, word for word."""
+"""Finds quotations in a text: words or code in quotation marks, which the text repeats word for word."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from compaction_store.probes.words import words
 
-# A quotation begins with a word, after a space or an opening mark; the text between two quotations is not one.
+# A quotation begins after a space or an opening bracket. So text between two quotations is not taken for a quotation.
 _BEFORE = r"(?:(?<=^)|(?<=[\s(\[{:=>\u2014*_-]))"
 _QUOTED = re.compile(
     rf"{_BEFORE}(?:\"([^\"\n]{{1,300}})\"|`([^`\n]{{1,300}})`)|\u201c([^\u201c\u201d\n]{{1,300}})\u201d"
@@ -17,15 +17,15 @@ _QUOTED = re.compile(
 )
 _EDGES = re.compile(r"[\w<({\[@#$/.~+*-].*[^\s,:=(\[{]", re.DOTALL)
 _LEFT_OUT = re.compile(r"\.{3}|\u2026|\[[^\]\n]{0,40}\]")
-# A path in quotes is a name.
+# A text without spaces, such as a path, is a name and not a quotation.
 _IS_NAME = re.compile(r"[!-~]+").fullmatch
-# A shorter one is a name or a figure of speech.
+# A shorter quotation is a name or a figure of speech.
 _LEAST_WORDS = 3
 _MOST_WORDS = 60
 
 
 def quotations(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the start and the end of each quotation of at least three words, without its marks.
+    """Yields the start and the end of each quotation of at least three words, without its quotation marks.
 
     A quotation with an ellipsis yields its parts.
     """

@@ -1,6 +1,6 @@
-"""Reads the texts, calls and results in one message, in the format of any API.
+"""Reads the texts, calls and results in one message, which may have the format of any API.
 
-Never raises for an unknown shape. Each text comes with its place in the payload and its author.
+An unknown form never raises an error. Each text comes with its place in the payload and its author.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 
-# A "label" is the name of a tool or of a field: it can be quoted, but does not count as needed later.
+# A "label" is the name of a tool or of a field. A quotation may have it, but it does not count as needed later.
 SpeechKind = Literal["system", "user", "assistant", "thinking", "call", "label", "result", "notes"]
 
 _ROLES: dict[str, SpeechKind] = {
@@ -23,12 +23,12 @@ _ROLES: dict[str, SpeechKind] = {
 }  # fmt: skip
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _REASONING = ("reasoning_content", "reasoning")
-# The fields with the input of a call, and those with its result.
+# The fields that may have the input of a call, and the fields that may have its result.
 _INPUTS = ("input", "arguments", "action", "operation", "queries", "code")
 _OUTPUTS = ("content", "output", "outputs", "results", "result", "error", "stdout", "stderr", "logs")
-# Items that have both a call and its result.
+# Items that contain both a call and its result.
 _BOTH = frozenset({"mcp_call", "web_search_call", "file_search_call", "code_interpreter_call"})
-# Fields without content: kinds, ids, marks, encrypted or binary data.
+# Fields without readable content: kinds, ids, marks, encrypted data and binary data.
 _SILENT = frozenset({
     "type", "id", "role", "status", "call_id", "tool_use_id", "tool_call_id", "signature", "encrypted_content", "data",
     "media_type", "mime_type", "cache_control", "index", "detail", "file_data", "image_url", "image", "annotations",
@@ -48,7 +48,8 @@ _LONGEST_WORD = 2000
 class Said(NamedTuple):
     """A text in a message. `field` is its path in the payload, such as `content[1].text`.
 
-    A text inside a JSON string, such as the arguments of a call, has the whole string as `raw`: offsets count there.
+    If the text is inside a JSON string, such as the arguments of a call, `raw` is the whole string. Places of this text
+    then have offsets in `raw`.
     """
 
     kind: SpeechKind
@@ -67,7 +68,7 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A tool result: the id of its call, whether it reports a failure, and the size of its texts."""
+    """A tool result: the id of its call, whether it reports a failure, and the number of characters in its texts."""
 
     id: str | None
     failed: bool
@@ -160,7 +161,7 @@ class Reading:
         if labels := " ".join(_field_names(given)):
             self.said.append(Said("label", where, labels, raw or ""))
         if raw is not None and not isinstance(given, str):
-            # The leaves of parsed arguments, with their places in the string that was parsed.
+            # The arguments were parsed from a string, so the places of their texts are in this string.
             self.said.extend(Said(_says(place, text), where, text, raw) for place, text in leaves(given, ""))
         else:
             self.said.extend(Said(_says(place, text), place, text) for place, text in leaves(given, where))
@@ -179,7 +180,7 @@ class Reading:
 
 
 def _field_names(value: Any) -> Iterator[str]:
-    """Yields the names of the fields of a call's input."""
+    """Yields the names of the fields in the input of a call."""
     waiting = [(value, 0)]
     while waiting:
         one, depth = waiting.pop()
@@ -190,12 +191,12 @@ def _field_names(value: Any) -> Iterator[str]:
 
 
 def _says(place: str, text: str) -> SpeechKind:
-    """Returns the kind of a part of an input: a number of lines to read or seconds to wait is a label."""
+    """Returns the kind of a text in a call's input. A number of lines to read or of seconds to wait is a label."""
     return "label" if text.isdigit() and _WINDOW.search(place) is not None else "call"
 
 
 def leaves(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Yields every text and number in a JSON value with its path, in order. Data and ids are left out."""
+    """Yields every text and number in a JSON value with its path, in order. Leaves out data and ids."""
     waiting: list[tuple[str, Any, int]] = [(field, value, 0)]
     while waiting:
         place, one, depth = waiting.pop()
@@ -224,7 +225,7 @@ def _is_data(text: str) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """Returns the value of a JSON object or list; any other text as it is."""
+    """Parses a JSON object or array. Returns any other text unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:

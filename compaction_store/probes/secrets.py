@@ -1,7 +1,7 @@
-"""Recognizes strings that look like credentials: keys, tokens, passwords.
+"""Recognizes strings that look like credentials: keys, tokens and passwords.
 
-They must not be forced into a summary. A credential is recognized by a service's prefix, by the name of its field, or
-by random letters and digits. Hashes, paths, and ids of messages and calls are not credentials.
+A check must not force a credential into a summary. A credential is recognized by the prefix of a service, by the name
+of its field, or by random letters and digits. Hashes, paths, and ids of messages and calls are not credentials.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _FIELD_WITH_VALUE = re.compile(
 _HEADER = re.compile(r"\b(?:bearer|basic)[ ]{1,2}([A-Za-z0-9._~+/=-]{12,2000})", re.IGNORECASE)
 _IN_URL = re.compile(r"://[^\s/:@\"']{1,100}:([^\s/@\"']{3,200})@")
 _MIXED = re.compile(r"(?<![\w+/=-])[A-Za-z0-9_+/=-]{24,400}(?![\w+/=-])")
-# Ids that services and SDKs make look like credentials, but give no access.
+# The prefixes of ids that services and SDKs make. Such ids look like credentials, but give no access.
 _ID = re.compile(
     r"(?:toolu|srvtoolu|mcptoolu|call|msg|chatcmpl|cmpl|resp|rs|fc|ctc|ws|req|run|thread|asst|file|batch|session|evt"
     r"|gen)[_-]"
 )
-# Code that reads a credential is not one: `token = config.token`.
+# Code that reads a credential is not a credential, for example `token = config.token`.
 _CODE = re.compile(r"[A-Za-z_$][\w$]*\.[\w$.]+|undefined|string|[\w-]{0,20}\.{3,}", re.IGNORECASE)
 _SHORTEST = 6
 _DIGIT = re.compile(r"\d")
@@ -73,7 +73,7 @@ def has_secret(text: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """Masks everything in a text that looks like a credential."""
+    """Returns a text in which everything that looks like a credential is masked."""
     kept: list[str] = []
     last = 0
     for start, end in sorted(secrets(text)):
@@ -84,7 +84,7 @@ def masked(text: str) -> str:
 
 
 def is_random(run: str) -> bool:
-    """Returns whether letters and digits are mixed in a run as in a random key. A hexadecimal hash does not count."""
+    """Returns whether a run mixes letters and digits like a random key. A hexadecimal hash does not count."""
     if _ID.match(run) or run.startswith("0x") or run.count("/") > 1:
         return False
     kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in run if c.isalnum()]

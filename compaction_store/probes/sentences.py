@@ -1,4 +1,4 @@
-"""Splits text into sentences, in any language, with the place of each."""
+"""Splits text in any language into sentences, and returns their places."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def prose(text: str) -> str:
-    """Replaces fenced code in a text by spaces. The length stays the same."""
+    """Replaces fenced code in a text with spaces. The length stays the same."""
     if "```" not in text and "~~~" not in text:
         return text
     kept: list[str] = []

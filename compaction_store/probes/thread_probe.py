@@ -1,8 +1,7 @@
-"""Walks through the life of a thread and probes every fold in it: what it lost, what it invented, and which calls had
-to be repeated.
+"""Walks through the history of a thread, and finds out what each fold lost and invented, and which calls were repeated.
 
-The caller says what happened, in order: a message was appended, a span was folded, a record was revoked. Each message
-enters and leaves the view once for each fold around it, so the time is linear in the messages and the summaries.
+The caller reports the events in order: a message was appended, a span was folded, or a record was revoked. Each message
+enters and leaves the view once for each fold around it, so the time is linear in the length of messages and summaries.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from compaction_store.probes.reading import Reading, Said
 from compaction_store.probes.secrets import MASK, has_secret, masked
 from compaction_store.probes.words import Phrases, words
 
-# Words for a file that is gone, in the languages in which orders are recognized.
+# Words that say that a file was deleted or moved, in the ten languages in which orders are recognized.
 _GONE = re.compile(
     r"\b(?:delet|remov|renam|mov(?:e|ed|es|ing)\b|rm|gone|unlink|drop|clean|gelöscht|entfernt|verschoben|umbenannt|supprim|déplac"
     r"|elimin|borr|movid|renombrad|apag|remov|renomead|elimina|spostat|rinominat|удал|перемещ|переименован)"
     r"|删除|刪除|移动|移到|重命名|削除|移動|삭제|이동|->|→",
     re.IGNORECASE,
 )
-# The seq that a line of an extractive summary begins with.
+# The seq at the beginning of a line of an extractive summary.
 _SEQ = re.compile(r"^\[\d{1,19}\]", re.MULTILINE)
 _ESCAPE = re.compile(r"\\[nrt\"]")
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A compaction of a thread: what replaced the messages from one seq to another in the view.
+    """A compaction of a thread, whose `replacement` is in the view instead of messages `start_seq` to `end_seq`.
 
-    `sources` are the first and the last seq that the summarizer was shown; by default, those of the span.
+    `sources` are the first and the last seq that the summarizer was given. By default, these are the seqs of the span.
     """
 
     record: int
@@ -55,7 +54,7 @@ class Fold:
 
 @dataclass(slots=True)
 class _Folded:
-    """A folded name, with the record that folded it and the message that has it."""
+    """The record that folded a name, and the seq of the message that has the name."""
 
     record: int
     seq: int
@@ -63,7 +62,7 @@ class _Folded:
 
 @dataclass(slots=True)
 class _Shown:
-    """An element of the view: a message, or the replacement of a span, with the facts of all messages in it."""
+    """An element of the view: a message or the replacement of a span, with facts about all messages that it covers."""
 
     start_seq: int
     end_seq: int
@@ -80,14 +79,14 @@ class _Shown:
 
 @dataclass(slots=True)
 class _Repeated:
-    """A repeated call, with its place and time. Its result, which determines its cost, comes later."""
+    """The probe and the time of a repeated call. Its costs are added later, when its result comes."""
 
     probe: Probe
     at: datetime | None
 
 
 class ThreadProbe:
-    """The view of a thread as it grows and is folded. `probes` has the answers so far; `finish` adds the last ones."""
+    """The view of a thread as it grows and is folded. `probes` has the answers so far, and `finish` adds the last."""
 
     def __init__(self, facts: ThreadFacts) -> None:
         self._facts = facts
@@ -126,13 +125,13 @@ class ThreadProbe:
         self._shown.append(element)
         self._starts.append(seq)
         if facts.is_assistant:
-            # The same reply may continue with a call, so its text before the call counts as a use too.
+            # The same reply may continue with a call, whose names must not count as visible because of this text.
             self._said_now.append(element)
         else:
             self._show(element)
 
     def fold(self, fold: Fold) -> list[Probe]:
-        """Folds a span. Returns the probes of the summary itself; probes of later needs follow when the needs occur."""
+        """Folds a span. Returns the probes about the summary itself. Probes about later needs come with these needs."""
         self._flush()
         first = bisect_left(self._starts, fold.start_seq)
         end = bisect_right(self._starts, fold.end_seq)
@@ -162,7 +161,7 @@ class ThreadProbe:
         return asked
 
     def revoke(self, record: int) -> None:
-        """Revokes a record: the view shows its span again. Does nothing if the record is not in the view."""
+        """Revokes a record, so that the view shows its span again. Does nothing if the record is not in the view."""
         self._flush()
         place = bisect_left(self._starts, self._spans.get(record, 0))
         element = self._shown[place] if place < len(self._shown) else None
@@ -175,7 +174,7 @@ class ThreadProbe:
             self._show(old)
 
     def finish(self) -> list[Probe]:
-        """Returns all probes, including those that are answered at the end: inventions and repeated calls."""
+        """Returns all probes, including those that are answered only at the end: inventions and repeated calls."""
         self._flush()
         self.probes += [one.probe for one in self._repeated.values()]
         self._repeated.clear()
@@ -184,7 +183,10 @@ class ThreadProbe:
         return self.probes
 
     def used(self, start_seq: int, end_seq: int, *, record: int, calls: int = 2) -> Iterator[Probe]:
-        """Yields whether the view has the names that a user or several calls used in a span, the most used first."""
+        """Yields a probe for each name that a user or several calls used in a span: whether the view has it.
+
+        The most used names come first.
+        """
         first: dict[str, tuple[int, Need]] = {}
         times = Counter[str]()
         for seq, facts in self._facts.messages.items():
@@ -288,7 +290,7 @@ class ThreadProbe:
             _file_name(name.text) for said in facts.said if said.kind == "call" for name in reader.names(said.text)
         }
         if any(self._written.get(name, 0) > seq for name in named):
-            # The file has changed since, so it had to be read again.
+            # The file was changed after the first call, so it had to be read again.
             return
         again = Place(call.field, 0, 0, facts.seq)
         probe = _probe("re_derivation", call.name, record, before, call.name, kept=False, again=again)
@@ -378,39 +380,40 @@ _PLANTED: dict[str, ProbeType] = {
     "rule": "planted_rule", "constraint": "planted_constraint", "fact": "planted_fact", "goal": "planted_goal",
     "preference": "planted_preference",
 }  # fmt: skip
-# A result comes soon after its call.
+# The number of elements at the end of the view that may have the call of a result. A result comes soon after its call.
 _LATEST = 50
 
 
 def _field(number: int, said: Said) -> str:
-    """Returns the path of a text of a replacement in the body of its record. For a framed text, this is the summary
-    itself.
+    """Returns the path, in a record's body, of a text in the record's replacement.
+
+    A framed text is the summary itself, so its path is `summary_text`.
     """
     return "summary_text" if said.kind == "notes" and said.field == "content" else f"replacement[{number}].{said.field}"
 
 
 def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name | None]]:
-    """Yields the claims of a summary: its names, each once, and its quotations, which must be in its sources."""
+    """Yields the names, each once, and the quotations of a summary. Its sources must have these."""
     seen: set[str] = set()
     plain = _SEQ.sub(lambda found: " " * len(found[0]), text)
     for name, start, end in reader.at(plain):
         if name.key not in seen and _is_claim(name):
             seen.add(name.key)
             yield name.kind, start, end, name
-    # A call in a summary may be JSON, whose escapes are not words.
+    # A call in a summary may be JSON. Its escapes are not words.
     for start, end in quotations(_ESCAPE.sub("  ", plain)):
         yield "quotation", start, end, None
 
 
 def _is_claim(name: Name) -> bool:
-    """Returns whether a name must have a source. Acronyms, years and round numbers may be the summarizer's words."""
+    """Returns whether the sources must have a name. Acronyms, years and round numbers may be the summarizer's words."""
     if name.is_strong:
         return True
     return name.kind == "number" and name.key.isdigit() and len(name.key) == 3 and name.key[1:] != "00"  # noqa: PLR2004
 
 
 def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: ThreadFacts) -> Iterator[Probe]:
-    """Returns which names and quotations are in the sources, in one pass over the thread."""
+    """Answers the open probes about invented names and quotations, in one pass over the messages of the thread."""
     asked = list(waiting)
     phrases: dict[str, list[str]] = {}
     for probe, wanted, _, _ in asked:
@@ -431,7 +434,7 @@ def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: Thread
     for probe, wanted, first, last in asked:
         held = not wanted or has(" ".join(wanted), first, last)
         if not held and probe.kind in ("path", "identifier") and len(wanted) > 1:
-            # A path or a qualified name whose parts are all in the sources.
+            # A path or a qualified name counts as kept if the sources have all of its parts.
             held = all(has(part, first, last) for part in wanted)
         yield replace(probe, kept=held)
 

@@ -1,7 +1,7 @@
-"""Finds values that a conversation replaces by newer ones: "the deadline is May 3", later "the deadline is May 10".
+"""Finds values that a conversation replaces with newer values: "the deadline is May 3", and later "… is May 10".
 
-Three forms are recognized: a change in one sentence ("rename A to B", "B instead of A"), a thing that two sentences of
-users give different values ("the budget cap is $500"), and a field that differs between the results of two equal calls.
+This module recognizes a change in one sentence ("rename A to B", "B instead of A"), and two sentences of users that
+give a thing different values ("the budget cap is $500"). `facts` compares the fields in the results of equal calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TO = re.compile(
     rf"((?:[\w-]{{1,30}} ){{1,4}}?)to ({_VALUE})",
     re.IGNORECASE,
 )
-# Most sentences have none of these words and need not be searched.
+# A sentence that states a value has one of these words. Most sentences have none and need not be searched.
 _MAY_STATE = re.compile(r" (?:is|are|be|to|with|by|of|than|became|becomes) ")
 _AGE = frozenset(
     stem(word)
@@ -46,7 +46,7 @@ _AGE = frozenset(
     new newer newest current currently updated latest old older actual final revised real
     """.split()  # noqa: SIM905
 )
-# Things that a thread has many of: two different values do not mean that one replaced the other.
+# Things of which a thread has many. Two different values do not mean that one replaced the other.
 _MANY = frozenset(
     stem(word)
     for word in """
@@ -64,7 +64,7 @@ _LONGEST_JSON = 200_000
 
 
 class Statement(NamedTuple):
-    """A thing and its value, at the place of the value. `old` is the value that the same sentence replaces."""
+    """A thing, its value, and the place of the value. `old` is the value that the same sentence replaces, if any."""
 
     about: str
     value: str
@@ -74,7 +74,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yields the values that a text states, in the order of its sentences."""
+    """Yields the values that a text states, sentence by sentence."""
     plain = prose(text)
     for start, end in sentences(plain):
         sentence = plain[start:end]
@@ -108,7 +108,7 @@ def _assignments(sentence: str) -> Iterator[Statement]:
 
 
 def _about(before: str) -> str:
-    """Returns the thing that has a value: the last words before it; an empty text if they name nothing."""
+    """Returns the last words before a value that name the thing with this value, or "" if no words do."""
     clause = re.split(r"[,;:.!?()\"`*]|\b(?:and|but|because|that|which|if|when|so)\b", before)[-1]
     found = [stem(word) for word in words(clause) if word]
     kept = [word for word in found if word in rare_words(clause) and word not in _AGE][-_MOST_KEY_WORDS:]
@@ -118,19 +118,19 @@ def _about(before: str) -> str:
 
 
 def plain_value(text: str) -> str:
-    """Returns a value's words in lower case, so that equal values compare equal."""
+    """Returns the words of a value in lower case, so that differently written values can be compared."""
     return " ".join(words(text.strip("`\"'.,:;!?*()")))
 
 
 def _is_value(value: str) -> bool:
-    """Returns whether a summary would repeat a value: it is a number, a name, a date, or a few quoted words."""
+    """Returns whether a text can be a value that a summary repeats: a number, a name, a date, or a few words."""
     if len(value) > _LONGEST_VALUE:
         return False
     return any(c.isdigit() for c in value) or "_" in value or " " in value or bool(names_in_run(value))
 
 
 def fields(text: str) -> dict[str, str]:
-    """Returns the fields of a result by their paths, if it is a JSON object; otherwise none."""
+    """Returns the fields of a result by their paths. Returns no fields if the result is not a JSON object."""
     if len(text) > _LONGEST_JSON or text.lstrip()[:1] != "{":
         return {}
     try:

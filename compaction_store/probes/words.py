@@ -1,7 +1,7 @@
 """Splits text into words, and finds many phrases in a text in one pass.
 
-Two texts have the same words if they differ only in case, spaces, punctuation and markup. Scripts without spaces
-between words, such as Chinese, are split into characters.
+Two texts have the same words if they differ only in case, spaces, punctuation and markup. Text in a script without
+spaces, such as Chinese, is split into characters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-#: The scripts without spaces between words, as ranges in a class of characters.
+#: The characters of scripts without spaces between words, as ranges for a character class of a regular expression.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"\\d{{1,3}}(?:,\\d{{3}})+(?!\\d)|[{UNSPACED}]|[^\\W{UNSPACED}]+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -22,14 +22,14 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def words(text: str) -> list[str]:
-    """Returns the words of a text in lower case. Separators of thousands are left out: `1,200` is `1200`."""
-    # Word by word if the text is not all ASCII: lower-casing the whole text may split words differently.
+    """Returns the words of a text in lower case. Removes separators of thousands, so `1,200` becomes `1200`."""
+    # If the text is not ASCII, convert each word alone, because a change of case may change where words are split.
     found = _WORD.findall(text.lower()) if text.isascii() else [word.casefold() for word in _WORD.findall(text)]
     return [word.replace(",", "") for word in found] if "," in text else found
 
 
 def word_places(text: str) -> list[tuple[int, int]]:
-    """Returns the start and the end of each of `words(text)`."""
+    """Returns the start and the end of each word in `words(text)`."""
     return [word.span() for word in _WORD.finditer(text)]
 
 
@@ -39,13 +39,10 @@ def is_unspaced(word: str) -> bool:
 
 
 class Phrases(Generic[Key]):
-    """Finds many phrases in one pass over the words of a text (the Aho-Corasick algorithm).
-
-    The time is linear in the text and the phrases together, times the number of different lengths of phrases.
-    """
+    """Finds many phrases in one pass over the words of a text, with the Aho-Corasick algorithm."""
 
     def __init__(self, phrases: Iterable[tuple[Key, Words]]) -> None:
-        # A state is a prefix of a phrase; state 0 is empty.
+        # A state is a prefix of a phrase. State 0 is the empty prefix.
         self._next: list[dict[str, int]] = [{}]
         self._keys: list[list[Key]] = [[]]
         for key, phrase in phrases:
@@ -60,9 +57,7 @@ class Phrases(Generic[Key]):
         self._link()
 
     def _link(self) -> None:
-        """Links each state to the longest state that is a suffix of it, and to the longest suffix that is a whole
-        phrase.
-        """
+        """Links each state to its longest suffix that is a state, and to its longest suffix that is a whole phrase."""
         self._end = array("q", [0]) * len(self._next)
         self._whole = array("q", [0]) * len(self._next)
         waiting = deque(self._next[0].values())
@@ -84,7 +79,7 @@ class Phrases(Generic[Key]):
         return len(self._next) > 1
 
     def found(self, text: Iterable[str]) -> Iterator[tuple[Key, int]]:
-        """Yields each phrase in a sequence of words once, with the index of its last word at its first occurrence."""
+        """Yields each phrase in a sequence of words, with the index of the last word of its first occurrence."""
         if not self:
             return
         steps, ends, wholes = self._next, self._end, self._whole
@@ -95,7 +90,7 @@ class Phrases(Generic[Key]):
                 state = ends[state]
             state = steps[state].get(word, 0)
             whole = wholes[state]
-            # If a phrase was found before, so were its suffixes.
+            # If a phrase was found before, its suffixes were found too.
             while whole and whole not in seen:
                 seen.add(whole)
                 for key in self._keys[whole]:
