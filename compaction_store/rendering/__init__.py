@@ -1,8 +1,8 @@
-"""Renders a view as the arguments of a request, for Anthropic's and OpenAI's APIs. Pure.
+"""Renders a view as the arguments of a request to an API of Anthropic or OpenAI. Pure.
 
-The same view and options give the same bytes in every version, so that a receipt can name a rendering by its hash. A
-renderer whose output changes gets a new name. Rendering does not change the view, and content that has no form in the
-requested format raises `NotRenderable` instead of being dropped.
+The same view and options give the same bytes in every version, so that a receipt can identify a rendering by its hash.
+If the output of a renderer changes, the renderer gets a new name. Rendering does not change the view. If the requested
+format cannot express a part of the view, rendering raises `NotRenderable` and does not drop the part.
 """
 
 from compaction_store.rendering.view import Rendered, SeenView, View, for_anthropic, for_openai

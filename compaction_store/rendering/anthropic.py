@@ -1,8 +1,8 @@
-"""Renders a view for Anthropic's Messages: alternating turns, results after their calls, the compaction block first.
+"""Renders a view for Anthropic's Messages API: alternating turns, results after their calls, a compaction block first.
 
-A late result is moved to its call, an unanswered call gets a result that says so, and ids that the API would refuse or
-that two calls share are replaced. The end of a thread rarely changes how its beginning is rendered, so that caches and
-signed thinking stay valid.
+A late result is moved to its call. A call without a result gets a result that says so. An id is replaced if the API
+would refuse it or if two calls have it. New messages at the end of a thread rarely change how its beginning is
+rendered, so caches and signed thinking stay valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Options(NamedTuple):
 
 @dataclass
 class _Message:
-    """The blocks of a payload without results, and whether it belongs to the last summary."""
+    """The blocks of one role in a payload. `last_summary` says whether the payload belongs to the last summary."""
 
     seq: int
     role: str
@@ -44,7 +44,7 @@ class _Message:
 
 
 def request(elements: Sequence[Element], options: Options) -> Payload:
-    """Makes the arguments of a request."""
+    """Makes the arguments of a request to the Messages API."""
     messages = list(_read(elements, options))
     results = _results(messages, erased=any(None in e.messages for e in elements))
     _settle_server_calls(messages)
@@ -61,11 +61,11 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     return arguments
 
 
-# ---- the part of the view that is shown
+# ---- the messages of the view
 
 
 def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
-    """Yields every message in order, without messages that a compaction block replaces and without stale thinking."""
+    """Yields the messages in order, without the content that a compaction block replaces and without stale thinking."""
     start = _last_block(elements)
     last = max((i for i, e in enumerate(elements) if e.is_summary), default=-1)
     folded: float = 0
@@ -81,7 +81,7 @@ def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
                 found = [_ours(part, element, first=not spoken) for part in found]
             for message in _messages(found, payload):
                 message.last_summary = index == last
-                # A replacement's messages are older than its record: any compaction makes their thinking stale.
+                # The messages of a replacement are older than its record, so any compaction makes their thinking stale.
                 written = _pos(element) if element.kind is None else 0
                 if options.thinking != "keep" and (options.thinking == "drop" or written < folded):
                     message.blocks = [b for b in message.blocks if b.get("type") not in _THINKING]
@@ -100,13 +100,13 @@ def _is_compaction(block: Any) -> bool:
 
 
 def _is_signed(element: Element) -> bool:
-    """Returns whether an element is the API's own block, after which thinking stays valid."""
+    """Returns whether an element is a compaction block of the API itself, after which thinking stays valid."""
     content = element.message.get("content") if element.message is not None else None
     return isinstance(content, list) and len(content) == 1 and _is_compaction(content[0])
 
 
 def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
-    """Finds the last compaction block that came with a reply: the API ignores everything before it."""
+    """Finds the last compaction block that came with a reply. The API ignores everything before this block."""
     last = (-1, 0, 0)
     for index, element in enumerate(elements):
         for place, payload in enumerate(element.messages if element.kind is None else ()):
@@ -118,23 +118,23 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
 
 
 def _ours(part: Part, element: Element, *, first: bool) -> Part:
-    """Keeps a record's compaction block if it comes first, its only valid place; else converts it to framed notes."""
+    """Keeps a record's compaction block at the beginning, its only valid place. Converts any other to framed notes."""
     if not _is_compaction(part.block) or first:
         return part
     return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
 
 
 def notes(block: Payload, element: Element) -> str:
-    """Returns the text of a compaction block as framed notes."""
+    """Converts a compaction block to the text of framed notes."""
     text = block.get("content")
     if not isinstance(text, str):
-        refuse(element.seq, 0, "an encrypted summary has no form in the other format")
+        refuse(element.seq, 0, "an encrypted summary cannot be converted to the requested format")
     framed: str = framing.frame(text, element.seq, element.end_seq)["content"]
     return framed
 
 
 def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
-    """Yields a payload's parts as messages of one role each: nearly always one message."""
+    """Yields the parts of a payload as messages of one role each. This is nearly always one message."""
     seq, message = (found[0].seq, None) if found else (0, None)
     for part in found:
         if part.block.get("type") == "compaction" and not part.block.get("content"):
@@ -145,7 +145,7 @@ def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
             message = _Message(seq, part.role, [])
             if part.role == "system" and payload is not None:
                 message.fields = {n: payload[n] for n in ("clear_at", "output_config") if n in payload}
-        # Copy it: blocks are distinguished by identity, and one object may occur twice.
+        # Copy the block, because blocks are distinguished by identity and the same object may occur twice.
         message.blocks.append({**part.block})
     if message is not None:
         yield message
@@ -155,7 +155,7 @@ def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
 
 
 def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
-    """Takes the results out of the messages and makes the ids unique; returns results by the id() of their call."""
+    """Removes the results from the messages and makes ids unique. Returns the results by the id() of their calls."""
     blocks = [(message, block) for message in messages for block in message.blocks]
     steps = [
         (place, name, kind == "tool_use")
@@ -192,7 +192,7 @@ def _replace(blocks: list[Payload], old: Payload, new: Payload) -> None:
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    """Returns the id itself if the API accepts it and no other call has it, else a similar one."""
+    """Returns an id unchanged if the API accepts it and no other call has it, or else a similar id."""
     plain = name.removeprefix(BY_NAME)
     stem = plain if _ID.fullmatch(plain) else re.sub(r"[^a-zA-Z0-9_-]", "_", plain) or "call"
     new, count = stem, 1
@@ -204,7 +204,10 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _settle_server_calls(messages: list[_Message]) -> None:
-    """Leaves out server tools' calls that the user interrupted, which can get no result, and results without a call."""
+    """Removes calls of server tools that a user message interrupted, which can get no result any more.
+
+    A result of a server tool that has no call is replaced with a text.
+    """
     open_: dict[str, tuple[_Message, Payload]] = {}
     for message in messages:
         if message.role == "user" and message.blocks:
@@ -234,7 +237,7 @@ def _forget(calls: Iterable[tuple[_Message, Payload]]) -> None:
 def _turns(
     messages: Iterable[_Message], results: dict[int, Payload], *, in_place: bool
 ) -> tuple[list[Payload], list[_Message]]:
-    """Returns the system text and the turns. Results come first in the turn after their calls."""
+    """Returns the blocks of the system prompt, and the turns. The results of calls come first in the next turn."""
     turns: list[_Message] = []
     system: list[Payload] = []
     held: list[_Message] = []
@@ -271,18 +274,18 @@ def _turns(
 
 
 def _join(turns: list[_Message], message: _Message) -> None:
-    """Adds a message to the last turn if it has the same role, else as a new turn."""
+    """Adds a message to the last turn if that has the same role, or else as a new turn."""
     if turns and turns[-1].role == message.role:
         turns[-1].blocks.extend(message.blocks)
     else:
         turns.append(_Message(message.seq, message.role, [*message.blocks], fields={**message.fields}))
     if message.last_summary and message.blocks:
-        # The cache breakpoint belongs after the summary: later blocks are outside the cached prefix.
+        # Put the cache breakpoint after the summary, because later blocks are not part of the cached prefix.
         turns[-1].fields["cached"] = len(turns[-1].blocks) - 1
 
 
 def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
-    """Removes thinking at the end of a turn, drops empty turns, and joins adjacent turns of the same role."""
+    """Removes thinking at the end of turns, drops empty turns, and joins adjacent turns of the same role."""
     kept: list[_Message] = []
     for turn in turns:
         while turn.role == "assistant" and turn.blocks and turn.blocks[-1].get("type") in _THINKING:
@@ -296,7 +299,7 @@ def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
         else:
             kept.append(turn)
     if kept and kept[-1].role == "assistant" and kept[-1].blocks[-1].get("type") == "text":
-        # A last assistant turn is continued by the API, and must not end in whitespace.
+        # The API continues an assistant turn at the end, and refuses one that ends in whitespace.
         last = kept[-1].blocks[-1]
         kept[-1].blocks[-1] = {**last, "text": last["text"].rstrip()}
     return iter(kept)
@@ -316,7 +319,7 @@ def _betas(turns: Iterable[_Message]) -> set[str]:
 
 
 def _short(blocks: list[Payload]) -> Any:
-    """Returns the text alone if there is a single plain text block, else the blocks."""
+    """Returns only the text if the blocks are a single plain text block, or else the blocks."""
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
 
 

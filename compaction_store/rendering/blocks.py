@@ -1,8 +1,9 @@
-"""Converts every message to Anthropic's blocks, the intermediate form of all conversions.
+"""Converts messages of any format to Anthropic's blocks, which are the intermediate form of all conversions.
 
-Blocks of that form stay, without fields that the API would refuse. It converts text, images, PDF files, refusals, calls
-of functions and of custom tools, and their results. Another provider's reasoning and unsigned thinking are left out,
-because no other API accepts them. Everything else raises `NotRenderable`, which names the message and the part.
+Anthropic's blocks stay unchanged, except that fields that the API would refuse are left out. Text, images, PDF files,
+refusals, calls of functions and of custom tools, and their results are converted. Reasoning of other providers and
+unsigned thinking are left out, because no other API accepts them. Everything else raises `NotRenderable`, which names
+the message and the part.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ OF_NO_CALL = "(A result is left out: the call that it answers is not there.)"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
 _FOREIGN = frozenset({"reasoning"})
-# The types of thinking, and the field that the API has signed.
+# The types of thinking, and the field that shows that Anthropic's API made it.
 _SIGNED = {"thinking": "signature", "redacted_thinking": "data"}
-# The id of a call that has only a name. A function's name has no colon, so that no id can be equal to it.
+# The prefix of the id for a call that has only a name. The name of a function has no colon.
 BY_NAME = "function:"
 
 
@@ -37,7 +38,7 @@ class Part(NamedTuple):
 
 
 def parts(seq: int, payload: Payload | None) -> list[Part]:
-    """Returns a message's blocks. An erased message becomes a text that says so."""
+    """Converts a message to blocks. An erased message becomes a text that says so."""
     if payload is None:
         return [Part(seq, "user", {"type": "text", "text": ERASED})]
     return list(_parts(seq, payload))
@@ -61,7 +62,7 @@ def _parts(seq: int, payload: Payload) -> Iterator[Part]:
         yield from said
         yield from _chat_calls(seq, payload, {part.block.get("id") for part in said})
     else:
-        refuse(seq, "role", "its role has no form in the other format")
+        refuse(seq, "role", "its role cannot be converted to the requested format")
 
 
 def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
@@ -70,9 +71,9 @@ def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
 
 
 def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payload]:
-    """Yields the blocks of a content, without blank text, which the API refuses.
+    """Yields the blocks of a content. Leaves out blank text, which the API refuses.
 
-    A compaction block outside a reply is not the API's own, and becomes text.
+    A compaction block outside a reply does not come from the API, so it becomes text.
     """
     if content is None:
         return
@@ -87,7 +88,7 @@ def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payl
 
 
 def _unsealed(seq: int, place: int, part: Any) -> Any:
-    """Returns a part; if the API would mistake it for its own compaction block, as text."""
+    """Returns a part unchanged, or as text if the API would take it for its own compaction block."""
     if not _is_compaction(part):
         return part
     text = part.get("content") or ""
@@ -113,17 +114,17 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
     if not isinstance(kind, str):
         refuse(seq, place, "it has no type")
     if kind == "compaction":
-        # It is signed and must be sent back unchanged, with fields that we do not know.
+        # The block is signed, so it must be sent back unchanged, including unknown fields.
         return part
     if kind in _FOREIGN or (kind in _SIGNED and not part.get(_SIGNED[kind])):
-        # Another provider's thinking: the API refuses it without a signature.
+        # Thinking without a signature comes from another provider, and the API would refuse it.
         return None
     if kind in BLOCKS:
         known = BLOCKS[kind][1]
         block = part if part.keys() <= known else {name: value for name, value in part.items() if name in known}
         if isinstance(inner := block.get("content"), list) and any(map(_is_compaction, inner)):
             block = {**block, "content": [_unsealed(seq, place, one) for one in inner]}
-        # An SDK's object has citations=None where there are none, which the API refuses.
+        # An object of the SDK without citations has citations=None, which the API refuses.
         return {n: v for n, v in block.items() if n != "citations"} if block.get("citations", ...) is None else block
     if kind in _TEXTS:
         text = part.get(_TEXTS[kind])
@@ -132,14 +133,14 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
         return _image(seq, place, part)
     if kind in {"file", "input_file"}:
         return _file(seq, place, part)
-    refuse(seq, place, "its type has no form in the other format")
+    refuse(seq, place, "its type cannot be converted to the requested format")
 
 
 def _image(seq: int, place: int, part: Payload) -> Payload:
     found = part.get("image_url")
     url = found.get("url") if isinstance(found, dict) else found
     if not isinstance(url, str):
-        refuse(seq, place, "an image without a URL or its data has no form in the other format")
+        refuse(seq, place, "an image without a URL or its data cannot be converted to the requested format")
     if data := _DATA_URL.match(url):
         return {
             "type": "image",
@@ -153,7 +154,7 @@ def _file(seq: int, place: int, part: Payload) -> Payload:
     data = (inner if isinstance(inner, dict) else part).get("file_data")
     found = _DATA_URL.match(data) if isinstance(data, str) else None
     if not isinstance(data, str) or found is None or found[1] != "application/pdf":
-        refuse(seq, place, "a file that is not a PDF with its data has no form in the other format")
+        refuse(seq, place, "a file that is not a PDF with its data cannot be converted to the requested format")
     return {
         "type": "document",
         "source": {"type": "base64", "media_type": found[1], "data": data[found.end() :]},
@@ -164,7 +165,7 @@ def _file(seq: int, place: int, part: Payload) -> Payload:
 
 
 def result(seq: int, call: Any, content: Any, part: str) -> Payload:
-    """Makes the result block of a message or an item that is the result of a tool."""
+    """Converts a message or an item that is the result of a tool to a result block."""
     if not isinstance(call, str):
         refuse(seq, part, "it names no call")
     block: Payload = {"type": "tool_result", "tool_use_id": call}
@@ -182,7 +183,7 @@ def _call(seq: int, name: Any, call: Any, given: Any) -> Payload:
 
 
 def arguments(text: Any) -> Payload:
-    """Parses a call's arguments. Text that is not a JSON object is passed on as text."""
+    """Parses the arguments of a call. Text that is not a JSON object becomes the value of `INVALID_JSON`."""
     if isinstance(text, dict):
         return text
     try:
@@ -214,7 +215,7 @@ def _chat_calls(seq: int, payload: Payload, known: set[Any]) -> Iterator[Part]:
 
 
 def _item(seq: int, item: Payload) -> Iterator[Part]:
-    """Yields the parts of an item of OpenAI's Responses that is not a message."""
+    """Yields the parts of an item of OpenAI's Responses API that is not a message."""
     kind = item.get("type")
     if kind in {"function_call", "custom_tool_call"}:
         given = arguments(item.get("arguments")) if kind == "function_call" else {"input": item.get("input")}
@@ -222,4 +223,4 @@ def _item(seq: int, item: Payload) -> Iterator[Part]:
     elif kind in {"function_call_output", "custom_tool_call_output"}:
         yield Part(seq, "user", result(seq, item.get("call_id"), item.get("output"), "call_id"))
     elif kind not in _FOREIGN:
-        refuse(seq, "type", "this kind of item has no form in the other format")
+        refuse(seq, "type", "this kind of item cannot be converted to the requested format")

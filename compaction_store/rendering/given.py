@@ -1,7 +1,7 @@
-"""The parts of a request that the caller provides in addition to the view: tools and system prompt.
+"""Handles the parts of a request that the caller adds to the view: the tools and the system prompt.
 
-They are not stored. A reply's receipt has the hash of each: SHA-256 of its canonical JSON, as `docs/compaction.md`
-defines it.
+These parts are not stored. The receipt of a reply has a hash of each, which is the SHA-256 of its canonical JSON.
+`docs/compaction.md` defines the canonical JSON.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ System = str | Sequence[Mapping[str, Any]]
 
 
 def digest(value: Any) -> str:
-    """Returns the hash of tools or a system prompt as a receipt has it."""
+    """Returns the hash of tools or of a system prompt, as it is in a receipt."""
     return sha256(encoding.canonical(value).encode()).hexdigest()
 
 
 def tools_of(tools: object) -> list[Any] | None:
-    """Checks the tools of a request and returns them as plain JSON, with the SDKs' objects converted."""
+    """Checks the tools of a request and returns them as plain JSON. Objects of SDKs are converted."""
     return None if tools is None else _objects(tools, "tools", "a list of JSON objects")
 
 
@@ -43,9 +43,9 @@ def _objects(value: object, name: str, kind: str) -> list[Any]:
 
 
 class Place(NamedTuple):
-    """The place of a system prompt in a request to an API: how to add it, and how to read it back.
+    """Functions that add a system prompt to a request to an API, and that remove it again.
 
-    `take` returns None if the caller has changed or removed it.
+    `take` returns the request without the prompt, or None if the caller has changed or removed the prompt.
     """
 
     put: Callable[[Payload, Any], Payload]
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 def _put_first(request: Payload, system: Any) -> Payload:
-    """Puts a prompt before the system messages of the view."""
+    """Adds a prompt before the system messages of the view."""
     own = request.get("system")
     return {**request, "system": system if own is None else [*_blocks(system), *_blocks(own)]}
 

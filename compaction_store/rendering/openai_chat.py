@@ -1,4 +1,4 @@
-"""Renders a view for OpenAI's Chat Completions. Chat messages stay as they are; results follow their calls."""
+"""Renders a view for OpenAI's Chat Completions API. Chat messages stay unchanged, and results follow their calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SILENT = frozenset({"thinking", "redacted_thinking"})
 
 @dataclass
 class _Said:
-    """One chat message. `bare` is set if it was a Responses item, which can be joined with the next one."""
+    """One chat message. `bare` says whether it was a Responses item, which can be joined with the next item."""
 
     seq: int
     message: Payload
@@ -32,7 +32,7 @@ class _Said:
 
 
 def request(elements: Sequence[Element]) -> Payload:
-    """Makes the arguments of a request."""
+    """Makes the arguments of a request to the Chat Completions API."""
     said = [
         one for element in elements for payload in element.messages for one in _read(element, payload)
     ]  # fmt: skip
@@ -53,7 +53,7 @@ def _read(element: Element, payload: Payload | None) -> Iterator[_Said]:
 
 
 def as_it_is(payload: Payload) -> Payload | None:
-    """Returns a chat message without fields that the API would refuse; None for a message of another format."""
+    """Returns a chat message without fields that the API would refuse, or None for a message of another format."""
     role, content = payload.get("role"), payload.get("content")
     if role not in ("system", "developer", "user", "assistant", "tool", "function"):
         return None
@@ -95,7 +95,7 @@ def converted(
 
 
 def _summary(part: Part, element: Element) -> Part | None:
-    """Leaves out thinking and failed compactions, and converts a compaction block to framed notes."""
+    """Converts a compaction block to framed notes. Returns None for thinking and for a failed compaction."""
     kind = part.block["type"]
     if kind in _SILENT or (kind == "compaction" and not part.block.get("content")):
         return None
@@ -109,7 +109,7 @@ def _text(seq: int, part: int | str, blocks: Any) -> str:
         return blocks
     texts = [block["text"] if isinstance(block, dict) and block.get("type") == "text" else None for block in blocks]
     if None in texts:
-        refuse(seq, part, "content that is not text has no form in the other format")
+        refuse(seq, part, "content that is not text cannot be converted to the requested format")
     return "\n\n".join(text for text in texts if text is not None)
 
 
@@ -125,7 +125,7 @@ def _content(seq: int, blocks: list[Payload], image: Callable[[int, Payload], Pa
         elif block["type"] == "document" and _source(block).get("type") == "text":
             content.append({"type": "text", "text": str(_source(block).get("data"))})
         else:
-            refuse(seq, "content", f"a {block['type']} block has no form in the other format")
+            refuse(seq, "content", f"a {block['type']} block cannot be converted to the requested format")
     return content
 
 
@@ -135,12 +135,12 @@ def _source(block: Payload) -> Payload:
 
 
 def image_url(seq: int, block: Payload) -> str:
-    """Returns the URL of an image, or its data as a data URL."""
+    """Returns the URL of an image. If the image has data and no URL, returns a data URL."""
     source = _source(block)
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
     if not isinstance(url := source.get("url"), str):
-        refuse(seq, "image", "an image without a URL or its data has no form in the other format")
+        refuse(seq, "image", "an image without a URL or its data cannot be converted to the requested format")
     return url
 
 
@@ -161,7 +161,7 @@ def _reply(seq: int, blocks: list[Payload]) -> Payload:
         elif block["type"] == "text":
             texts.append(block)
         else:
-            refuse(seq, "content", f"a {block['type']} block has no form in the other format")
+            refuse(seq, "content", f"a {block['type']} block cannot be converted to the requested format")
     message: Payload = {"role": "assistant", "content": _text(seq, "content", texts) if texts else None}
     return message | ({"tool_calls": calls} if calls else {})
 
@@ -170,7 +170,7 @@ def _reply(seq: int, blocks: list[Payload]) -> Payload:
 
 
 def _joined(said: Iterable[_Said]) -> Iterator[_Said]:
-    """Joins calls that were adjacent Responses items into one message, because the model made them together."""
+    """Joins calls that were adjacent Responses items into one message, because they belong to the same reply."""
     last: _Said | None = None
     for one in said:
         if last is not None and last.bare and one.bare and last.calls and one.calls:
@@ -184,7 +184,7 @@ def _joined(said: Iterable[_Said]) -> Iterator[_Said]:
 
 
 def _ordered(said: list[_Said], *, erased: bool) -> Iterator[_Said]:
-    """Puts the results right after the message with their calls: one for each call, with unique ids in that message."""
+    """Puts one result for each call right after the message with the calls. The ids in a message are made unique."""
     calls: list[tuple[int, str, bool]] = []
     owners: list[tuple[int, int]] = []
     for index, one in enumerate(said):

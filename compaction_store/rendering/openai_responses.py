@@ -1,4 +1,4 @@
-"""Renders a view for OpenAI's Responses. Items stay as they are; messages of other formats become items."""
+"""Renders a view for OpenAI's Responses API. Items stay unchanged, and messages of other formats become items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = ("parsed", "parsed_arguments")
 
 
 def request(elements: Sequence[Element]) -> Payload:
-    """Makes the arguments of a request."""
+    """Makes the arguments of a request to the Responses API."""
     items: list[tuple[int, Payload]] = []
     for element in elements:
         for payload in element.messages:
@@ -41,7 +41,7 @@ def _items(element: Element, payload: Payload) -> Iterator[Payload]:
 
 
 def _is_item(payload: Payload, kind: Any) -> bool:
-    """Returns whether a payload is already an item, with parts that an item may have."""
+    """Returns whether a payload is already an item of the Responses API, with valid parts."""
     if "role" not in payload:
         return isinstance(kind, str) and kind in ITEMS
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
@@ -62,12 +62,12 @@ def _from_chat(seq: int, message: Payload) -> Iterator[Payload]:
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": output}
         return
     if role == "function" or message.get("function_call"):
-        refuse(seq, "function_call", "a call without an id has no form in Responses")
+        refuse(seq, "function_call", "a call without an id cannot be converted to the Responses format")
     if content is None and isinstance(message.get("refusal"), str):
         content = message["refusal"]
     if content:
         if role == "assistant" and not isinstance(content, str):
-            # The API's own parts of a reply have ids, which these lack. Plain text needs none.
+            # Send plain text, because the parts of a reply need ids, which these parts do not have.
             content = "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in content)
         yield {"role": role, "content": content if isinstance(content, str) else _said(seq, role, content)}
     for call in message.get("tool_calls", ()):
@@ -88,7 +88,7 @@ def _call(seq: int, call: Any) -> Payload:
 
 
 def _said(seq: int, role: str, content: list[Any]) -> list[Payload]:
-    """Converts the parts of a chat message to those of an item."""
+    """Converts the parts of a chat message to parts of an item."""
     said: list[Payload] = []
     for place, part in enumerate(content):
         kind = part.get("type")
@@ -102,7 +102,7 @@ def _said(seq: int, role: str, content: list[Any]) -> list[Payload]:
         elif kind == "file" and role == "user" and isinstance(part.get("file"), dict):
             said.append({"type": "input_file", **part["file"]})
         else:
-            refuse(seq, place, "its type has no form in Responses")
+            refuse(seq, place, "its type cannot be converted to the Responses format")
     return said
 
 
@@ -111,7 +111,10 @@ def _image(seq: int, block: Payload) -> Payload:
 
 
 def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payload]:
-    """Adds an empty output for each unanswered call, after its group of calls."""
+    """Adds an output to each unanswered call, which says that there is no result, after its group of calls.
+
+    A result without a call is replaced with a text.
+    """
     steps = []
     searched: set[str] = set()
     for place, (_, item) in enumerate(items):
@@ -123,7 +126,7 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
         elif kind in RESULTS and isinstance(name := item.get(RESULTS[kind]), str):
             steps.append((place, f"{_call_kind(kind, name in searched)} {name}", False))
     pairs = paired(steps)
-    # An item reference may refer to anything, including a call.
+    # An item reference may refer to any item, so it may be the call of a result.
     named = any(item.get("type") == "item_reference" for _, item in items)
     orphans = frozenset[int]() if named else frozenset(pairs.orphans)
     note = OF_ERASED if erased else OF_NO_CALL
@@ -140,7 +143,7 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
 
 
 def _call_kind(kind: str, searched: bool) -> str:
-    """Returns the kind of call that an output answers. The API accepts a function's output for a tool search too."""
+    """Returns the type of the calls that an output answers. A function's output may also answer a tool search."""
     if kind == "function_call_output" and searched:
         return "tool_search_call"
     other = {"mcp_approval_response": "mcp_approval_request", "tool_search_output": "tool_search_call"}

@@ -1,4 +1,4 @@
-"""Pairs results with calls, by the rule of `tool_pairs`: the nearest earlier unanswered call of the same id."""
+"""Pairs results with calls by the rule of `tool_pairs`: the nearest earlier unanswered call with the same id."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ NO_RESULT = "(There is no result: the call was not answered.)"
 
 
 class Pairs(NamedTuple):
-    """The positions of results by the positions of their calls, and the positions of results without a call."""
+    """The result of pairing. `answers` maps the position of a call to the position of its result.
+
+    `orphans` has the positions of results without a call.
+    """
 
     answers: dict[int, int]
     orphans: list[int]
 
 
 def paired(steps: Iterable[tuple[int, str, bool]]) -> Pairs:
-    """Pairs steps, given in order as a position, an id, and whether the step is a call."""
+    """Pairs steps. Each step is a position, an id, and whether the step is a call. The steps must be in order."""
     waiting: dict[str, list[int]] = defaultdict(list)
     pairs = Pairs({}, [])
     for place, name, is_call in steps:

@@ -1,4 +1,4 @@
-"""Receipts: they record from which view a reply was written, and how the view was rendered for the model."""
+"""Makes and reads receipts. A receipt says from which view a reply was written, and how the view was rendered."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LAST_POS = 2**63 - 1
 
 
 def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
-    """Makes the receipt of a reply as JSON: the view's pos, the renderer, and hashes of the request. No content.
+    """Makes the receipt of a reply as JSON. It has the view's pos, the renderer and hashes of the request, no content.
 
-    The receipt also says if the append did not wait for the disk.
+    If `durable` is false, the receipt also says that the append did not wait for the disk.
     """
     if isinstance(seen, View):
         fields = {"pos": seen.pos, "renderer": rendering.MESSAGES, "options": {}, "sha256": digest(seen.messages)}
@@ -34,7 +34,7 @@ def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
 
 
 class Digests(NamedTuple):
-    """The hashes of the tools and of the system prompt of a request; None if there is none."""
+    """The hashes of the tools and of the system prompt of a request. A hash is None if the part is missing."""
 
     tools: str | None
     system: str | None
@@ -47,7 +47,7 @@ def digests(tools: Sequence[Any] | None, system: System | None) -> Digests:
 
 
 def has_digest(receipt: Mapping[str, Any] | None, name: str, wanted: str | None) -> bool | None:
-    """Returns whether a receipt has this hash of tools or a system prompt; None if there is nothing to compare."""
+    """Returns whether a receipt has the hash `wanted` in the field `name`, or None if either hash is missing."""
     found = None if receipt is None else receipt.get(name)
     return None if found is None or wanted is None else bool(found == wanted)
 
@@ -58,18 +58,18 @@ def _hashes(parts: RequestParts) -> Payload:
 
 
 def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
-    """Parses the receipt that is stored with a reply; raises `Unreadable` if it is not one."""
+    """Parses the receipt that is stored with a reply. Raises `Unreadable` if it is not a valid receipt."""
     try:
         found = json.loads(text)
         if type(found) is dict and type(pos := found.get("pos")) is int and 0 <= pos <= _LAST_POS:
             return found
     except (ValueError, RecursionError):
         pass
-    raise Unreadable(f"the receipt of seq {seq} is not one that a store writes{about(thread_id)}")
+    raise Unreadable(f"the receipt of seq {seq} is malformed, so the store did not write it{about(thread_id)}")
 
 
 def matches(view: View, receipt: Mapping[str, Any]) -> bool:
-    """Returns whether a view, rendered in the same way, has the hash in the receipt."""
+    """Returns whether a view, rendered as the receipt says, has the hash in the receipt."""
     try:
         rendered = rendering.rerender(view, receipt.get("renderer"), receipt.get("options"))
     except NotRenderable:

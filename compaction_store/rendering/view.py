@@ -1,4 +1,4 @@
-"""The view of a thread, and the arguments of a request that are rendered from it."""
+"""The view of a thread, and requests to APIs that are rendered from a view."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ Cache = Literal["5m", "1h"]
 
 @dataclass(frozen=True, slots=True)
 class View(AsDict):
-    """The messages that the model should see of a thread at a pos. `tokens` is the sum of the store's own counts.
+    """The messages of a thread that the model should see, at a pos. `tokens` is the sum of the store's own counts.
 
-    `measured` is the best estimate of the view's size; only a view that was measured against a budget has it. `head` is
-    the entry of the thread's chain at `pos`: a thread with another entry there refuses writes made from this view.
+    `measured` is the best estimate of the view's size. It is None unless the view was measured against a budget. `head`
+    is the entry of the thread's chain at `pos`. If the thread has a different entry there, it refuses writes that were
+    made from this view.
     """
 
     thread_id: str
@@ -41,7 +42,7 @@ class View(AsDict):
 
     @property
     def messages(self) -> list[Payload | None]:
-        """The messages in order, with every active span folded. A redacted message is None."""
+        """The messages in order, with the replacement of each active compaction. An erased message is None."""
         return [message for element in self.elements for message in element.messages]
 
     @property
@@ -57,7 +58,7 @@ class View(AsDict):
         thinking: Thinking = "drop_after_compaction",
         cache: Cache | None = None,
     ) -> Rendered:
-        """Renders the arguments of a request to Anthropic's Messages API, with the tools and the system prompt."""
+        """Renders the arguments of a request to Anthropic's Messages API. See `rendering.for_anthropic`."""
         return for_anthropic(
             self, tools=tools, system=system, system_messages=system_messages, thinking=thinking, cache=cache
         )
@@ -69,16 +70,20 @@ class View(AsDict):
         tools: Sequence[Any] | None = None,
         system: System | None = None,
     ) -> Rendered:
-        """Renders the arguments of a request to OpenAI's Chat Completions or Responses API, with tools and prompt."""
+        """Renders the arguments of a request to OpenAI's Chat Completions or Responses API.
+
+        See `rendering.for_openai`.
+        """
         return for_openai(self, api=api, tools=tools, system=system)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenView(AsDict):
-    """The view that a reply was written from, and the evidence for it.
+    """The view from which a reply was written, and the evidence for it.
 
-    `proved`: the reply's receipt names the view and its hash. `reconstructed`: there is no receipt; it is the view just
-    before the reply. `differs`: the view, rendered again, has another hash than the receipt, as after a redaction.
+    The evidence is `proved` if the receipt of the reply names the view and has its hash. It is `reconstructed` if the
+    reply has no receipt: then the view is the view just before the reply. It is `differs` if the view, rendered again,
+    does not have the hash in the receipt, for example after a redaction.
     """
 
     evidence: Literal["proved", "reconstructed", "differs"]
@@ -87,7 +92,7 @@ class SeenView(AsDict):
 
 
 class RequestParts(NamedTuple):
-    """A request in parts: the arguments that are made from the view, and what the caller gives beside it."""
+    """The parts of a request: the arguments that come from the view, and the tools and the system prompt."""
 
     rendered: Payload
     tools: Any
@@ -95,10 +100,11 @@ class RequestParts(NamedTuple):
 
 
 class Rendered(dict[str, Any]):
-    """The arguments of a request, to be unpacked into an SDK's call, with the view that they were rendered from.
+    """The arguments of a request, which you can unpack into a call of an SDK, and the view that they come from.
 
-    Pass it as `view=` when you append the reply: the receipt then records the renderer and its options, and the hashes
-    of `tools` and of the system prompt. Arguments that you add, such as `max_tokens`, are not recorded.
+    Pass this object as `view=` when you append the reply. The receipt then records the renderer, its options, and
+    hashes of the arguments, of the tools and of the system prompt. It does not record arguments that you add, such as
+    `max_tokens`.
     """
 
     def __init__(
@@ -114,7 +120,7 @@ class Rendered(dict[str, Any]):
         self.view = view
         self.renderer = renderer
         self.options = options
-        # The betas follow from the messages, and callers add to them.
+        # Leave out the betas, because the messages determine them and callers may add to them.
         rendered = {name: value for name, value in arguments.items() if name != "betas"}
         self._given = RequestParts(rendered, given.tools_of(tools), given.system_of(system))
         super().__init__(_PLACES[renderer].put(arguments, self._given.system) if self._given.system else arguments)
@@ -134,7 +140,7 @@ class Rendered(dict[str, Any]):
         return self.view.head
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the arguments and their origin (thread, pos, renderer and options), ready for `json.dumps`."""
+        """Returns the arguments, thread, pos, head, renderer and options, ready for `json.dumps`."""
         return {
             "thread_id": self.thread_id,
             "pos": self.pos,
@@ -149,19 +155,19 @@ class Rendered(dict[str, Any]):
 
 
 def parts_of(request: Rendered) -> RequestParts:
-    """Returns a request in parts, as it is now: the caller may have changed it."""
+    """Returns the current parts of a request, which the caller may have changed."""
     known = request._given  # noqa: SLF001 — for this package only
     taken = _PLACES[request.renderer].take(dict(request), known.system) if known.system else dict(request)
     left = dict(request) if taken is None else taken
     rendered = {name: left.pop(name) for name in known.rendered if name in left}
-    # If the caller has removed or replaced tools or prompt, the original ones were not sent.
+    # If the caller has removed or replaced the tools or the prompt, the original parts were not sent.
     tools = left.get("tools", None if known.tools else known.tools)
     system = left.get("system", left.get("instructions", None if taken is None else known.system))
     return RequestParts(rendered, _known(given.tools_of, tools), _known(given.system_of, system))
 
 
 def _known(check: Callable[[object], Any], value: object) -> Any:
-    """Returns a part of a request, or None if it cannot be hashed: the reply must be stored even then."""
+    """Returns a part of a request, or None if it is invalid, because the reply must be stored even then."""
     with suppress(InvalidInput):
         return check(value)
     return None
@@ -176,12 +182,12 @@ def for_anthropic(
     thinking: Thinking = "drop_after_compaction",
     cache: Cache | None = None,
 ) -> Rendered:
-    """Renders the arguments for Anthropic's Messages API: `messages`, `system`, and `betas` if a block needs one.
+    """Renders the arguments for Anthropic's Messages API: `messages`, `system`, and `betas` if a block needs a beta.
 
-    `tools` are added as they are. `system`, a text or blocks, comes before the system messages of the view.
-    `system_messages` puts all of these before the conversation ("apart"), or leaves later ones in place. `thinking`
-    drops the thinking that is older than a compaction, keeps all of it, or drops all. `cache` sets a cache breakpoint
-    with this lifetime after the last summary.
+    `tools` are added unchanged. `system` is text or blocks, and comes before the system messages of the view. With
+    `system_messages="apart"`, all system messages come before the conversation. With "in_place", later system messages
+    stay in the conversation. `thinking` says whether to drop thinking that is older than a compaction, to keep all
+    thinking, or to drop all. `cache` adds a cache breakpoint with this lifetime after the last summary.
     """
     _check("system_messages", system_messages, ("apart", "in_place"))
     _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
@@ -198,9 +204,9 @@ def for_openai(
     tools: Sequence[Any] | None = None,
     system: System | None = None,
 ) -> Rendered:
-    """Renders the arguments for OpenAI's Chat Completions (`messages`) or Responses (`input`).
+    """Renders the arguments for OpenAI's Chat Completions API (`messages`) or Responses API (`input`).
 
-    `tools` are added as they are. `system` is the first message of a chat, and the `instructions` of Responses.
+    `tools` are added unchanged. `system` becomes the first message of a chat, or the `instructions` of Responses.
     """
     _check("api", api, ("chat", "responses"))
     if api == "chat":
@@ -218,7 +224,7 @@ _RENDERERS: dict[str, Callable[..., Rendered]] = {
 
 
 def rerender(view: View, renderer: object, options: object) -> Any:
-    """Renders a view by the name of a renderer and its options; None if the renderer or an option is unknown."""
+    """Renders a view with a renderer, given by its name, and options. Returns None if one of these is unknown."""
     if renderer == MESSAGES and not options:
         return view.messages
     render = _RENDERERS.get(renderer) if isinstance(renderer, str) else None

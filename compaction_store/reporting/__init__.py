@@ -1,4 +1,4 @@
-"""Audit reports: one file that opens offline, prints to paper, and can be verified without a database."""
+"""Audit reports. A report is one file that can be read offline, printed, and verified without a database."""
 
 from compaction_store.reporting.document import ReportDocument
 from compaction_store.reporting.gathering import gather

@@ -1,4 +1,4 @@
-"""The values in a thread's bundle: its messages, records and events, as a store would return them. Pure."""
+"""Reads the messages, records and events in a thread's bundle, as the values that a store would return. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Contents:
 
     @cached_property
     def checkpoint(self) -> dict[str, Any] | None:
-        """The checkpoint in the bundle's manifest."""
+        """The checkpoint in the manifest of the bundle, or None."""
         found: dict[str, Any] | None = self.manifest["checkpoint"]
         return found
 
@@ -43,16 +43,14 @@ class Contents:
         return {record.number: record for record in self.records}
 
     def span(self, record: Compaction) -> list[Message]:
-        """Returns the messages of a record's span."""
+        """Returns the messages in the span of a record."""
         if record.start_seq is None or record.end_seq is None:
             return []
         return self.messages[record.start_seq - 1 : record.end_seq]
 
 
 def read(thread: ReportedThread) -> Contents:
-    """Reads a reported thread. Raises ValueError, which quotes nothing, if a line does not have the form of a bundle's
-    line.
-    """
+    """Reads a thread of a report. Raises ValueError, without quoting content, if a line is not valid in a bundle."""
     manifest, *entries = (line_format.parse(line.encode() + b"\n") for line in thread.bundle)
     if manifest["type"] != "manifest":
         raise ValueError("the first line of a bundle must be its manifest")
@@ -110,6 +108,6 @@ def _event(manifest: Line, line: Line) -> Event:
 
 
 def metadata(manifest: Line) -> dict[str, Any]:
-    """Returns the thread's metadata."""
+    """Returns the metadata of the thread."""
     found: dict[str, Any] = json.loads(manifest["metadata"])
     return found

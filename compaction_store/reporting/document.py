@@ -1,6 +1,6 @@
-"""The data of an audit report: everything that the page shows, and the bundles that prove it. No I/O.
+"""The data of an audit report: the facts that the page shows, and the bundles that prove them. No I/O.
 
-A page is made from the document alone, so that everyone who has the document can make the page again and compare.
+The page is made from this document alone. So anyone who has the document can make the page again and compare.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ class _Part(BaseModel):
 
 
 class Standing(_Part):
-    """The later record that superseded or revoked a record, and the type of a record's error. A bundle without content
-    does not have these.
+    """The numbers of the later records that superseded or revoked a record, and the type of the record's error.
+
+    These facts are here because a bundle without content does not have them.
     """
 
     number: int
@@ -30,14 +31,14 @@ class Standing(_Part):
 
 
 class Step(_Part):
-    """The change of the view's tokens at a pos; None if it is unknown."""
+    """The change of the view's tokens at a pos. `change` is None if it is unknown."""
 
     pos: int
     change: int | None
 
 
 class SeenPart(_Part):
-    """A run of messages in a view, or the record that replaces them."""
+    """A part of a view: the messages `first` to `last`, or the record `number` that replaces them."""
 
     first: int
     last: int
@@ -45,7 +46,7 @@ class SeenPart(_Part):
 
 
 class Reply(_Part):
-    """The view that a reply was written from, and whether a receipt proves it."""
+    """The view from which a reply was written, and whether a receipt proves this."""
 
     seq: int
     evidence: Literal["proved", "reconstructed", "differs"]
@@ -54,14 +55,14 @@ class Reply(_Part):
 
 
 class Place(_Part):
-    """A finding of the verification, with its place."""
+    """A finding of the verification, and the pos of the entry that it concerns."""
 
     pos: int | None
     what: str
 
 
 class Verdict(_Part):
-    """The result of the verification in the database at the time of the report."""
+    """The result of the verification in the database when the report was made."""
 
     level: str
     entries: int
@@ -72,9 +73,9 @@ class Verdict(_Part):
 
 
 class ReportedThread(_Part):
-    """A thread: its bundle, line by line, and facts that only the database had at the time of the report.
+    """A thread in a report: the lines of its bundle, and facts that only the database had when the report was made.
 
-    From `unknown_pos` on, where an entry of an unknown kind changes views, there are no steps and no replies.
+    At `unknown_pos`, an entry of an unknown kind changes views. There are no steps and no replies from there on.
     """
 
     bundle: list[str]
@@ -87,22 +88,22 @@ class ReportedThread(_Part):
 
 
 class Period(_Part):
-    """The period that a report is about; everything is shown if both ends are None."""
+    """The period of a report. If both ends are None, the report shows everything."""
 
     since: str | None
     until: str | None
 
     def is_since(self, moment: datetime) -> bool:
-        """Returns whether a time is not before the period."""
+        """Returns whether a time is not before the beginning of the period."""
         return self.since is None or moment >= datetime.fromisoformat(self.since)
 
     def has(self, moment: datetime) -> bool:
-        """Returns whether a time is in the period, including both ends."""
+        """Returns whether a time is in the period. Both ends belong to the period."""
         return self.is_since(moment) and (self.until is None or moment <= datetime.fromisoformat(self.until))
 
 
 class ReportDocument(_Part):
-    """The data of a report."""
+    """The data of a whole report."""
 
     format: Format
     version: str

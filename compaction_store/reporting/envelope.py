@@ -1,4 +1,7 @@
-"""The file format of reports: how a page or a JSON file contains the data and its own hash. Pure; needs no extra."""
+"""Reads and writes the file format of reports: a page or a JSON file that contains the data and its own hash.
+
+Pure. Does not need the extra `web`.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from compaction_store.reporting.document import ReportDocument
 
 _PAGE = b"<!doctype html>"
 _JSON = b'{"report":'
-#: How a report's file begins.
+#: The beginnings of files that are reports.
 BEGINNINGS = (_PAGE, _JSON)
 _END = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
 _END_BYTES = 78
 _DATA = re.compile(rb'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 _HASH = re.compile(rb'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
-# The largest data of a page that is read.
+# The maximum size of the unpacked data in a page.
 _MOST_BYTES = 1024 * 1024 * 1024
 
 
@@ -36,18 +39,18 @@ def sha256(data: bytes) -> str:
 
 
 def sealed(document: ReportDocument) -> bytes:
-    """Returns a report as JSON: the document, and the hash of its JSON."""
+    """Returns a report as JSON: the document and the hash of the document's JSON."""
     data = dump(document)
     return _JSON + data + b',"sha256":"' + sha256(data).encode() + b'"}\n'
 
 
 def is_json(data: bytes) -> bool:
-    """Returns whether a report is in the JSON form."""
+    """Returns whether a report is a JSON file."""
     return data.startswith(_JSON)
 
 
 def opened(data: bytes) -> tuple[bytes, str | None]:
-    """Returns the JSON of the document in a report as JSON, and the hash beside it; or None if there is none."""
+    """Splits a report that is a JSON file into the JSON of its document and its hash, or None if it has no hash."""
     found = _END.fullmatch(data, max(len(_JSON), len(data) - _END_BYTES))
     if found is None:
         return data[len(_JSON) :], None
@@ -58,35 +61,35 @@ def opened(data: bytes) -> tuple[bytes, str | None]:
 
 
 def packed(document: ReportDocument) -> str:
-    """Packs a document for a page."""
+    """Compresses and encodes a document for a page."""
     return base64.b64encode(gzip.compress(dump(document), mtime=0)).decode()
 
 
 def ended(page: bytes) -> bytes:
-    """Adds the last line to a page: the hash of all lines above it."""
+    """Adds the last line to a page, which has the hash of all lines above it."""
     return page + f'<p id="hash">SHA-256 of all lines above this one: <code>{sha256(page)}</code></p>\n'.encode()
 
 
 def carried_data(page: bytes) -> str | None:
-    """Returns the packed data in a page; None unless there is exactly one."""
+    """Returns the packed document in a page, or None if the page does not have exactly one."""
     found = _DATA.findall(page)
     return found[0].decode() if len(found) == 1 else None
 
 
 def unpacked(data: str) -> bytes:
-    """Unpacks the data of a page. Raises ValueError, which quotes nothing."""
+    """Unpacks the data of a page. Raises ValueError, without quoting content, if this is not possible."""
     try:
         reading = zlib.decompressobj(wbits=31)
         found = reading.decompress(base64.b64decode(data, validate=True), _MOST_BYTES)
     except (ValueError, zlib.error):
         raise ValueError("the data in the page cannot be unpacked") from None
     if not reading.eof:
-        raise ValueError("the data in the page is too long, or part of it is missing")
+        raise ValueError("the data in the page is too long or incomplete")
     return found
 
 
 def own_hash(page: bytes) -> tuple[str | None, str]:
-    """Returns the hash in a page's last line, None if it has none, and the hash of its other lines."""
+    """Returns the hash in the last line of a page, or None if it has none, and the computed hash of all other lines."""
     at = page.rfind(b"\n", 0, -1) + 1
     found = _HASH.fullmatch(page, at)
     return None if found is None else found[1].decode(), sha256(page[:at])

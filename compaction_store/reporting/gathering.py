@@ -1,4 +1,4 @@
-"""Reads the contents of a report: threads, their bundles, and facts that only the database has."""
+"""Reads the data of a report from the store: threads, their bundles, and facts that only the database has."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from compaction_store.reporting.document import (
 )
 from compaction_store.store import Reader
 
-#: The largest number of threads in a report. For more, the caller makes several reports.
+#: The maximum number of threads in a report. For more threads, the caller must make several reports.
 MOST_THREADS = 1000
-#: The number of replies of a thread whose views are read: the last ones of the period.
+#: The maximum number of replies of a thread in a report, which has the last replies of the period.
 MOST_REPLIES = 500
 _TRIES = 3
 
@@ -42,13 +42,15 @@ def gather(
     content: bool = True,
     checkpoints: CheckpointLog | None = None,
 ) -> ReportDocument:
-    """Reads the threads with these names, or all that changed in the period."""
+    """Reads the threads with the given names, or all threads that changed in the period if `threads` is None."""
     period = Period(
         since=None if since is None else since.isoformat(), until=None if until is None else until.isoformat()
     )
     names = list(threads) if threads is not None else list(_changed(reader, period))
     if len(names) > MOST_THREADS:
-        raise InvalidInput(f"a report must be on at most {MOST_THREADS:,} threads, not {len(names):,}: give a period")
+        raise InvalidInput(
+            f"a report must have at most {MOST_THREADS:,} threads, not {len(names):,}: give a shorter period"
+        )
     found = [_thread(reader, name, period, content, checkpoints) for name in dict.fromkeys(names)]
     return ReportDocument(
         format=FORMAT, version=__version__, build=build(), made_at=datetime.now(UTC).isoformat(), made_by=made_by,
@@ -67,13 +69,13 @@ def _changed(reader: Reader, period: Period) -> Iterator[str]:
 def _thread(
     reader: Reader, name: str, period: Period, content: bool, checkpoints: CheckpointLog | None
 ) -> ReportedThread:
-    """Reads a thread, again if something was written to it in between."""
+    """Reads a thread. Starts again if the thread was written to during the reading."""
     for _ in range(_TRIES):
         thread = reader.thread(name, hidden=True)
         found = _read(reader, thread, period, content, checkpoints)
         if reader.thread(name, hidden=True).head == thread.head:
             return found
-    raise Conflict(f"the thread was written to while it was read, {_TRIES} times: try again (thread {name!r})")
+    raise Conflict(f"the thread was changed during each of {_TRIES} attempts to read it: try again (thread {name!r})")
 
 
 def _read(
@@ -127,7 +129,7 @@ def _reply(reader: Reader, name: str, seq: int) -> Reply:
 
 
 def _parts(elements: Iterable[Element]) -> list[SeenPart]:
-    """Returns a view as runs of messages, with records between them."""
+    """Returns the parts of a view: runs of consecutive messages, and records between them."""
     parts: list[SeenPart] = []
     for element in elements:
         last = parts[-1] if parts else None

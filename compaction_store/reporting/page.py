@@ -1,4 +1,4 @@
-"""Makes the page of a report from its data alone: one HTML file without scripts. No I/O."""
+"""Makes the page of a report from the report's data alone. The page is one HTML file without scripts. No I/O."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ try:
 except ImportError as error:
     raise MissingExtra("the page of a report", "web") from error
 
-#: The originals that are shown beside a record; the bundle in the file has all of them.
+#: The maximum number of original messages that are shown for a record. The bundle in the file has all of them.
 MOST_ORIGINALS = 200
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A record, its originals, and what its summary kept, lost and invented."""
+    """A record, the messages of its span, and the names that its summary kept, lost and invented."""
 
     record: Compaction
     undone: list[tuple[str, Compaction]]
@@ -60,9 +60,9 @@ class Section:
 
 
 def render(document: ReportDocument, data: str | None = None) -> bytes:
-    """Returns the file. `data` is the packed document of an existing file, if there is one.
+    """Returns the bytes of the page. `data` is the packed document, if an existing page has it already.
 
-    Raises ValueError, which quotes nothing, if a bundle in the document cannot be read.
+    Raises ValueError, without quoting content, if a bundle in the document cannot be read.
     """
     sections = [_section(document, number, contents.read(thread)) for number, thread in enumerate(document.threads, 1)]
     page = _environment().get_template("report.html").render(
@@ -74,7 +74,7 @@ def render(document: ReportDocument, data: str | None = None) -> bytes:
     return envelope.ended(page.lstrip().encode() + b"\n")
 
 
-# ---- what the template is given
+# ---- the values for the template
 
 
 def _section(document: ReportDocument, number: int, found: Contents) -> Section:
@@ -126,7 +126,7 @@ def _undone(found: Contents, record: Compaction) -> list[tuple[str, Compaction]]
 
 
 def _lost(span: list[Message], kept: Facts | None) -> list[str]:
-    """Returns the names and quotations of a span that are not in its summary, each once, in order."""
+    """Returns the names and quotations of a span that are not in the summary. Each is returned once, in order."""
     if kept is None:
         return []
     pieces = (piece for message in span for piece in original(message, kept, content=True, whole=True).pieces)
@@ -145,7 +145,7 @@ def _chart(found: Contents) -> Any:
 
 
 def _checkpoints(sections: list[Section]) -> list[dict[str, str]]:
-    """Returns the checkpoints in the bundles, each once."""
+    """Returns the different checkpoints in the bundles."""
     carried = [found for section in sections if (found := section.contents.checkpoint) is not None]
     return list({found["note"]: {"note": found["note"], "key": found["key"]} for found in carried}.values())
 

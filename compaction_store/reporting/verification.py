@@ -1,4 +1,4 @@
-"""Verifies a report from the file alone: its hash, the bundles that it carries, and that the page shows them. Pure."""
+"""Verifies a report from its file alone: the hash, the bundles, and whether the page shows these bundles. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compaction_store.reporting.document import ReportDocument, ReportedThread
 
 @dataclass(frozen=True)
 class CheckedReport:
-    """The result: the findings about the file, and the verification of each bundle in it."""
+    """The result of a verification: findings and notes about the file, and a report on each bundle in it."""
 
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class CheckedReport:
 
 
 def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> CheckedReport:
-    """Verifies a report. With `public_keys`, each bundle must contain a checkpoint that is signed with one of them."""
+    """Verifies a report. With `public_keys`, each bundle must have a checkpoint that one of these keys signed."""
     keys = list(public_keys)
     found = CheckedReport()
     try:
@@ -38,12 +38,12 @@ def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> Ch
     for thread in document.threads:
         report = _verified(thread, keys)
         found.threads.append(report)
-        # Findings about the key of the checkpoint do not count here: they say nothing about the thread.
+        # Findings about the key of the checkpoint do not count here, because they do not concern the thread.
         has_findings = bool(report.findings and (not keys or _verified(thread, []).findings))
         if has_findings and not thread.verdict.findings:
-            found.findings.append(f"the report says no findings for {report.thread_id!r}, and its bundle has some")
+            found.findings.append(f"the report has no findings about {report.thread_id!r}, but its bundle has findings")
         elif thread.verdict.findings and not has_findings:
-            # The verification in the database may have compared more than the bundle has, such as the newest
+            # The verification in the database may have used data that is not in the bundle, such as the newest
             # checkpoint.
             found.notes.append(f"the bundle of {report.thread_id!r} has none of the findings that the report lists")
         try:
@@ -67,22 +67,22 @@ def _document(data: bytes, findings: list[str]) -> ReportDocument:
         stated, actual = envelope.own_hash(data)
         packed = envelope.carried_data(data)
         if packed is None:
-            raise ValueError("the page carries no data of a report")
+            raise ValueError("the page must contain the data of a report exactly once")
         carried = envelope.unpacked(packed)
     if stated is None:
         findings.append("the hash at the end is missing: part of the file may be missing")
     elif stated != actual:
-        findings.append("the file is not, byte for byte, what was written: its hash is another")
+        findings.append("the file was changed after it was written: its hash does not match")
     try:
         return ReportDocument.model_validate_json(carried)
     except ValidationError as error:
         first = error.errors(include_input=False, include_context=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"the data is not that of a report{f': {place} is wrong' if place else ''}") from None
+        raise ValueError(f"the data in the file is not a report{f': {place} is wrong' if place else ''}") from None
 
 
 def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> None:
-    """Makes the page again and compares. Another build may make another page from the same data."""
+    """Makes the page again and compares it with the file. Another build may make another page from the same data."""
     try:
         from compaction_store.reporting.page import render  # noqa: PLC0415 — needs an extra
     except MissingExtra:
@@ -91,31 +91,31 @@ def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -
     if render(document, envelope.carried_data(data)) == data:
         return
     if (document.version, document.build) == (__version__, build()):
-        found.findings.append("the page does not show what its data says")
+        found.findings.append("the page does not match its data")
         return
     found.notes.append(
-        f"made with build {document.build[:12]} of version {document.version}, and this is build {build()[:12]} of"
-        f" {__version__}: that the page shows its data can only be checked with that build"
+        f"the report was made with build {document.build[:12]} of version {document.version}, and this is build"
+        f" {build()[:12]} of {__version__}: only that build can compare the page with its data"
     )
 
 
 def _differences(document: ReportDocument, found: Contents) -> Iterator[str]:
-    """Yields the differences between the report and a bundle."""
+    """Yields findings about differences between the report and a bundle in it."""
     name = found.manifest["thread_id"]
     if found.manifest["tenant"] != document.tenant:
-        yield f"the bundle of {name!r} is of another tenant than the report"
+        yield f"the bundle of {name!r} and the report have different tenants"
     if not document.content and _has_content(found.thread):
-        yield f"the report says that it has no words, and the bundle of {name!r} has some"
+        yield f"the report must have no content, but the bundle of {name!r} has content"
     records = {record.number: record for record in found.records}
     if sorted(records) != sorted(standing.number for standing in found.thread.standings):
         yield f"the report and the bundle of {name!r} have different records"
     revoked = {record.revokes: record.number for record in found.records if record.outcome == "applied"}
     for record in found.records:
         if record.revoked_by != revoked.get(record.number) or not _may_supersede(record, records):
-            yield f"the report says otherwise of record {record.number} of {name!r} than the bundle"
+            yield f"the report contradicts the bundle of {name!r} about record {record.number}"
     for reply in found.thread.replies:
         if (reply.evidence == "reconstructed") == (reply.seq in found.receipts):
-            yield f"the report says otherwise of the receipt of seq {reply.seq} of {name!r} than the bundle"
+            yield f"the report contradicts the bundle of {name!r} about the receipt of seq {reply.seq}"
 
 
 def _has_content(thread: ReportedThread) -> bool:

@@ -34,7 +34,7 @@ def test_a_report_is_written_and_verified_with_its_signature(run: Run, filled: c
     assert [each.get("thread_id") for each in found] == [THREAD, "t-2", None]
     assert found[-1] == {"file": file, "report": True, "findings": [], "notes": []}
     Path(file).write_text(shown.replace("example.org", "example.com"), encoding="utf-8")
-    assert "its hash is another" in run("verify", file, "--table", code=1).stdout
+    assert "its hash does not match" in run("verify", file, "--table", code=1).stdout
 
 
 @pytest.mark.usefixtures("filled")

@@ -134,7 +134,7 @@ def test_a_page_that_shows_something_else_is_found_though_its_hash_is_right(stor
     lines = page.rsplit(b"\n", 2)[0]
     forged = envelope.ended(lines.replace(b"privacy desk", b"nobody here") + b"\n")
     assert envelope.own_hash(forged)[0] == envelope.own_hash(forged)[1]
-    assert verify_report(forged).findings == ["the page does not show what its data says"]
+    assert verify_report(forged).findings == ["the page does not match its data"]
 
 
 def _bundle(data: dict[str, Any], edit: Callable[[str], str]) -> None:
@@ -149,12 +149,12 @@ def _bundle(data: dict[str, Any], edit: Callable[[str], str]) -> None:
         (lambda d: _bundle(d, lambda line: line.replace(SECRET, "ZX-000-AA")), ""),
         (lambda d: d["threads"][0]["bundle"].pop(3), ""),
         (lambda d: d["threads"][0]["standings"].pop(), "different records"),
-        (lambda d: d["threads"][0]["standings"][2].update(revoked_by=4), "otherwise of record 3"),
-        (lambda d: d["threads"][0]["standings"][2].update(superseded_by=2), "otherwise of record 3"),
-        (lambda d: d["threads"][0]["standings"][2].update(superseded_by=4), "otherwise of record 3"),
+        (lambda d: d["threads"][0]["standings"][2].update(revoked_by=4), "about record 3"),
+        (lambda d: d["threads"][0]["standings"][2].update(superseded_by=2), "about record 3"),
+        (lambda d: d["threads"][0]["standings"][2].update(superseded_by=4), "about record 3"),
         (lambda d: d["threads"][0]["replies"][0].update(evidence="reconstructed"), "the receipt of seq 2"),
         (lambda d: d.update(tenant="another"), "another tenant"),
-        (lambda d: d.update(content=False), "no words"),
+        (lambda d: d.update(content=False), "no content"),
     ],
 )
 def test_data_that_was_changed_is_found_though_page_and_hash_are_right(
@@ -266,7 +266,7 @@ def test_a_changed_database_is_a_finding_of_the_report(store: cs.Store, superuse
     assert checked.findings == []
     assert checked.threads[0].findings
     healthy = changed(render(document), lambda data: data["threads"][0]["verdict"].update(findings=[]))
-    assert any("says no findings" in finding for finding in verify_report(healthy).findings)
+    assert any("has no findings" in finding for finding in verify_report(healthy).findings)
 
 
 def test_too_many_threads_are_refused(store: cs.Store, monkeypatch: pytest.MonkeyPatch) -> None:
