@@ -57,7 +57,8 @@ _IS_REFUSED = """
 _MADE = frozenset({"23505", "42P06", "42P07"})
 _BUSY = "55P03"
 _NOT_EMPTY = "CS006"
-# Lock not available; deadlock; "tuple concurrently updated", if migrations of two databases grant the same roles.
+# SQLSTATEs after which to retry: lock not available, deadlock, and "tuple concurrently updated", which Postgres raises
+# if migrations of two databases grant the same roles.
 _TRY_AGAIN = frozenset({"55P03", "40P01", "XX000"})
 
 

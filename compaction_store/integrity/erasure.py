@@ -19,7 +19,7 @@ from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
 MOST_REASON_BYTES = 8 * 1024
-# In byte order, every name that begins with "erased:" is between these two, and no other name is.
+# In byte order, exactly the names that begin with "erased:" are between these two.
 STUB, AFTER_STUBS = "erased:", "erased;"
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _LARGEST = 2**53

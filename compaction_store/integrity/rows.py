@@ -124,7 +124,7 @@ class RowPages:
 
 
 def next_limit(page: list[Entry], limit: int, most_bytes: int) -> int:
-    """Returns a number of rows for the next page that fits `most_bytes` if its bodies are as large as in this page."""
+    """Returns the limit of rows for the next page. It fits `most_bytes` if bodies are as large as in this page."""
     size = sum(len(entry.body or "") for entry in page) // len(page) + 1
     return max(1, min(LONGEST_PAGE, limit * 8, most_bytes // size))
 

@@ -54,7 +54,7 @@ class Walk:
         self.first_at: int | None = None
         self.last_at: int | None = None
         self.last_kind = ""
-        # In a fork, the last pos of the copied entries.
+        # The last pos of the copied entries, if the thread is a fork.
         self._copied_to = 0
         self.findings = Findings()
         self.redactions = Redactions(self._find_at)

@@ -22,7 +22,8 @@ _PLACES = 4
 _PLACES_OF_A_THREAD = 2
 #: The number of seconds after which a waiting caller takes a place even if none is free.
 PATIENCE = 0.1
-# Postgres keeps the ids of 64 subtransactions of a transaction in memory. With more, readers must look them up on disk.
+# Postgres keeps the ids of 64 subtransactions of a transaction in shared memory. With more, every reader must look them
+# up elsewhere.
 _MOST_CALLS = 64
 _MOST_CHARACTERS = 256 * 1024
 _MOST_CHARACTERS_OF_A_CALL = 64 * 1024

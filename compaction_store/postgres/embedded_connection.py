@@ -159,7 +159,7 @@ class Server:
         if why:
             raise psycopg.OperationalError(why)
         if row is None or row[0] != self._identifier:
-            raise psycopg.OperationalError("the server on the embedded server's socket has a different database")
+            raise psycopg.OperationalError("the server on the embedded server's socket has another database")
 
 
 def _check_socket(descriptor: int) -> None:

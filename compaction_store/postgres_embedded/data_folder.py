@@ -60,7 +60,7 @@ class DataFolder:
 
 
 def find_binaries(package: Path) -> Binaries | None:
-    """Finds the newest Postgres in the wheel. Does not import the wheel, which would change folders of all users."""
+    """Finds the newest Postgres in the wheel, without importing the wheel, which would change shared folders."""
     found = []
     for catalog in package.glob("pginstall*/share/postgresql/postgres.bki"):
         with catalog.open(encoding="utf-8") as lines:
@@ -221,7 +221,7 @@ def _failure(output: bytes, folder: Path) -> str:
 
 
 def _disk_trouble(folder: Path) -> Iterator[str]:
-    """Yields a text if the folder cannot be written. A program on a full disk may have been unable to log this."""
+    """Yields a text if the disk is full or cannot be written. The program may have been unable to log this."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(8192))

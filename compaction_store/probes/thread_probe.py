@@ -86,7 +86,7 @@ class _Repeated:
 
 
 class ThreadProbe:
-    """The view of a thread as it grows and is folded. `probes` has the answers so far, and `finish` adds the last."""
+    """The view of a thread as it grows and is folded. `probes` has the answers so far. `finish` adds the open ones."""
 
     def __init__(self, facts: ThreadFacts) -> None:
         self._facts = facts

@@ -117,13 +117,13 @@ def test_a_folder_of_another_version_is_refused_untouched(environment: Path, ver
 
 def test_a_folder_of_anything_else_is_refused(environment: Path) -> None:
     (environment / "data" / "mine").mkdir(parents=True)
-    with pytest.raises(DatabaseUnavailable, match="not empty"):
+    with pytest.raises(DatabaseUnavailable, match="must be empty"):
         Store.open()
     assert sorted(path.name for path in (environment / "data").iterdir()) == ["mine"]
     shutil.rmtree(environment)
     environment.mkdir()
     (environment / "PG_VERSION").write_text("18\n")
-    with pytest.raises(UnsupportedDatabase, match="another program's"):
+    with pytest.raises(UnsupportedDatabase, match="of another program"):
         Store.open()
     assert [path.name for path in environment.iterdir()] == ["PG_VERSION"]
 
@@ -166,7 +166,7 @@ def test_no_wait_is_without_end(environment: Path) -> None:
     (environment / "locks").mkdir(parents=True)
     lock = locks.open_lock(environment / locks.STARTING)
     assert locks.try_lock(lock)
-    with pytest.raises(DatabaseUnavailable, match="by another process"):
+    with pytest.raises(DatabaseUnavailable, match="another process is starting"):
         embedded.join(patience=0.1)
     os.close(lock)
 

@@ -153,7 +153,7 @@ def _bundle(data: dict[str, Any], edit: Callable[[str], str]) -> None:
         (lambda d: d["threads"][0]["standings"][2].update(superseded_by=2), "about record 3"),
         (lambda d: d["threads"][0]["standings"][2].update(superseded_by=4), "about record 3"),
         (lambda d: d["threads"][0]["replies"][0].update(evidence="reconstructed"), "the receipt of seq 2"),
-        (lambda d: d.update(tenant="another"), "another tenant"),
+        (lambda d: d.update(tenant="another"), "different tenants"),
         (lambda d: d.update(content=False), "no content"),
     ],
 )

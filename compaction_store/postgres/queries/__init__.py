@@ -1,7 +1,7 @@
 """All SQL statements of a store, as plain functions that take a connection.
 
 Each function sends one statement or one short transaction. No function retries, logs or runs a caller's code. Every
-write, and every read of a single thread, calls a SQL function.
+write to the log calls a SQL function, and so do nearly all reads of a single thread.
 """
 
 from compaction_store.postgres.cursor import Connection, fetch, reading

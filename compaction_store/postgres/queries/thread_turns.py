@@ -39,7 +39,7 @@ def take_turn(
 
 
 def renew_turn(connection: Connection, key: ThreadKey, turn_id: UUID, seconds: float) -> datetime:
-    """Extends the lease of a turn and returns its end."""
+    """Extends the lease of a turn. Returns the new end of the lease."""
     rows = fetch(
         connection,
         "SELECT compaction_store.renew_turn(%b::text, %b::text, %b, %b::float8)",

@@ -27,14 +27,14 @@ _UNKNOWN_POS = """least(
     )
 )"""
 
-#: The expression for the pos of this entry, for each row of heads.
+#: The SQL expression for the pos of a thread's first unknown entry, for each row of heads.
 UNKNOWN_POS_OF_HEAD: sa.ColumnElement[int] = sa.literal_column(
     _UNKNOWN_POS.format(uid="heads.thread_uid", named=""), sa.BigInteger
 ).label("unknown_pos")
 
 
 def unknown_pos(*, is_one: bool) -> sa.TextClause:
-    """Returns the expression for the pos of this entry, for each row of compactions.
+    """Returns the SQL expression for the pos of a thread's first unknown entry, for each row of compactions.
 
     With `is_one`, the query is for one thread, which is the parameter thread_uid.
     """
