@@ -21,7 +21,7 @@ def about(thread_id: str) -> str:
 
 
 def other(value: object) -> str:
-    """Returns the end of an error message that says what was given: the value of a number, or the type of a value.
+    """Returns the end of an error message that says what was given: a number itself, or the type of any other value.
 
     Text is not quoted, because it may be the content of a message.
     """

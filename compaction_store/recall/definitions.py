@@ -107,13 +107,13 @@ _TOOLS = (
         "List the compaction records of this conversation, newest first. A compaction record says how earlier messages"
         " were replaced or hidden in your view. Use this tool to find out which messages were compacted, when, by whom,"
         " and into which summary. Without arguments, it lists all records. With start_seq and end_seq, it lists only"
-        " the records that overlap this range of messages. With record, it returns one record with its whole summary."
-        " The result is JSON. Each entry of `records` has the record's number (`record`), its `kind` (summary,"
-        " truncation, removal, adoption, rewind, clear or revocation), its `outcome` (applied, rejected, failed or"
-        " observed), its `status` (for example active, or revoked by another record), the first and last seq that it"
-        " covers (`messages`), the `tokens` before and after, the time (`written`), the `actor`, the `model` and the"
-        " `summary`. `summary_is_cut` marks a shortened summary. If `next` is present, there are more records: call"
-        " again with the same arguments plus the arguments in `next`.",
+        " the records that overlap this range of messages. With record, it returns one record, with as much of its"
+        " summary as fits. The result is JSON. Each entry of `records` has the record's number (`record`), its `kind`"
+        " (summary, truncation, removal, adoption, rewind, clear or revocation), its `outcome` (applied, rejected,"
+        " failed or observed), its `status` (for example active, or revoked by another record), the first and last seq"
+        " that it covers (`messages`), the `tokens` before and after, the time (`written`), the `actor`, the `model`"
+        " and the `summary`. `summary_is_cut` marks a shortened summary. If `next` is present, there may be more"
+        " records: call again with the same arguments plus the arguments in `next`.",
         {
             "record": IntegerField("The number of the only record to return. Give no other argument with it."),
             "start_seq": IntegerField("The seq of the first message of a range."),
