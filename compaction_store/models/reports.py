@@ -13,7 +13,7 @@ from compaction_store.models.messages import Element, Message, Payload
 from compaction_store.models.threads import Event, Origin
 
 Level = Literal["structure", "content", "schema", "checkpoint"]
-# The levels of verification; each includes the ones before it.
+# The levels of verification. Each level includes the levels before it.
 LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
 
 

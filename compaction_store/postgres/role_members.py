@@ -1,4 +1,4 @@
-"""Lists the logins that have the schema's roles, and those with more power than their role allows."""
+"""Lists the logins that have the schema's roles, and the logins that have more power than their roles allow."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _OWNER, _APP, _AUDITOR, _LOADER, _REVIEWER = ROLES = (
 )  # fmt: skip
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
-# Roles of Postgres that can write to all tables without a grant. The last two can do what the server's account can.
+# Roles of Postgres that can write to all tables without a grant. The last two have the rights of the server's account.
 _WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
-# The files have the rows of all tenants.
+# A member of this role can read the rows of all tenants in the server's files.
 _READS_FILES = "pg_read_server_files"
-#: Postgres's own roles that no policy and no grant restricts.
+#: The predefined roles of Postgres that neither policies nor grants restrict.
 UNRESTRICTED = (*_WRITERS, _READS_FILES)
-# Roles that no login must have at once: who can change tables, or judge compactions, must not be who makes them.
+# Pairs of roles that no login may have together. A login that makes compactions must neither change tables nor review.
 APART = {
     frozenset({_OWNER, _APP}): "owner and application",
     frozenset({_REVIEWER, _APP}): "reviewer and application",
@@ -33,8 +33,8 @@ APART = {
 BECOMES = "able to become {} (ADMIN OPTION)"
 OWNS = "the owner of the schema, or of a table in it"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
-# The roles that each login can use. Since Postgres 16, some memberships only allow granting the role. A login can also
-# grant such a role to itself, and then has it by_grant.
+# The roles that each login can use. Since Postgres 16, a membership may only allow a login to grant a role. The login
+# can grant this role to itself, so the role is listed too, with by_grant.
 _HELD = """
     WITH RECURSIVE edges AS (
         SELECT a.member, a.roleid, o.only_grants
@@ -76,7 +76,7 @@ _ALSO_IN = """
 
 
 class Member(NamedTuple):
-    """A login, its roles of the schema, and its other powers."""
+    """A login, its roles of the schema, its other powers, and whether it owns the database."""
 
     login: str
     roles: Sequence[str]
@@ -85,7 +85,10 @@ class Member(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A role that a login can use, itself included. With `by_grant`, it must grant it to itself first."""
+    """A role that a login can use, which may be the login itself.
+
+    If `by_grant` is true, the login must first grant the role to itself.
+    """
 
     login: str
     role: str
@@ -97,7 +100,7 @@ class _Held(NamedTuple):
     by_grant: bool
 
     def powers(self) -> list[str]:
-        """Returns what the role can do that no member of the schema's roles must be able to do."""
+        """Returns the powers of the role that no member of the schema's roles may have."""
         if self.is_superuser:
             return [SUPERUSER]
         powers = ((BYPASSES, self.bypasses), (MAKES_ROLES, self.makes_roles), (OWNS, self.owns))
@@ -106,7 +109,7 @@ class _Held(NamedTuple):
 
 
 def read(connection: Connection) -> list[Member]:
-    """Reads every login that has a role of the schema, or one of Postgres that no policy restricts."""
+    """Returns every login that has a role of the schema, or an unrestricted role of Postgres."""
     found = []
     for login, those in groupby(_held(connection, None), key=attrgetter("login")):
         held = list(those)
@@ -116,7 +119,7 @@ def read(connection: Connection) -> list[Member]:
 
 
 def of(connection: Connection, login: str) -> Member:
-    """Reads one login. Its powers say from which role it has them."""
+    """Returns one login. Each of its powers names the role that the power comes from."""
     held = _held(connection, login)
     powers = []
     for one in held:
@@ -148,7 +151,7 @@ def _owns_database(held: Sequence[_Held]) -> bool:
 
 
 def _all_powers(held: Sequence[_Held]) -> list[str]:
-    """Returns the powers of all roles, each once. A superuser has all of them."""
+    """Returns the powers of several roles, each once. For a superuser, returns only that, because it has all powers."""
     has = [power for h in held if not h.by_grant for power in h.powers()]
     if SUPERUSER in has:
         return [SUPERUSER]
@@ -163,14 +166,14 @@ def _becomes(role: str, power: str) -> str:
 
 
 def also_in(connection: Connection, group: str) -> list[str]:
-    """Returns the logins that have a role of the schema, not the owner's, and can use this other role too."""
+    """Returns the logins that can use the role `group` and have a role of the schema other than the owner's."""
     parameters = {"granted": [_APP, _AUDITOR, _LOADER, _REVIEWER], "group": group, "owner": _OWNER}
     rows = queries.fetch(connection, _HELD.format(whom="r.rolcanlogin") + _ALSO_IN, parameters)
     return [login for (login,) in rows]
 
 
 def findings(members: Sequence[Member]) -> Iterator[str]:
-    """Yields combinations of roles and powers that exist although `grants.grant` refuses them."""
+    """Yields findings about combinations of roles and powers that `grants.grant` would refuse."""
     for member in members:
         bound = [role for role in member.roles if role != _OWNER]
         powers = [power for power in member.powers if power not in _allowed(bound)]
@@ -183,7 +186,7 @@ def findings(members: Sequence[Member]) -> Iterator[str]:
 
 
 def notes(members: Sequence[Member]) -> Iterator[str]:
-    """Yields the logins that may change or read everything, and are allowed to."""
+    """Yields notes about logins that may change or read everything, which is not a finding."""
     owners = [m.login for m in members if _OWNER in m.roles and SUPERUSER not in m.powers]
     if owners:
         yield f"logins that may change everything, as members of {_OWNER}: {_names(owners)}"
@@ -206,7 +209,7 @@ def notes(members: Sequence[Member]) -> Iterator[str]:
 
 
 def _allowed(roles: Sequence[str]) -> Sequence[str]:
-    """Returns the powers a role may have. An auditor who makes checkpoints over all tenants bypasses the policies."""
+    """Returns the powers that a login with these roles may have. An auditor of all tenants must bypass the policies."""
     return (BYPASSES,) if list(roles) == [_AUDITOR] else ()
 
 
