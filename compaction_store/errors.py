@@ -392,7 +392,7 @@ class SummarizersFailed(SummarizerError):
 
 
 class Unreadable(CompactionStoreError):
-    """A stored document is malformed, so the call cannot use it. `verify` finds such documents."""
+    """A stored document is malformed, so the call cannot use it. Run `verify` on the thread."""
 
 
 class UnknownEntry(CompactionStoreError):
