@@ -95,7 +95,7 @@ def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -
         return
     found.notes.append(
         f"the report was made with build {document.build[:12]} of version {document.version}, and this is build"
-        f" {build()[:12]} of {__version__}: only that build can compare the page with its data"
+        f" {build()[:12]} of {__version__}: only the former build can compare the page with its data"
     )
 
 

@@ -49,7 +49,7 @@ def test_on_a_cluster_a_role_without_login_is_refused_at_once(faces: Faces, clus
 def test_on_a_cluster_another_encoding_is_refused_at_once(cluster_url: str) -> None:
     address = cluster_url.replace("postgresql://", "postgresql+psycopg://")
     engine = create_engine(address, connect_args={"client_encoding": "latin1"})
-    with pytest.raises(UnsupportedDatabase, match="client_encoding is LATIN1"):
+    with pytest.raises(UnsupportedDatabase, match="must be UTF8, not LATIN1"):
         Store.open(engine=engine)
     engine.dispose()
 
