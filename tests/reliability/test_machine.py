@@ -1,103 +1,37 @@
-"""Any sequence of appends, turns, compactions, rewinds, forks, adoptions and sends, compared with a model in Python.
+"""Any sequence of appends, turns, compactions, repairs, rewinds, forks and sends, compared with a model in Python.
 
 The machine's callbacks plan in the store's context and in the model, side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from support.keys import key_of
 
 import compaction_store as cs
 from compaction_store.errors import SequenceConflict, TurnLost, TurnTimeout
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload
+from reliability import machine_scripts as drawn
+from reliability.machine_scripts import Death, Differs, RefusedAsTooLong, Script, Step, same
 from reliability.thread_model import HIDES, Appended, Model, Piece, Planning, Record, Refused, ids_of, tokens_of
 
 _threads = count(1)
-
-
-class Step(NamedTuple):
-    """One step of a callback: a call on the context, or something that happens during it."""
-
-    what: str
-    first: int
-    size: int
-    raw: bool
-    text: str | None
-    as_callable: bool
-    allow: frozenset[str]
-    message: tuple[str, int]
-
-
-class Script(NamedTuple):
-    """A callback: its steps, whether it handles refusals, and whether it raises in the end."""
-
-    name: str
-    steps: list[Step]
-    careful: bool
-    raises: bool
-
-
-CONTENTS = ("hi", "x" * 20, "größe \0 \U0001f512", "\ud800", "")
-ROLES = (*["assistant"] * 6, *["user"] * 2, *["call"] * 2, *["result"] * 3, "system")
-NEW = st.tuples(st.sampled_from(ROLES), st.sampled_from(CONTENTS), st.sampled_from((30, 30, 5, 0)))
-TEXTS = (*["s"] * 4, "short", "a longer summary of it all", "", None)
-ALLOWS = tuple(map(frozenset, ((), (), ("last_user",), ("last_user", "system"), ("last_user", "system", "larger"))))
-KINDS = ("summary", "summary", "summary", "truncation", "removal")
-
-
-def steps(*what: str) -> st.SearchStrategy[Step]:
-    return st.builds(
-        Step, st.sampled_from(what), st.integers(0, 9), st.integers(0, 5), st.sampled_from((False, False, False, True)),
-        st.sampled_from(TEXTS), st.booleans(), st.sampled_from(ALLOWS),
-        st.tuples(st.sampled_from(("user", "assistant", "call")), st.sampled_from((1, 30))),
-    )  # fmt: skip
-
-
-SCRIPTS = st.builds(
-    Script,
-    st.sampled_from("ab"),
-    st.lists(steps(*KINDS, *KINDS, "wrong stand-ins", "append", "rival", "revoke"), min_size=1, max_size=4),
-    st.sampled_from((True, True, True, False)),
-    st.sampled_from((False, False, False, False, True)),
-)
-
-
-SENDABLE = st.builds(
-    Script, st.sampled_from("ab"), st.lists(steps(*KINDS, "wrong stand-ins"), min_size=1, max_size=2),
-    st.just(True), st.just(False),
-)  # fmt: skip
-STAND_INS = st.lists(
-    st.tuples(st.sampled_from(("user", "assistant")), st.sampled_from(CONTENTS)), min_size=1, max_size=2
-)
-#: What a turn appends: through it or beside it, and if through it, whether only if nobody has appended beside it.
-IN_TURN = st.lists(st.tuples(st.sampled_from(("through", "strictly", "beside")), NEW), min_size=1, max_size=4)
-
-
-class RefusedAsTooLong(Exception):
-    """What an SDK raises."""
-
-
-class Differs(BaseException):
-    """The store and the model disagree inside a callback: not an Exception, which the store would take as its own."""
-
-
-def same(found: object, expected: object) -> None:
-    if found != expected:
-        raise Differs(f"{found!r} is not {expected!r}")
+_BUDGET = cs.TokenBudget(10**9)
 
 
 class Machine(RuleBasedStateMachine):
     store: cs.Store
+    superuser: psycopg.Connection[Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,22 +67,41 @@ class Machine(RuleBasedStateMachine):
         self.model.log += [Appended(message, n) for message, n in new]
         same([m.pos for m in written], list(range(len(self.model.log) - len(new) + 1, len(self.model.log) + 1)))
 
-    @initialize(new=st.lists(NEW, min_size=3, max_size=9))
+    @initialize(new=st.lists(drawn.NEW, min_size=3, max_size=9))
     def begin(self, new: list[tuple[str, str, int]]) -> None:
         self.append(new)
 
-    @rule(new=st.lists(NEW, min_size=1, max_size=4))
+    @rule(new=st.lists(drawn.NEW, min_size=1, max_size=4))
     def append(self, new: list[tuple[str, str, int]]) -> None:
         self.append_these([(self.message(role, content), n) for role, content, n in new])
 
     # Compacting.
 
-    @rule(script=SCRIPTS)
-    def compact(self, script: Script) -> None:
+    @rule(script=drawn.SCRIPTS, leased=st.booleans())
+    def compact(self, script: Script, leased: bool) -> None:
         with self.compared():
-            self.run([script])
+            self.run([script], leased=leased)
 
-    @rule(scripts=st.lists(SCRIPTS, min_size=2, max_size=2))
+    @rule(script=drawn.SCRIPTS)
+    def abandon(self, script: Script) -> None:
+        """Begins a run whose process dies after its callback. The next run with a lease finds it, if one comes."""
+        with self.compared():
+            self.run([script], leased=True, dies=True)
+
+    @rule(script=drawn.SENDABLE, step=drawn.LATE)
+    def commit_late(self, script: Script, step: Step) -> None:
+        """Plans something, and commits it after the lease has run out."""
+        with self.compared():
+            self.run([script._replace(steps=[*script.steps, step])], leased=True)
+
+    @rule(number=st.integers(1, 8), active=st.integers(0, 3).map(bool), first=drawn.SENDABLE, step=drawn.REPAIRS)
+    def repair(self, number: int, active: bool, first: Script, step: Step) -> None:
+        with self.compared():
+            if active and not self.model.active(len(self.model.log)):
+                self.run([first])
+            self.repair_one(self.one_of_the_active(number) if active else number, step)
+
+    @rule(scripts=st.lists(drawn.SCRIPTS, min_size=2, max_size=2))
     def compact_with_two_callbacks(self, scripts: list[Script]) -> None:
         with self.compared():
             self.run(scripts)
@@ -156,7 +109,7 @@ class Machine(RuleBasedStateMachine):
     @rule(number=st.integers(1, 8), active=st.booleans())
     def revoke(self, number: int, active: bool) -> None:
         with self.compared():
-            self.revoke_one(number, active=active)
+            self.revoke_one(self.one_of_the_active(number) if active else number)
 
     @rule(part=st.floats(0, 1), goes_on=st.booleans())
     def fork(self, part: float, goes_on: bool) -> None:
@@ -186,7 +139,7 @@ class Machine(RuleBasedStateMachine):
             written = self.store.clear(self.thread_id) if kind == "clear" else self.store.rewind(self.thread_id, seq)
             same([r.number for r in written], [r.number for r in expected])
 
-    @rule(first=st.integers(0, 9), size=st.integers(0, 5), given=STAND_INS, repeats_system=st.booleans())
+    @rule(first=st.integers(0, 9), size=st.integers(0, 5), given=drawn.STAND_INS, repeats_system=st.booleans())
     def adopt(self, first: int, size: int, given: list[tuple[str, str]], repeats_system: bool) -> None:
         pieces = self.model.view(len(self.model.log))
         inside = pieces[first % len(pieces) :][: size + 1]
@@ -205,7 +158,7 @@ class Machine(RuleBasedStateMachine):
         assert [r.number for r in written] == [r.number for r in expected]
         assert pieces_of(self.store.view(self.thread_id)) == self.model.view(len(self.model.log))
 
-    @rule(script=SENDABLE, refusals=st.integers(0, 3), attempts=st.integers(1, 3))
+    @rule(script=drawn.SENDABLE, refusals=st.integers(0, 3), attempts=st.integers(1, 3))
     def send(self, script: Script, refusals: int, attempts: int) -> None:
         """Sends the view to a model that refuses it some times, and appends the reply."""
         callback = EachTime(self, script)
@@ -221,7 +174,7 @@ class Machine(RuleBasedStateMachine):
 
         with self.compared():
             try:
-                done = self.store.send(self.thread_id, call, cs.TokenBudget(10**9), callback, attempts=attempts)
+                done = self.store.send(self.thread_id, call, _BUDGET, callback, attempts=attempts)
             except RefusedAsTooLong:
                 last = callback.take()
                 # It gives up after the last attempt, or after a run that made the view no smaller.
@@ -236,7 +189,7 @@ class Machine(RuleBasedStateMachine):
             seen = self.store.seen_by(self.thread_id, reply.seq)
             same((seen.evidence, pieces_of(seen.view)), ("proved", pieces_of(sent[-1])))
 
-    @rule(steps=IN_TURN)
+    @rule(steps=drawn.IN_TURN)
     def turn(self, steps: list[tuple[str, tuple[str, str, int]]]) -> None:
         began = len(self.model.appended(len(self.model.log)))
         beside: list[int] = []
@@ -280,19 +233,31 @@ class Machine(RuleBasedStateMachine):
             self.sound = False
             raise AssertionError(str(difference)) from None
 
-    def run(self, scripts: list[Script]) -> None:
-        planning = Planning(self.model)
+    def run(self, scripts: list[Script], *, leased: bool = False, dies: bool = False) -> None:
+        me = object()
         before = self.store.view(self.thread_id)
+        options: Any = {"budget": _BUDGET, "force": True} if leased else {}
+        if leased and not self.model.take_lease(me):
+            run = self.store.compact(self.thread_id, self.die, **options)
+            same((len(run), run.reason), (0, "another run is compacting the thread"))
+            return
+        planning = Planning(self.model)
         refused: list[str] = []
         callbacks = [Callback(self, planning, script, refused) for script in scripts]
         try:
-            run = self.store.compact(self.thread_id, *callbacks)
+            run = self.store.compact(self.thread_id, *callbacks, *[self.die] * dies, **options)
+        except Death:
+            self.store._db.closed = False
+            self.expire()
+            return
         except cs.SpanConflict:
+            self.model.give_back(me)
             same(planning.conflicts() if planning.attempts else "SpanConflict" in refused, True)
             return
+        self.model.give_back(me)
         same([type(error).__name__ for error in run.errors], refused)
         if not planning.attempts:
-            same((len(run), run.view, "SpanConflict" in refused), (0, before, False))
+            same((len(run), pieces_of(run.view), "SpanConflict" in refused), (0, pieces_of(before), False))
             return
         same(planning.conflicts(), False)
         written = self.model.write(planning.attempts)
@@ -301,13 +266,88 @@ class Machine(RuleBasedStateMachine):
             self.seen.append(run.view)
             same(pieces_of(run.view), self.model.view(len(self.model.log)))
         else:
+            same(pieces_of(run.view), pieces_of(before))
+        if not leased and not run.applied:
             same(run.view, before)
 
-    def revoke_one(self, number: int, *, active: bool) -> None:
+    def die(self, _ctx: cs.CompactionContext) -> None:
+        self.store._db.closed = True
+        raise Death
+
+    def expire(self) -> None:
+        """Lets the lease of the thread run out, if a run has one."""
+        self.superuser.execute(
+            "UPDATE compaction_store.heads SET lease_until = clock_timestamp() - interval '1 second'"
+            " WHERE thread_uid = %s AND lease_run IS NOT NULL",
+            (key_of(self.superuser, self.thread_id),),
+        )
+        self.model.expired = True
+
+    def meanwhile(self, step: Step) -> None:
+        """What happens while a callback runs or a summarizer is asked."""
+        plans = [] if step.what == "found" else [step._replace(what="summary")]
+        rival = Script("rival", plans, careful=True, raises=False)
+        if step.what in ("found", "late", "dying", "slow"):
+            self.expire()
+        if step.what == "append":
+            self.append_these([(self.message(step.message[0], "meanwhile"), step.message[1])])
+        elif step.what == "revoke":
+            self.revoke_one(self.one_of_the_active(step.first + 1))
+        elif step.what == "rival":
+            self.run([rival])
+        elif step.what in ("worker", "found", "late", "dying"):
+            self.run([rival], leased=True, dies=step.what == "dying")
+
+    def repair_one(self, number: int, step: Step) -> None:
+        active = self.model.active(len(self.model.log))
+        target = next((r for r in self.model.records(len(self.model.log)) if r.number == number), None)
+        if target is None or number not in active or target.kind in HIDES:
+            try:
+                self.store.repair(self.thread_id, number, "s")
+            except (cs.Conflict, cs.CompactionNotFound) as refusal:
+                same(type(refusal), cs.CompactionNotFound if target is None else cs.Conflict)
+                return
+            raise Differs(f"{number} was repaired and cannot be")
+        before = self.store.view(self.thread_id)
+        planning = Planning(self.model, repairs=number)
+        planning.begin("repair")
+        inside = [p for p in planning.base if target.holds(p.seq)]
+        expected: str | None = None
+        try:
+            planning.summarize(
+                inside[0].seq, inside[-1].end_seq, step.text, step.allow | target.allow, as_callable=True
+            )
+        except Refused as refused:
+            expected = refused.name
+
+        def summarize(elements: Any) -> str:
+            same(as_pieces(elements), inside)
+            self.meanwhile(step)
+            if step.text is None:
+                raise ValueError("the summarizer's own")
+            return step.text
+
+        how = summarize if step.text is None or step.as_callable else step.text
+        try:
+            run = self.store.repair(self.thread_id, number, how, allow=step.allow)
+        except cs.Conflict:
+            same((expected, number in self.model.active(len(self.model.log))), (None, False))
+            return
+        same([type(error).__name__ for error in run.errors], [] if expected is None else [expected])
+        written = planning.attempts
+        if expected is None:
+            same(number in self.model.active(len(self.model.log)), True)
+            written = [target.undone(), *written]
+        written = self.model.write(written)
+        same([(r.number, r.kind, r.outcome) for r in run], [(r.number, r.kind, r.outcome) for r in written])
+        same(pieces_of(run.view), self.model.view(len(self.model.log)) if expected is None else pieces_of(before))
+
+    def one_of_the_active(self, number: int) -> int:
         found = sorted(self.model.active(len(self.model.log)))
-        if active and found:
-            number = found[number % len(found)]
-        if number not in found:
+        return found[number % len(found)] if found else number
+
+    def revoke_one(self, number: int) -> None:
+        if number not in self.model.active(len(self.model.log)):
             try:
                 self.store.revoke(self.thread_id, number)
             except (cs.Conflict, cs.CompactionNotFound) as refusal:
@@ -317,10 +357,7 @@ class Machine(RuleBasedStateMachine):
             raise Differs(f"{number} was revoked and is not active")
         target = next(r for r in self.model.records(len(self.model.log)) if r.number == number)
         revocation = self.store.revoke(self.thread_id, number, reason="it was wrong")
-        undone = Record(
-            "revocation", "applied", target.start, target.end, None, target.after, target.before, revokes=number
-        )  # fmt: skip
-        [written] = self.model.write([undone])
+        [written] = self.model.write([target.undone()])
         same((revocation.number, revocation.revokes), (written.number, number))
 
     # Checks at the end.
@@ -356,6 +393,7 @@ class Machine(RuleBasedStateMachine):
             Record(
                 r.kind, r.outcome, r.start_seq, r.end_seq, r.callback, r.tokens_before, r.tokens_after,
                 tuple(r.replacement or ()), r.inputs, None if r.error is None else r.error["type"], r.revokes, r.number,
+                frozenset((r.body or {}).get("allow", ()) if r.outcome == "applied" else ()),
             )
             for r in found
         ]  # fmt: skip
@@ -398,10 +436,12 @@ class EachTime:
         self.attempts: list[Record] = []
 
     def __call__(self, ctx: cs.CompactionContext) -> None:
+        self.machine.model.take_lease(self)
         planning = Planning(self.machine.model)
         self.runs += 1
         Callback(self.machine, planning, self.script, [])(ctx)
         self.attempts = planning.attempts
+        self.machine.model.give_back(self)
 
     def take(self) -> list[Record]:
         """Returns what the last run attempted, once."""
@@ -423,10 +463,7 @@ class Callback:
         mark = self.planning.begin(self.name)
         for step in self.script.steps:
             expected = self.take(ctx, step)
-            same(
-                [(e.seq, e.end_seq, e.number, e.kind, e.tokens, e.messages) for e in ctx.elements],
-                [tuple(piece) for piece in self.planning.folded()],
-            )
+            same(as_pieces(ctx.elements), self.planning.folded())
             same(ctx.total_tokens, sum(p.tokens for p in self.planning.folded()))
             if expected is not None and not self.script.careful:
                 self.refused.append(expected[0])
@@ -440,15 +477,8 @@ class Callback:
 
     def take(self, ctx: cs.CompactionContext, step: Step) -> tuple[str, Exception] | None:
         """Takes a step in both. Returns its error, which must be the one that the model expects."""
-        machine = self.machine
-        if step.what == "append":
-            machine.append_these([(machine.message(step.message[0], "meanwhile"), step.message[1])])
-            return None
-        if step.what == "revoke":
-            machine.revoke_one(step.first + 1, active=True)
-            return None
-        if step.what == "rival":
-            machine.run([Script("rival", [step._replace(what="summary")], careful=True, raises=False)])
+        if step.what in drawn.MEANWHILE:
+            self.machine.meanwhile(step)
             return None
         start, end = self.span(step)
         expected = self.expected(step, start, end)
@@ -511,7 +541,11 @@ class Callback:
 
 
 def pieces_of(view: cs.View) -> list[Piece]:
-    return [Piece(e.seq, e.end_seq, e.number, e.kind, e.tokens, e.messages) for e in view.elements]
+    return as_pieces(view.elements)
+
+
+def as_pieces(elements: Iterable[cs.Element]) -> list[Piece]:
+    return [Piece(e.seq, e.end_seq, e.number, e.kind, e.tokens, e.messages) for e in elements]
 
 
 @pytest.fixture
@@ -524,11 +558,12 @@ def store(url: str) -> Iterator[cs.Store]:
         yield opened
 
 
-def play(store: cs.Store, chance: int | None, examples: int) -> None:
+def play(store: cs.Store, superuser: psycopg.Connection[Any], chance: int | None, examples: int) -> None:
     class Bound(Machine):
         pass
 
     Bound.store = store
+    Bound.superuser = superuser
     run_state_machine_as_test(
         Bound if chance is None else seed(chance)(Bound),
         settings=settings(
@@ -539,13 +574,17 @@ def play(store: cs.Store, chance: int | None, examples: int) -> None:
 
 
 @pytest.mark.parametrize("chance", range(4))
-def test_two_thousand_threads_are_what_the_model_says(store: cs.Store, chance: int) -> None:
+def test_two_thousand_threads_are_what_the_model_says(
+    store: cs.Store, superuser: psycopg.Connection[Any], chance: int
+) -> None:
     """In four parts, for as many cores; the same threads every time."""
-    play(store, chance, 500)
+    play(store, superuser, chance, 500)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("_half", range(2))
-def test_fifty_thousand_threads_are_what_the_model_says(store: cs.Store, _half: int) -> None:
+def test_fifty_thousand_threads_are_what_the_model_says(
+    store: cs.Store, superuser: psycopg.Connection[Any], _half: int
+) -> None:
     """In two halves, for as many cores; other threads every time."""
-    play(store, None, 25_000)
+    play(store, superuser, None, 25_000)

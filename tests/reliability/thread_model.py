@@ -41,9 +41,14 @@ class Record(NamedTuple):
     error: str | None = None
     revokes: int | None = None
     number: int = 0
+    allow: frozenset[str] = frozenset()
 
     def holds(self, seq: int) -> bool:
         return self.start is not None and self.end is not None and self.start <= seq <= self.end
+
+    def undone(self) -> Record:
+        """Returns the revocation of the record."""
+        return Record("revocation", "applied", self.start, self.end, None, self.after, self.before, revokes=self.number)
 
 
 class Event(NamedTuple):
@@ -73,12 +78,17 @@ class Refused(Exception):
 
 
 class Model:
-    """A thread. `lost` has the pos of the redaction of each erased seq, `gone` that of each erased record."""
+    """A thread. `lost` has the pos of the redaction of each erased seq, `gone` that of each erased record.
+
+    `holder` is the run that has the lease, `expired` whether the lease has run out.
+    """
 
     def __init__(self) -> None:
         self.log: list[Appended | Record | Event] = []
         self.lost: dict[int, int] = {}
         self.gone: dict[int, int] = {}
+        self.holder: object = None
+        self.expired = False
 
     def appended(self, at: int) -> list[Appended]:
         return [entry for entry in self.log[:at] if isinstance(entry, Appended)]
@@ -92,8 +102,9 @@ class Model:
         revoked |= {number for number, pos in self.gone.items() if pos <= at}
         return [record for record in applied if record.kind != "revocation" and record.number not in revoked]
 
-    def view(self, at: int) -> list[Piece]:
-        in_force = self.in_force(at)
+    def view(self, at: int, without: int | None = None) -> list[Piece]:
+        """Returns the view at a pos, or what it would be without one record."""
+        in_force = [record for record in self.in_force(at) if record.number != without]
         owners: list[tuple[int, Record | Appended]] = []
         for seq, appended in enumerate(self.appended(at), 1):
             newest = max((r for r in in_force if r.holds(seq)), key=lambda r: r.number, default=None)
@@ -128,6 +139,19 @@ class Model:
                 return f"superseded by {other.number}"
         return "active"
 
+    def take_lease(self, run: object) -> bool:
+        """Gives a run the lease, unless another run has it. A run that lost it is recorded as abandoned first."""
+        if self.holder is not None:
+            if not self.expired:
+                return False
+            self.write([Record("summary", "failed", None, None, error="abandoned")])
+        self.holder, self.expired = run, False
+        return True
+
+    def give_back(self, run: object) -> None:
+        if self.holder is run:
+            self.holder = None
+
     def rewind(self, kind: str, seq: int) -> list[Record]:
         """Lets the view end at a seq: writes and returns the revocations and the record, nothing if it ends there."""
         now, last = len(self.log), len(self.appended(len(self.log)))
@@ -142,9 +166,7 @@ class Model:
                 break
         if all(piece.kind in HIDES for piece in self.view(now) if piece.end_seq > seq):
             return []
-        written = self.write([
-            Record("revocation", "applied", r.start, r.end, None, r.after, r.before, revokes=r.number) for r in revoked
-        ])  # fmt: skip
+        written = self.write([r.undone() for r in revoked])
         before = sum(piece.tokens for piece in self.view(len(self.log)) if piece.seq > seq)
         return written + self.write([Record(kind, "applied", seq + 1, last, None, before, 0)])
 
@@ -226,13 +248,16 @@ class Model:
 
 
 class Planning:
-    """A run in the model: what its callbacks plan on the view they began with."""
+    """A run in the model: what its callbacks plan on the view they began with.
 
-    def __init__(self, model: Model) -> None:
+    A repair plans on the view without the record that it replaces, and may try again what made no progress.
+    """
+
+    def __init__(self, model: Model, repairs: int | None = None) -> None:
         self.model = model
         self.base_pos = len(model.log)
-        self.base = model.view(self.base_pos)
-        self.stalled = model.stalled()
+        self.base = model.view(self.base_pos, without=repairs)
+        self.stalled = model.stalled() if repairs is None else set()
         self.attempts: list[Record] = []
         self.in_plan: list[int] = []
         self.callback = ""
@@ -307,7 +332,7 @@ class Planning:
         if tokens_of({"content": text}) >= before and "larger" not in allow:
             self._reject("NotSmaller", "summary", start, end)
         framed = frame(text, start, end)
-        self._place("summary", start, end, before, (framed,), _numbers(pieces))
+        self._place("summary", start, end, before, (framed,), _numbers(pieces), allow)
 
     def replace(self, start: int, end: int, messages: tuple[Payload, ...], allow: frozenset[str]) -> None:
         pieces = self.check("truncation", start, end, allow)
@@ -317,20 +342,23 @@ class Planning:
             self._reject("IdsChanged", "truncation", start, end)
         if sum(map(tokens_of, messages)) >= before and "larger" not in allow:
             self._reject("NotSmaller", "truncation", start, end)
-        self._place("truncation", start, end, before, messages, _numbers(pieces))
+        self._place("truncation", start, end, before, messages, _numbers(pieces), allow)
 
     def remove(self, start: int, end: int, allow: frozenset[str]) -> None:
         pieces = self.check("removal", start, end, allow)
-        self._place("removal", start, end, sum(p.tokens for p in pieces), (), ())
+        self._place("removal", start, end, sum(p.tokens for p in pieces), (), (), allow)
 
     def _place(
-        self, kind: str, start: int, end: int, before: int, messages: tuple[Payload, ...], inputs: tuple[int, ...]
-    ) -> None:
+        self, kind: str, start: int, end: int, before: int, messages: tuple[Payload, ...], inputs: tuple[int, ...],
+        allow: frozenset[str],
+    ) -> None:  # fmt: skip
         after = sum(map(tokens_of, messages))
         # Records inside the span are folded with it from now on.
         self.in_plan = [i for i in self.in_plan if not start <= (self.attempts[i].start or 0) <= end]
         self.in_plan.append(len(self.attempts))
-        self.attempts.append(Record(kind, "applied", start, end, self.callback, before, after, messages, inputs))
+        self.attempts.append(
+            Record(kind, "applied", start, end, self.callback, before, after, messages, inputs, allow=allow)
+        )
 
     def _reject(self, error: str, kind: str, start: int, end: int) -> NoReturn:
         self._try(kind, "rejected", start, end, error)
