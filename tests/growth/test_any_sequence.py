@@ -1,4 +1,4 @@
-"""Appends, folds, rewinds, clears, revocations, forks and erasures in any order, compared with the model in Python.
+"""Appends, folds, rewinds, clears, revocations, forks, redactions and erasures in any order, and the model in Python.
 
 A few hundred random families of threads are compared; $COMPACTION_STORE_SEQUENCES asks for more.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
@@ -142,18 +143,38 @@ class Play:
         self.threads.append(child)
         self.now = self.chance.choice(self.threads)
 
+    def redact(self) -> None:
+        """Erases a few messages, and perhaps their copies in the thread's forks."""
+        thread, reaches = self.now, self.chance.random() < 0.7
+        seqs = self.chance.sample(range(1, thread.last_seq + 1), min(thread.last_seq, self.chance.randrange(1, 4)))
+        changes = any(seq not in thread.model.lost for seq in seqs)
+        reached = self.forks_with(seqs)
+        done = self.store.redact(thread.name, seqs, reason="asked", forks=reaches)
+        assert sorted(fork.thread_id for fork in done.forks) == sorted(fork.name for fork in reached)
+        thread.model.redact(seqs)
+        assert done.pos == (thread.last_pos if changes else None)
+        if reaches:
+            for fork in reached:
+                fork.model.redact(seq for seq in seqs if seq <= fork.copies_of(thread))
+
+    def forks_with(self, seqs: Iterable[int]) -> list[Thread]:
+        """Returns the forks of the thread in which a copy of one of these messages still has its content."""
+        return [
+            fork
+            for fork in self.threads
+            if any(seq <= fork.copies_of(self.now) and seq not in fork.model.lost for seq in seqs)
+        ]
+
     def erase(self) -> None:
         """Erases the thread, and perhaps the copies in its forks; the next append makes a new thread of that name."""
         old, reaches = self.now, self.chance.random() < 0.7
-        forks = [thread for thread in self.threads if thread is not old and thread.copies_of(old)]
-        expected = [thread.name for thread in forks if thread.model.unerased(thread.copies_of(old))]
+        reached = self.forks_with(range(1, old.last_seq + 1))
         done = self.store.erase(old.name, reason="asked", forks=reaches)
-        assert sorted(fork.thread_id for fork in done.forks if not fork.thread_id.startswith("erased:")) == sorted(
-            expected
-        )
+        told = [fork.thread_id for fork in done.forks if not fork.thread_id.startswith("erased:")]
+        assert sorted(told) == sorted(fork.name for fork in reached)
         if reaches:
-            for thread in forks:
-                thread.model.redact(thread.copies_of(old))
+            for fork in reached:
+                fork.model.redact(range(1, fork.copies_of(old) + 1))
         self.stubs.append((done.thread_id, old.last_pos + 1))
         with pytest.raises(cs.ThreadNotFound):
             self.store.thread(old.name, hidden=True)
@@ -202,7 +223,7 @@ def test_any_sequence_shows_what_the_model_says(store: cs.Store, superuser: psyc
         play = Play(store, chance)
         steps = (
             play.append, play.append, play.fold, play.fold, play.rewind, play.rewind, play.clear, play.revoke,
-            play.revoke, play.fork, play.fork, play.erase,
+            play.revoke, play.fork, play.fork, play.redact, play.erase,
         )  # fmt: skip
         taken: list[str] = []
         try:

@@ -6,6 +6,7 @@ whose span contains it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NamedTuple, NoReturn
 
@@ -219,13 +220,9 @@ class Model:
         self.log.append(Event("fork"))
         return made
 
-    def unerased(self, last: int) -> list[int]:
-        """Returns the seqs up to one whose messages are not erased."""
-        return [seq for seq in range(1, last + 1) if seq not in self.lost]
-
-    def redact(self, last: int) -> None:
-        """Erases the messages up to a seq, and every record that may repeat them. A rewind or a clear repeats none."""
-        wanted = self.unerased(last)
+    def redact(self, seqs: Iterable[int]) -> None:
+        """Erases messages, and every record that may repeat them. A rewind or a clear repeats none."""
+        wanted = [seq for seq in seqs if seq not in self.lost]
         if not wanted:
             return
         records = [r for r in self.records(len(self.log)) if r.number not in self.gone]
