@@ -18,6 +18,7 @@ from compaction_store.adapters.calling import Calls
 from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
+from compaction_store.store.unknown_entries import refuse_unknown
 
 try:
     from claude_agent_sdk import SessionStore, fold_session_summary
@@ -192,7 +193,10 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
 
     async def _lines(self, name: str) -> list[Any] | None:
         thread = await self._thread(name)
-        if thread is None or thread.hidden:
+        if thread is None:
+            return None
+        refuse_unknown(thread)
+        if thread.hidden:
             return None
         found = await self._call.listed("replay", name, after=thread.hidden_seq or 0)
         return [_entry(each.payload) for each in found if each.payload is not None and "line" in each.payload]

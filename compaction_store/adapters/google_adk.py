@@ -18,6 +18,7 @@ from compaction_store.adapters.calling import Calls
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
+from compaction_store.store.unknown_entries import refuse_unknown
 
 try:
     from google.adk.errors.already_exists_error import AlreadyExistsError
@@ -193,6 +194,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
 
     async def _stored(self, thread: Thread) -> _Stored | None:
         """Reads a session from its thread. Messages before the last deletion are ignored."""
+        refuse_unknown(thread)
         name, after = thread.thread_id, thread.hidden_seq or 0
         messages = await self._call.listed("replay", name, after=after)
         if not messages:

@@ -24,6 +24,7 @@ from compaction_store.errors import (
     PositionNotFound,
     ThreadErased,
     ThreadNotFound,
+    UnknownEntry,
 )
 from compaction_store.models import Compaction, Element, Payload
 from compaction_store.recall import AsyncRecallTools, recall_tools
@@ -42,6 +43,7 @@ _LOG = logging.getLogger(__name__)
 # Errors in a call's arguments. The model gets their texts, which name threads, seqs and rules but quote no messages.
 _OF_CALLS = (
     BadCall, CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound,
+    UnknownEntry,
 )  # fmt: skip
 _INSTRUCTIONS = (
     "Conversations are stored here as threads, whose messages never change. A model is sent a view of a thread, in"

@@ -33,6 +33,7 @@ from compaction_store.errors import HeadConflict, InvalidInput, MissingExtra, Se
 from compaction_store.models import Message, Payload, Thread
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
+from compaction_store.store.unknown_entries import refuse_unknown
 
 try:
     from pydantic_ai.conversation_store import (
@@ -229,6 +230,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             thread: Thread = await self._call("thread", name, hidden=True)
         except ThreadNotFound:
             return _State(None, None, None)
+        refuse_unknown(thread)
         last = None
         for count in (1, 64, max(thread.last_seq, 1)):
             messages = await self._messages(name, last=count)

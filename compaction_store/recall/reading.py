@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 from compaction_store.compaction.element_json import ElementJson, dump, source_document
 from compaction_store.drivers import Call, Pause, Work
-from compaction_store.errors import CompactionNotFound, ThreadNotFound
+from compaction_store.errors import CompactionNotFound, ThreadNotFound, UnknownEntry
 from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload, Thread
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
 from compaction_store.recall.pages import Recalled, ResultPage
 from compaction_store.recall.searching import Hit, Search, words
 from compaction_store.recall.withdrawn import HIDES, Withdrawn
+from compaction_store.store.unknown_entries import refuse_unknown
 from compaction_store.tokens import Counter
 
 _HITS = 10
@@ -51,6 +52,8 @@ class Reading:
             return Recalled(f"Error: {error}.", is_error=True)
         except ThreadNotFound:
             return Recalled("Error: this conversation has no stored messages yet.", is_error=True)
+        except UnknownEntry as error:
+            return Recalled(f"Error: {error}.", is_error=True)
         except CompactionNotFound:
             return Recalled("Error: no record has this number.", is_error=True)
 
@@ -83,6 +86,7 @@ class Reading:
 
     def _withdrawn(self, thread: Thread) -> Work[Withdrawn]:
         """Returns the seqs that rewinds and clears hide, unless these were revoked."""
+        refuse_unknown(thread)
         found = Withdrawn()
         if thread.last_number:
             for kind in HIDES:

@@ -7,6 +7,7 @@ import importlib.metadata
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import psycopg
 import pytest
 from agent_framework import (
     Agent,
@@ -18,9 +19,11 @@ from agent_framework import (
     InMemoryHistoryProvider,
     Message,
 )
+from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store, TokenBudget
 from compaction_store.adapters.agent_framework import StoreHistoryProvider
+from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer
 
@@ -263,3 +266,19 @@ def test_large_messages_are_saved_together(url: str) -> None:
         given = [Message("user", ["x" * 10_000_000], message_id=str(i)) for i in range(8)]
         asyncio.run(history.save_messages("s", given))
         assert [len(text) for text in texts(asyncio.run(history.get_messages("s")))] == [10_000_000] * 8
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    on_each_store: Any, superuser: psycopg.Connection[Any]
+) -> None:
+    async def check(store: Any) -> None:
+        history = StoreHistoryProvider(store)
+        await history.save_messages("s", GIVEN[:2])
+        change_views(superuser, "s")
+        for each in (history, StoreHistoryProvider(store, budget=TokenBudget(10_000))):
+            with pytest.raises(UnknownEntry):
+                await each.get_messages("s")
+            with pytest.raises(UnknownEntry):
+                await each.save_messages("s", GIVEN[2:])
+
+    on_each_store(check)

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
+import psycopg
 import pytest
 from claude_agent_sdk import InMemorySessionStore
 from claude_agent_sdk.testing import run_session_store_conformance
+from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store
 from compaction_store.adapters.claude_agent_sdk import StoreSessions, thread_id
+from compaction_store.errors import UnknownEntry
 
 KEY: dict[str, Any] = {"project_key": "-home-ana", "session_id": "0a4f2a3e-7d3c-4f0e-9d8a-0c8f5b1c2d3e"}
 SUB: dict[str, Any] = KEY | {"subpath": "subagents/agent-1"}
@@ -326,3 +329,41 @@ def test_what_was_compacted_is_there_when_the_process_has_ended(store: Store, ur
     assert asyncio.run(sessions.load(KEY)) == [*talk(8), boundary("b1"), summary("They talked.", "s1"), *talk(2, "n")]
     # The SDK's own reader sees the session from the boundary on; the store has all of it.
     assert texts(store.view(NAME)) == ["They talked.", "Text n0", "Text n1"]
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    async def run() -> None:
+        sessions = StoreSessions(store)
+        await sessions.append(KEY, talk(2))
+        change_views(superuser, NAME)
+        # The SDK is not told that lines are lost: they are appended, once.
+        await sessions.append(KEY, talk(3))
+        await StoreSessions(store).append(KEY, talk(3))
+        assert [session["session_id"] for session in await sessions.list_sessions("-home-ana")] == [KEY["session_id"]]
+        for reads in (sessions, StoreSessions(store)):
+            for call in (reads.load(KEY), reads.list_session_summaries("-home-ana"), reads.delete(KEY)):
+                with pytest.raises(UnknownEntry):
+                    await call
+        with pytest.raises(UnknownEntry):
+            await sessions.append(KEY, [boundary("b"), summary("Short.", "s")])
+        assert store.thread(NAME).last_seq == 5
+        await StoreSessions(store, on_delete="erase").delete(KEY)
+        assert await sessions.load(KEY) is None
+
+    asyncio.run(run())
+
+
+def test_a_session_that_a_newer_release_may_have_restored_is_not_called_absent(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    async def run() -> None:
+        sessions = StoreSessions(store)
+        await sessions.append(KEY, talk(2))
+        await sessions.delete(KEY)
+        change_views(superuser, NAME)
+        with pytest.raises(UnknownEntry):
+            await sessions.load(KEY)
+
+    asyncio.run(run())

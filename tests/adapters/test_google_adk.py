@@ -6,10 +6,11 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -18,11 +19,12 @@ from google.adk.events.event_actions import EventActions, EventCompaction
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
+from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store
 from compaction_store.adapters import google_adk
 from compaction_store.adapters.google_adk import StoreSessionService, thread_id
-from compaction_store.errors import InvalidThreadId
+from compaction_store.errors import InvalidThreadId, UnknownEntry
 
 ID: dict[str, Any] = {"app_name": "trips", "user_id": "ana", "session_id": "s"}
 NAME = thread_id("trips", "ana", "s")
@@ -364,3 +366,45 @@ def test_what_the_framework_compacted_is_there_when_the_process_has_ended(
     # Another process continues it, with the compactions of the first.
     assert run(1, "b")[0] <= sizes[-1] + 2
     assert not store.verify(NAME).findings
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    service = StoreSessionService(store)
+    session = asyncio.run(talk(service, "a", "b"))
+    change_views(superuser, NAME)
+    asyncio.run(service.append_event(session, said("c", 3.0)))
+    calls: list[Callable[[], Any]] = [
+        lambda: service.get_session(**ID), lambda: service.list_sessions(app_name="trips"),
+        lambda: service.append_event(session, compacted(1.0, 2.0, 4.0)), lambda: service.delete_session(**ID),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(UnknownEntry):
+            asyncio.run(call())
+    assert store.thread(NAME).last_seq == 4
+
+
+def test_a_state_that_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    service = StoreSessionService(store)
+    asyncio.run(service.create_session(**ID, state={"app:fee": 1, "user:name": "ana"}))
+    change_views(superuser, '["trips", "ana"]')
+    for call in (
+        lambda: service.get_session(**ID), lambda: service.list_sessions(app_name="trips"),
+        lambda: service.get_user_state(app_name="trips", user_id="ana"),
+    ):  # fmt: skip
+        with pytest.raises(UnknownEntry):
+            asyncio.run(call())
+
+
+def test_a_session_that_a_newer_release_may_have_restored_is_not_called_absent(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    service = StoreSessionService(store)
+    asyncio.run(talk(service, "a"))
+    asyncio.run(service.delete_session(**ID))
+    change_views(superuser, NAME)
+    with pytest.raises(UnknownEntry):
+        asyncio.run(service.get_session(**ID))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import psycopg
 import pytest
 from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
@@ -25,10 +26,12 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.runnables.history import RunnableWithMessageHistory
+from support.later_releases import change_views
 
 from compaction_store import InvalidInput, Store, TokenBudget
 from compaction_store.adapters.langchain import StoreChatMessageHistory
 from compaction_store.adapters.langchain_messages import from_payload, message_types, to_payload
+from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer
 
@@ -257,3 +260,18 @@ def test_bad_arguments_are_refused(store: Store, options: dict[str, Any], text: 
 
 def test_types_are_found_by_name() -> None:
     assert message_types([NoteMessage]) == {"NoteMessage": NoteMessage}
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    history = StoreChatMessageHistory("k", store)
+    history.add_user_message("a")
+    change_views(superuser, "k")
+    history.add_ai_message("b")
+    for each in (history, StoreChatMessageHistory("k", store, budget=TokenBudget(10_000))):
+        with pytest.raises(UnknownEntry):
+            _ = each.messages
+        with pytest.raises(UnknownEntry):
+            each.clear()
+    assert len(list(store.replay("k"))) == 2

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRetryMiddleware, SummarizationMiddleware
@@ -17,11 +18,13 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
+from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store, TokenBudget
 from compaction_store.adapters.langchain_messages import from_payload
 from compaction_store.adapters.langchain_middleware import StoreMiddleware
 from compaction_store.adapters.langgraph import StoreSaver
+from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer
 
@@ -224,3 +227,17 @@ def test_an_agent_without_a_thread_is_refused(store: Store) -> None:
 def test_bad_arguments_are_refused(store: Store, options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         StoreMiddleware(**{"store": store, **options})
+
+
+@pytest.mark.parametrize("budget", [None, TokenBudget(10_000)])
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any], budget: TokenBudget | None
+) -> None:
+    replying = model("re a", "re b")
+    agent = create_agent(replying, middleware=[StoreMiddleware(store, budget=budget)], checkpointer=InMemorySaver())
+    say(agent, "a")
+    change_views(superuser, "k")
+    with pytest.raises(UnknownEntry):
+        say(agent, "b")
+    assert len(replying.seen) == 1
+    assert stored(store) == ["a", "re a"]

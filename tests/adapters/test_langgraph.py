@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import psycopg
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
+from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store
 from compaction_store.adapters.langchain_messages import from_payload
 from compaction_store.adapters.langgraph import StoreSaver
+from compaction_store.errors import UnknownEntry
 
 K: Any = {"configurable": {"thread_id": "k"}}
 
@@ -372,3 +375,19 @@ def test_every_original_is_there_after_a_compaction_and_the_end_of_the_process(u
 def test_bad_arguments_are_refused(store: Store, options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         StoreSaver(**{"inner": InMemorySaver(), "store": store, **options})
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    app = graph(StoreSaver(InMemorySaver(), store))
+    say(app, "a")
+    change_views(superuser, "k")
+    for saver in (app.checkpointer, StoreSaver(InMemorySaver(), store)):
+        with pytest.raises(UnknownEntry):
+            say(graph(saver), "b")
+        with pytest.raises(UnknownEntry):
+            saver.delete_thread("k")
+        with pytest.raises(UnknownEntry):
+            saver._drive(saver._copied("k", "copy"))
+    assert stored(store) == ["a", "re a"]

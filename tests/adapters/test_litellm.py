@@ -26,6 +26,7 @@ from support.messages_server import Handler, Payload, Server, serving
 # Without this, the import tries to download a list of prices.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
+from support.later_releases import change_views
 
 from compaction_store import CompactionStoreError, InvalidInput, Store
 from compaction_store.adapters import litellm_calls
@@ -457,3 +458,18 @@ def _posted(client: httpx.Client, messages: list[Payload]) -> Any:
     answer = client.post("/v1/messages", json=body)
     assert answer.is_success, answer.text[:1000]
     return answer.json()
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    provider: Server, store: Store, logger: StoreLogger, superuser: psycopg.Connection[Any]
+) -> None:
+    asked(provider, HELLO)
+    until(lambda: len(replayed(store, "s")) == 2)
+    change_views(superuser, "s")
+    answer = asked(provider, [*HELLO, {"role": "assistant", "content": "Soon."}, {"role": "user", "content": "When?"}])
+    assert answer.choices[0].message.content == "It is in hall seven."
+    until(lambda: len(replayed(store, "litellm")) == 2)
+    assert logger.flush(60)
+    gap = replayed(store, "litellm")[1]
+    assert (gap["type"], gap["session"], gap["reason"], gap["calls"]) == ("gap", "s", "UnknownEntry", 1)
+    assert len(replayed(store, "s")) == 2

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 from llama_index.core.base.llms.types import ImageBlock, TextBlock, ToolCallBlock
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.memory import ChatMemoryBuffer, ChatSummaryMemoryBuffer
 from llama_index.core.storage.chat_store import SimpleChatStore
+from support.later_releases import change_views
 
 from compaction_store import InvalidInput, Store
 from compaction_store.adapters.llama_index import StoreChatStore
+from compaction_store.errors import UnknownEntry
 
 
 @pytest.fixture
@@ -257,3 +260,19 @@ def test_large_messages_are_set_together(store: Store) -> None:
     chats = StoreChatStore(store)
     chats.set_messages("k", talk(*("x" * 10_000_000 for _ in range(8))))
     assert [len(text) for text in texts(chats)] == [10_000_000] * 8
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    chats = StoreChatStore(store)
+    chats.set_messages("k", talk("a", "b"))
+    change_views(superuser, "k")
+    chats.add_message("k", talk("c")[0])
+    for call in (
+        lambda: chats.get_messages("k"), lambda: chats.set_messages("k", talk("d")), lambda: chats.delete_messages("k"),
+        lambda: chats.delete_message("k", 0), lambda: chats.delete_last_message("k"),
+    ):  # fmt: skip
+        with pytest.raises(UnknownEntry):
+            call()
+    assert (chats.get_keys(), stored(store)) == (["k"], ["a", "b", "c"])

@@ -14,9 +14,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from support.later_releases import change_views
 
 from compaction_store import AsyncReader, InvalidInput, Store
 from compaction_store.adapters.mcp import McpTools, server
@@ -203,3 +205,29 @@ def test_over_http_it_wants_the_token(url: str) -> None:
         process.terminate()
         process.wait(10)
         process.stderr.close()  # type: ignore[union-attr]
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    url: str, stored: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    change_views(superuser, "parcels")
+    assert len(list(stored.replay("parcels"))) == 4
+
+    async def check() -> None:
+        async with connected(url) as client:
+            for name, given in (
+                ("explain_message", {"seq": 1}), ("recall_search", {"query": "Chur"}),
+                ("recall_expand", {"start_seq": 1}), ("recall_expand", {"record": 1}),
+            ):  # fmt: skip
+                told = await refused(client, name, thread_id="parcels", **given)
+                assert "is of kind later_kind" in told or "of a kind that this release does not know" in told
+                assert SAID not in told
+            listed = (await called(client, "list_threads"))["threads"]
+            assert [thread["tokens"] for thread in listed if thread["thread_id"] == "parcels"] == [None]
+            for name in ("list_compactions", "recall_describe"):
+                [record] = (await called(client, name, thread_id="parcels"))["records"]
+                assert record["status"] == "unknown"
+            seen = await called(client, "seen_by_reply", thread_id="parcels", seq=4)
+            assert seen["evidence"] == "proved"
+
+    asyncio.run(check())

@@ -12,14 +12,17 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
+import psycopg
 import pytest
 from agents import Agent, Runner
 from agents.memory import OpenAIResponsesCompactionSession
 from agents.testing import ScriptedModel
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store, ThreadNotFound
 from compaction_store.adapters.openai_agents import StoreSession
+from compaction_store.errors import UnknownEntry
 
 ITEMS: list[Any] = [{"role": "assistant" if i % 2 else "user", "content": f"item {i}"} for i in range(12)]
 SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAsealed"}
@@ -345,3 +348,19 @@ def test_items_too_large_for_one_append_are_all_added(url: str) -> None:
             assert (await store.thread("s")).last_seq == 6
 
     asyncio.run(check())
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    on_each_store: Any, superuser: psycopg.Connection[Any]
+) -> None:
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store)
+        await session.add_items(ITEMS)
+        change_views(superuser, "s")
+        await session.add_items([{"role": "user", "content": "later"}])
+        compacted = session._get_compaction_snapshot(9), session._atomic_replace_items(ITEMS[:1])
+        for call in (session.get_items(), session.pop_item(), session.clear_session(), *compacted):
+            with pytest.raises(UnknownEntry, match="pos 13 is of kind later_kind"):
+                await call
+
+    on_each_store(check)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import psycopg
 import pytest
 from conversation_store_suite import ConversationStoreSuite, ask, conversation, loaded, talk, texts
 from pydantic_ai import Agent
@@ -15,10 +16,12 @@ from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, InMemoryConversationStore
 from pydantic_ai.messages import CompactionPart, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
+from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store
 from compaction_store.adapters.pydantic_ai import StoreConversations
 from compaction_store.adapters.pydantic_ai_compaction import StoredCompaction
+from compaction_store.errors import UnknownEntry
 
 
 class TestInMemory(ConversationStoreSuite):
@@ -314,3 +317,45 @@ def test_bad_arguments_are_refused(store: Store, options: dict[str, Any], text: 
         StoredCompaction(Summarizer(), conversations=InMemoryConversationStore())
     with pytest.raises(InvalidInput, match="wrapped must be a capability or a callable"):
         StoredCompaction(3, conversations=StoreConversations(store))
+
+
+def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    conversations = StoreConversations(store)
+
+    async def check() -> None:
+        await conversations.save(conversation("a", "b"))
+        found = await loaded(conversations)
+        change_views(superuser, "c")
+        found.messages += talk("x", "y")
+        for call in (
+            lambda: conversations.load("c"), lambda: conversations.read_record("c"), conversations.list_conversations,
+            lambda: conversations.save(found), lambda: conversations.delete("c"), lambda: conversations.view("c"),
+            lambda: conversations.branch("c", at=1, expected_revision=str(found.revision)),
+            lambda: conversations.fork("c", new_conversation_id="f"),
+        ):  # fmt: skip
+            with pytest.raises(UnknownEntry):
+                await call()
+
+    asyncio.run(check())
+    assert store.thread("c").last_seq == 2
+    assert [thread.thread_id for thread in store.threads()] == ["c"]
+
+
+def test_a_model_is_sent_nothing_of_a_thread_whose_view_a_newer_release_has_changed(
+    store: Store, superuser: psycopg.Connection[Any]
+) -> None:
+    conversations = StoreConversations(store)
+    seen: list[list[Any]] = []
+    runs = agent(seen, StoredCompaction(lambda messages: messages, conversations=conversations))
+
+    async def check() -> None:
+        await conversations.save(conversation("a", "b"))
+        found = await loaded(conversations)
+        change_views(superuser, "c")
+        with pytest.raises(UnknownEntry):
+            await runs.run("c", conversation=found)
+
+    asyncio.run(check())
+    assert seen == []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import Any
+
+import psycopg
 
 from support.handmade_bundles import Thread
+from support.keys import key_of
 
 KIND = "later_kind"
 #: The pos of the entry: three messages and a compaction are before it.
@@ -31,3 +36,14 @@ def folded(name: str, add: Callable[[Thread], None]) -> Thread:
     thread.message('{"role":"assistant","content":"message 4"}')
     thread.compaction(body.format("outer"), start=1, end=3, inputs=[1])
     return thread
+
+
+def change_views(superuser: psycopg.Connection[Any], thread_id: str, tenant: str = "default") -> None:
+    """Writes such an event at the end of a stored thread."""
+    superuser.execute(
+        """
+        SELECT compaction_store.write_event(h, %s, true, 'later', %s, '{"any":["thing"]}')
+        FROM compaction_store.heads AS h WHERE h.thread_uid = %s
+        """,
+        (KIND, os.urandom(16), key_of(superuser, thread_id, tenant)),
+    )

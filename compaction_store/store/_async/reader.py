@@ -58,6 +58,7 @@ from compaction_store.store.awaitable_context import awaitable_context
 from compaction_store.store.known_threads import KnownThreads
 from compaction_store.store.text_search import TextSearch
 from compaction_store.store.thread_keys import thread_key
+from compaction_store.store.unknown_entries import refuse_unknown
 from compaction_store.telemetry.telemetry import Telemetry
 
 _IS_ASYNC = True
@@ -310,11 +311,15 @@ class AsyncReader:
         return records.token_steps(messages, await self._db.call(queries.applied_tokens, key, last_pos))
 
     async def thread(self, thread_id: str, *, hidden: bool = False) -> Thread:
-        """Returns a thread's counters, head and metadata. With `hidden`, also finds threads that `clear` has hidden."""
+        """Returns a thread's counters, head and metadata. With `hidden`, also finds threads that `clear` has hidden.
+
+        Without it, a hidden thread raises `UnknownEntry` if a newer release may have shown it again.
+        """
         key = self._key(thread_id)
         arguments.instance(hidden, bool, "hidden")
         found = typed_rows.thread(await self._db.call(queries.thread, key))
         if found.hidden and not hidden:
+            refuse_unknown(found)
             raise ThreadNotFound(f"no such thread{arguments.about(thread_id)}")
         return found
 

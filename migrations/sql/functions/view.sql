@@ -31,7 +31,12 @@ BEGIN
     SELECT h.last_pos, h.last_seq, h.last_number, h.hidden_seq, h.head
     INTO v_last_pos, v_last_seq, v_last_number, v_hidden_seq, v_head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
-    IF NOT FOUND OR (p_at IS NULL AND v_hidden_seq = v_last_seq) THEN
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+    IF p_at IS NULL AND v_hidden_seq = v_last_seq THEN
+        -- An entry of an unknown kind may have shown the thread again.
+        PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     IF p_at IS NOT NULL THEN

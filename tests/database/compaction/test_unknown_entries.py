@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from support.faces import Face
 from support.handmade_bundles import Thread
-from support.later_releases import POS, add_event, add_record, folded
+from support.later_releases import POS, add_event, add_record, change_views, folded
 
 import compaction_store as cs
 from compaction_store import TokenBudget, evaluation, tokens
@@ -95,6 +95,21 @@ def test_nothing_says_what_the_view_or_a_status_is_after_it(store: Face, add: An
         store.explain("t", 1)
     [due] = [thread for thread in store.due(TokenBudget(5)) if thread.thread_id == "t"]
     assert due.view_tokens is None
+
+
+def test_a_hidden_thread_is_not_called_absent_after_it(store: Face, superuser: psycopg.Connection[Any]) -> None:
+    """The entry may have shown the thread again."""
+    store.append("t", {"role": "user", "content": "hi"})
+    store.clear("t", hide=True)
+    change_views(superuser, "t")
+    for read, given in ((store.view, ()), (store.thread, ()), (store.fit, (TokenBudget(100),))):
+        with pytest.raises(UnknownEntry, match="pos 3 is of"):
+            read("t", *given)
+    assert store.thread("t", hidden=True).unknown_pos == 3
+    assert len(store.view("t", at=1).messages) == 1
+    store.append("t", {"role": "user", "content": "again"})
+    with pytest.raises(UnknownEntry):
+        store.view("t")
 
 
 @pytest.mark.parametrize("add", [add_record, add_event])

@@ -18,6 +18,7 @@ import pydantic
 import pytest
 import sqlalchemy as sa
 from support.faces import Face, Faces
+from support.later_releases import change_views
 
 import compaction_store as cs
 from compaction_store import tokens
@@ -411,3 +412,18 @@ def test_what_was_withdrawn_is_found_only_if_it_is_asked_for(store: Face) -> Non
     assert len(tools.data("recall_search", query="blue")["found"]) == 5
     wrong = tools.call("recall_search", {"query": "blue", "withdrawn": "yes"})
     assert wrong.text == "Error: withdrawn must be true or false, not text."
+
+
+def test_messages_that_a_newer_release_may_have_withdrawn_are_not_shown(
+    store: Face, superuser: psycopg.Connection[Any]
+) -> None:
+    store.append("t", [{"role": "user", "content": f"parcel {i}"} for i in range(3)])
+    store.compact("t", lambda ctx: ctx.compact(1, 2, "s", allow={"larger"}))
+    change_views(superuser, "t")
+    recall = Tools(store)
+    for name, given in (
+        ("recall_search", {"query": "parcel"}), ("recall_expand", {"start_seq": 1}), ("recall_expand", {"record": 1}),
+    ):  # fmt: skip
+        told = recall.refusal(name, given)
+        assert "pos 5 is of a kind that this release does not know" in told
+        assert "parcel" not in told
