@@ -72,13 +72,18 @@ def too_long(error: BaseException) -> TooLong | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error and its causes, because frameworks wrap the errors of SDKs."""
+    """Yields an error and its causes, because frameworks wrap the errors of SDKs. A group of one error wraps it too."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen and len(seen) < _LONGEST_CHAIN:
         seen.add(id(found))
         yield found
-        found = found.__cause__ or found.__context__
+        if isinstance(found, BaseExceptionGroup) and len(found.exceptions) == 1:
+            found = found.exceptions[0]
+        elif found.__suppress_context__:
+            found = found.__cause__
+        else:
+            found = found.__cause__ or found.__context__
 
 
 def _is_named(error: BaseException) -> bool:

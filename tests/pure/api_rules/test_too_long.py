@@ -95,6 +95,28 @@ def test_the_cause_counts() -> None:
     assert too_long(wrapped) == TooLong(3, 2)
 
 
+def test_the_only_error_of_a_task_group_counts() -> None:
+    refused = SdkError("prompt is too long: 3 tokens > 2 maximum")
+    assert too_long(ExceptionGroup("unhandled errors in a TaskGroup", [refused])) == TooLong(3, 2)
+    assert too_long(ExceptionGroup("unhandled errors in a TaskGroup", [refused, ValueError("another")])) is None
+
+
+def test_an_error_that_was_handled_before_another_counts_unless_it_is_left_out() -> None:
+    def fall_back(*, hide: bool) -> None:
+        try:
+            raise SdkError("prompt is too long: 3 tokens > 2 maximum")
+        except SdkError as error:
+            other = RuntimeError("the key of the other model is wrong")
+            if hide:
+                raise other from None
+            raise other from error
+
+    for hide, expected in ((False, TooLong(3, 2)), (True, None)):
+        with pytest.raises(RuntimeError) as caught:
+            fall_back(hide=hide)
+        assert too_long(caught.value) == expected
+
+
 def test_a_circle_of_causes_ends() -> None:
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
