@@ -327,6 +327,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "room": "The most tokens that the framed summary may take.",
         "stated_room": "The room that the summarizer must keep to, if it is less than `room`.",
         "cut": "Whether a longer summary is cut instead of rejected.",
+        "framed": "Whether the frame of the summary counts.",
         "role": "The role of the summary's message.",
         "checks": "The checks that the summary must pass.",
     },

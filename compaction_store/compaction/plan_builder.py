@@ -134,7 +134,7 @@ class PlanBuilder:
         span = Span(step.start_seq, step.end_seq)
         if step.summarize is not None:
             options = SummaryOptions(
-                step.allow, step.reason, step.role, framed=True, min_saving=step.min_saving, room=step.room,
+                step.allow, step.reason, step.role, framed=step.framed, min_saving=step.min_saving, room=step.room,
                 stated_room=step.stated_room, cut=step.cut, checks=step.checks,
             )  # fmt: skip
             planned = self.summarize(span, step.summarize, options)

@@ -44,7 +44,10 @@ def check_repairable(record: Compaction) -> None:
 
 
 class Repair:
-    """A strategy that summarizes one span again. It may break the rules that the record was allowed to break."""
+    """A strategy that summarizes one span again, under the rules of `ctx.compact`.
+
+    It may break the rules that the record was allowed to break.
+    """
 
     name = "repair"
 
@@ -61,7 +64,7 @@ class Repair:
         assert record.end_seq is not None  # noqa: S101
         self._ask = Ask(
             record.start_seq, record.end_seq, summarize, allow=allowed_rules(allow, reason) | _allowed(record),
-            reason=reason, role=_role(record), checks=check_checks(checks),
+            reason=reason, framed=False, role=_role(record), checks=check_checks(checks),
         )  # fmt: skip
 
     @property

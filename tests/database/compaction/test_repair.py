@@ -87,6 +87,14 @@ def test_what_the_compaction_was_allowed_to_break_may_be_broken_again(store: Any
     assert store.repair("t", 3, "x " * 500, allow={"larger"}).applied
 
 
+def test_the_frame_of_a_repair_need_not_fit_where_that_of_the_compaction_did_not(store: Any) -> None:
+    store.append("t", [said("yes"), said("no"), said("the end")])
+    store.compact("t", lambda ctx: ctx.compact(1, 2, "y, n"))
+    run = store.repair("t", 1, lambda _: "n, y")
+    assert run.applied, run.errors
+    assert store.repair("t", 3, "a text that is no shorter than what it replaces").errors
+
+
 def test_a_removal_becomes_a_summary(store: Any) -> None:
     store.append("t", SAID)
     store.compact("t", lambda ctx: ctx.remove(2, 5))
