@@ -53,7 +53,7 @@ def read(given: object) -> Made:
     if isinstance(given, Compaction):
         return of_record(given)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return Made("given", _encoded(given))
+        return Made("given", _with_content(_encoded(given)))
     if _field(given, "subtype") == _BOUNDARY:
         data = given if isinstance(given, Mapping) else _field(given, "data")
         plain = dict(encoding.encode(data).payload) if isinstance(data, Mapping) and data else {}
@@ -63,12 +63,20 @@ def read(given: object) -> Made:
     if isinstance(output, Sequence) and _field(given, "object") == "response.compaction":
         about = {name: _field(given, name) for name in ("id", "object", "created_at")}
         return Made(
-            "responses.compact", _encoded(output), provider={name: v for name, v in about.items() if v is not None},
+            "responses.compact", _with_content(_encoded(output)),
+            provider={name: v for name, v in about.items() if v is not None},
             usage=_plain(_field(given, "usage")),
         )  # fmt: skip
     if not isinstance(given, Mapping) and not hasattr(given, "model_dump"):
         raise InvalidInput(f"compaction must be {_FORMS}, not {type(given).__name__}")
     return _of_reply(given, output)
+
+
+def _with_content(stand_ins: tuple[Payload, ...]) -> tuple[Payload, ...]:
+    """Refuses stand-ins that are nothing but empty compactions: the messages would be replaced by nothing."""
+    if all(map(provider_compactions.is_empty, stand_ins)):
+        raise InvalidInput("compaction must have a text or encrypted_content; its items have neither")
+    return stand_ins
 
 
 def _of_reply(reply: Any, output: Any) -> Made:

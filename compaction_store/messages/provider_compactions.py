@@ -94,6 +94,17 @@ def _compactions(stored: Payload) -> Iterator[Payload]:
         yield from (part for part in content if isinstance(part, dict) and part.get("type") == "compaction")
 
 
+def is_empty(stored: Payload) -> bool:
+    """Returns whether a message is nothing but compactions of which nobody can read anything."""
+    blocks = list(_compactions(stored))
+    size = 1 if "role" not in stored else len(stored.get("content") or ())
+    return 0 < len(blocks) == size and not any(map(_folds, blocks))
+
+
+def _folds(block: Payload) -> bool:
+    return bool(block["content"] if "content" in block else block.get("encrypted_content"))
+
+
 def _edits(reply: Any) -> Iterator[Payload]:
     management = _field(reply, "context_management")
     edits = None if management is None else _plain(_field(management, "applied_edits"))
@@ -112,7 +123,7 @@ def _spent(usage: Any, place: int) -> Payload | None:
 
 def _compaction(model: str | None, block: Payload, usage: Payload | None) -> Found:
     text = block.get("content")
-    folds = bool(text) if "content" in block else "encrypted_content" in block
+    folds = _folds(block)
     body: Payload = {"provider": block}
     if isinstance(text, str) and text:
         body["summary_text"] = text
