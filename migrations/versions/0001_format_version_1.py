@@ -129,6 +129,7 @@ _FILES = (
     "functions/tenants.sql",
     "functions/audit_tenants.sql",
     "functions/audit_json.sql",
+    "functions/superseded_by.sql",
     "functions/refuse_change.sql",
     "triggers/threads.sql",
     "triggers/heads.sql",

@@ -130,6 +130,25 @@ def test_the_view_for_sql_finds_the_status_of_one_record_without_reading_the_oth
     assert blocks[_MANY] <= 3 * blocks[_FEW], blocks
 
 
+@pytest.mark.parametrize("columns", ["number, status, superseded_by", "*"])
+@pytest.mark.parametrize("order", ["number", "created_at"])
+def test_the_view_for_sql_looks_around_the_records_that_are_asked_for_only(
+    url: str, superuser: psycopg.Connection[Any], columns: str, order: str
+) -> None:
+    _write(url, superuser, "t", _SHAPES["each folds the one before"](_FEW))
+    superuser.execute("VACUUM ANALYZE")
+    with psycopg.connect(url) as connection:
+        connection.execute("SET track_functions = 'all'; SET ROLE compaction_store_app")
+        connection.execute("SET compaction_store.tenant = 'default'")
+        query = f"SELECT {columns} FROM compaction_store.audit_compactions WHERE thread_id = 't' ORDER BY {order} DESC"
+        assert len(connection.execute(f"{query} LIMIT 10".encode()).fetchall()) == 10
+        calls = connection.execute(
+            "SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'superseded_by'"
+        ).fetchone()
+    # One for the status, one for the column.
+    assert calls == (20,)
+
+
 @pytest.mark.parametrize("shape", _SHAPES)
 def test_explain_reads_one_element_of_a_long_view(
     url: str, app_url: str, superuser: psycopg.Connection[Any], shape: str

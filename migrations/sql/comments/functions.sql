@@ -81,6 +81,8 @@ COMMENT ON FUNCTION compaction_store.tenants IS
     'Returns a page of the tenants that have threads. Needs a login that is exempt from row-level security.';
 COMMENT ON FUNCTION compaction_store.audit_tenants IS
     'Returns the tenants whose rows the audit views show.';
+COMMENT ON FUNCTION compaction_store.superseded_by IS
+    'Returns the first record in force that folded a record.';
 COMMENT ON FUNCTION compaction_store.audit_json IS
     'Returns a stored JSON text as jsonb, with U+FFFD for NUL and lone surrogates; NULL if jsonb cannot represent it.';
 COMMENT ON FUNCTION compaction_store.retained_until IS

@@ -1,0 +1,58 @@
+-- Returns the number of the first record in force that folded an applied record, NULL if there is none. p_last_seq and
+-- p_last_number are the head's. Spans in force are nested or disjoint, and of two nested spans the outer one belongs to
+-- the later record. The least number therefore belongs to the innermost span around this one. compactions_span_start_idx
+-- and compactions_span_end_idx find these spans: at each node, the first row is the innermost span. A span whose node is
+-- after this span also ends after it. "+ 0" keeps the planner from using other indexes.
+CREATE FUNCTION compaction_store.superseded_by(
+    p_thread_uid uuid, p_number bigint, p_start_seq bigint, p_end_seq bigint, p_span_node bigint, p_last_seq bigint,
+    p_last_number bigint
+) RETURNS bigint
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT min(CASE
+        WHEN n.node > p_end_seq THEN (
+            SELECT o.number
+            FROM compaction_store.compactions AS o
+            WHERE o.thread_uid = p_thread_uid AND o.span_node = n.node AND o.outcome = 'applied'
+                AND o.revokes IS NULL AND o.redacted_pos IS NULL
+                AND o.start_seq <= p_start_seq
+                AND o.number + 0 > p_number AND o.number + 0 <= p_last_number
+                AND (
+                    SELECT u.number
+                    FROM compaction_store.compactions AS u
+                    WHERE u.thread_uid = o.thread_uid AND u.revokes = o.number AND u.outcome = 'applied'
+                        AND u.number <= p_last_number
+                    LIMIT 1
+                ) IS NULL
+            ORDER BY o.start_seq DESC, o.number
+            LIMIT 1
+        )
+        ELSE (
+            SELECT o.number
+            FROM compaction_store.compactions AS o
+            WHERE o.thread_uid = p_thread_uid AND o.span_node = n.node AND o.outcome = 'applied'
+                AND o.revokes IS NULL AND o.redacted_pos IS NULL
+                AND o.start_seq + 0 <= p_start_seq
+                AND ROW(o.end_seq, o.number) > ROW(p_end_seq, p_number)
+                AND o.number + 0 > p_number AND o.number + 0 <= p_last_number
+                AND (
+                    SELECT u.number
+                    FROM compaction_store.compactions AS u
+                    WHERE u.thread_uid = o.thread_uid AND u.revokes = o.number AND u.outcome = 'applied'
+                        AND u.number <= p_last_number
+                    LIMIT 1
+                ) IS NULL
+            ORDER BY o.end_seq, o.number
+            LIMIT 1
+        )
+    END) AS min
+    FROM (
+        SELECT (p_span_node >> l.zeros + 1 << l.zeros + 1) | (1::bigint << l.zeros) AS node
+        FROM generate_series(
+            64 - strpos((p_span_node & - p_span_node)::bit(64)::text, '1'),
+            64 - strpos(p_last_seq::bit(64)::text, '1')
+        ) AS l (zeros)
+        OFFSET 0
+    ) AS n
+$$;
