@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -42,7 +43,8 @@ def test_a_superuser_sees_no_other_tenants_rows(
         *_, last = [superuser.execute(part.encode()) for part in code.split(";\n") if part.strip()]
         return sorted(map(repr, last))
 
-    fill("default")
+    [tenant] = set(re.findall(r"compaction_store\.tenant = '(\w+)'", code))
+    fill(tenant)
     alone = answer()
     assert alone, f"{where}:{line} shows nothing"
     fill("another")
