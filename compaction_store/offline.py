@@ -409,10 +409,10 @@ BASE = point((4 * pow(5, FIELD - 2, FIELD) % FIELD).to_bytes(32, "little")) or N
 
 
 def is_key(key: bytes) -> bool:
-    """Returns False for 32 bytes that are not a canonical encoding or encode a point of small order, else True.
+    """Returns whether 32 bytes are a canonical encoding of a value that is not a point of small order.
 
-    With a key of small order, one signature is valid for any text. Bytes that encode no point pass here, but
-    `is_signed` accepts no signature for them.
+    With a key of small order, one signature is valid for any text. If the bytes encode no point, this returns True, but
+    `is_signed` accepts no signature for such a key.
     """
     found = point(key)
     if int.from_bytes(key, "little") % 2**255 >= FIELD:

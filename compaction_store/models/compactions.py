@@ -202,7 +202,7 @@ class Compaction(AsDict):
 
     @property
     def checks(self) -> Payload | None:
-        """The results of the summary's checks: what each check asked for, and what failed, was repaired or appended."""
+        """The results of the summary's checks: the question of each check, and the failures, repairs and additions."""
         return self._object("checks")
 
     @property

@@ -48,7 +48,7 @@ class AsyncConnections(Caller):
         key: str | None = None,
         is_in_doubt: bool = False,
     ) -> _T:
-        """Runs a query, and retries it until the deadline. If its first argument is a ThreadKey, errors name it.
+        """Runs a query, and retries it until the deadline. Errors name the thread if the first argument is a ThreadKey.
 
         A call without a key is a read. A write has a key, so that it can be repeated safely. A write that is safe to
         repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier attempt with this key may have

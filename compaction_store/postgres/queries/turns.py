@@ -13,7 +13,7 @@ import psycopg
 from compaction_store.errors import DatabaseUnavailable
 from compaction_store.postgres.cursor import Connection, fetch
 
-# The holder of the lock. If a prepared transaction holds it, the pid is NULL.
+# This query returns the holder of the lock. If a prepared transaction holds the lock, the pid is NULL.
 HOLDER = """
     SELECT l.pid, a.application_name, a.usename::text
     FROM pg_catalog.pg_locks AS l
