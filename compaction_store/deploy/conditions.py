@@ -200,6 +200,8 @@ def _statistics(connection: Connection) -> Iterator[Check]:
 
 def on_cluster(connection: Connection) -> list[Check]:
     """Checks, on a Citus cluster, that every node with shards is active and receives the tenant of the session."""
+    if queries.is_worker(connection):
+        return [Check("cluster", "problem", "this is a worker of a Citus cluster", "connect to the coordinator")]
     placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
     if not placements[0][0]:
         return []

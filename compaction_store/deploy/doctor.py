@@ -69,6 +69,7 @@ class Seen(NamedTuple):
     round_trip: float
     around: Sequence[Check]
     platform: platforms.Platform | None
+    is_worker: bool
 
 
 def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 10.0) -> Iterator[Check]:
@@ -162,6 +163,7 @@ def _read(connection: Connection, given: str | None) -> Seen:
         round_trip=round_trip,
         around=around,
         platform=service,
+        is_worker=queries.is_worker(connection),
     )
 
 
@@ -298,6 +300,8 @@ def _timeouts(seen: Seen) -> Iterator[Check]:
 
 
 def _schema(seen: Seen) -> Iterator[Check]:
+    if seen.is_worker:
+        return
     if seen.revision is None:
         yield Check("schema", "problem", "the database has no compaction_store schema", "run compaction-store migrate")
         return

@@ -159,6 +159,9 @@ def test_a_worker_of_a_cluster_is_reported(faces: Any, url: str, empty_url: str)
     with pytest.raises(UnsupportedDatabase, match="connect to the coordinator"):
         migrate.upgrade(empty_url)
     assert migrate.current(empty_url) is None
+    # It is not told to migrate, which would be refused.
+    told = [(c.state, c.what, c.remedy) for c in doctor.diagnose(empty_url) if c.name in {"schema", "cluster"}]
+    assert told == [("problem", "this is a worker of a Citus cluster", "connect to the coordinator")]
 
 
 def test_a_cluster_is_migrated_by_a_superuser(empty_url: str) -> None:

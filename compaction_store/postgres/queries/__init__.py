@@ -56,7 +56,15 @@ from compaction_store.postgres.queries.one_thread import (
     thread_state,
     view,
 )
-from compaction_store.postgres.queries.server import IS_WORKER, IS_WORKER_ASKED, OLDEST_SERVER, WORKER, check, revision
+from compaction_store.postgres.queries.server import (
+    IS_WORKER,
+    IS_WORKER_ASKED,
+    OLDEST_SERVER,
+    WORKER,
+    check,
+    is_worker,
+    revision,
+)
 from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events, tenants
 from compaction_store.postgres.queries.thread_turns import TurnState, leave_turn, renew_turn, take_turn
 from compaction_store.postgres.queries.together import Append, append_together
@@ -104,6 +112,7 @@ __all__ = [
     "heads",
     "held_by",
     "import_bundle",
+    "is_worker",
     "lease",
     "leave_turn",
     "load",

@@ -56,8 +56,12 @@ def check(connection: Connection) -> Citus:
 
 def refuse_worker(connection: Connection) -> None:
     """Raises an error on a worker of a Citus cluster, which has only shards of the tables."""
-    if fetch(connection, IS_WORKER_ASKED)[0][0] and fetch(connection, IS_WORKER)[0][0]:
+    if is_worker(connection):
         raise UnsupportedDatabase(WORKER)
+
+
+def is_worker(connection: Connection) -> bool:
+    return bool(fetch(connection, IS_WORKER_ASKED)[0][0] and fetch(connection, IS_WORKER)[0][0])
 
 
 def revision(connection: Connection) -> str | None:
