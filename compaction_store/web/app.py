@@ -74,7 +74,7 @@ _MORE_FILTERS = ("run_id", "covering", "authority")
 _VERDICT = "/verdict"
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
-# A chart has at most 130 kB.
+# The most charts that stay in memory. A chart takes at most 130 kB.
 _MOST_CHARTS = 32
 # The longest search in seconds. Longer searches are run on the command line.
 _LONGEST_SEARCH = 10.0
@@ -230,7 +230,7 @@ class _Pages:
 
     async def chart(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         found = await self._reader.thread(asked.text("id"), hidden=True)
-        # Only an entry of the thread can change its chart, such as an erasure, and every entry changes the head.
+        # Cache by the head: only a new entry, such as an erasure, changes the chart, and every entry changes the head.
         at = found.thread_id, found.head
         drawn = self._charts.get(at)
         if drawn is None:
@@ -349,7 +349,10 @@ class _Pages:
         )
 
     def _verification(self, thread: Thread) -> tuple[datetime, Report] | None:
-        """Returns the last verification of a thread by these pages. Its name may have been another thread's before."""
+        """Returns the last verification of a thread by these pages.
+
+        Compares the thread_uid, because the name may have belonged to another thread when it was verified.
+        """
         found = self._verified.get(thread.thread_id)
         return None if found is None or found[1].thread_uid != thread.thread_uid else found
 

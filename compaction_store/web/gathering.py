@@ -209,14 +209,14 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
         return shared | {"originals": None, "after": after, "replaced": [], "compared": False}
     replaced = replacements(found) if content else []
     start = max(after, found.start_seq - 1)
-    # Seqs have no gaps, so this is the page and one more.
+    # Seqs have no gaps, so this reads one message more than the page has.
     originals = await first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + ROWS + 1)))
     names = NameReader()
     kept = Facts(replaced, names=names)
     is_whole = start < found.start_seq and not originals.more
     sources = Sources(found, replaced, names)
     if content and is_whole:
-        # The page has all originals already.
+        # Do not read the originals again, because the page has all of them.
         for message in originals.rows:
             sources.add(message)
     elif content:
@@ -237,7 +237,7 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
 
 
 async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Compaction]]:
-    """Returns the later records that revoked or superseded a record, each with the word for it."""
+    """Returns the later records that revoked or superseded a record, each after the word that says which."""
     later = (("revoked", found.revoked_by), ("superseded", found.superseded_by))
     return [(how, await reader.compaction(found.thread_id, by)) for how, by in later if by is not None]
 
@@ -353,7 +353,7 @@ async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
         if found.pos == pos:
             return found
         break
-    raise CompactionNotFound(f"no event at pos {pos} (thread {thread_id!r})")
+    raise CompactionNotFound(f"there is no event at pos {pos} (thread {thread_id!r})")
 
 
 async def sample(

@@ -41,7 +41,7 @@ BEGIN
     INTO v_numbers, v_starts, v_ends, v_folded
     FROM compaction_store.active(p_thread_uid, at_pos, v_last_number, coalesce(p_start, 1), p_end) AS a;
     IF at_pos < v_last_pos OR p_start IS NOT NULL THEN
-        -- As in span_tokens, which would look for the active records again.
+        -- Count the tokens as span_tokens does. Calling it would search for the active records again.
         SELECT v_folded + coalesce(sum(m.tokens), 0) INTO tokens
         FROM unnest(
             array_prepend(coalesce(p_start, 1) - 1, v_ends), array_append(v_starts, least(p_end, last_seq) + 1)
