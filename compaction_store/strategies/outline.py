@@ -135,7 +135,7 @@ class Outline:
         return tool_pairs.last_user(tool_pairs.items_of(self.elements))
 
     def _keep_system(self) -> None:
-        """Keeps system messages and the assistant's turn after each, because Anthropic's API requires that turn."""
+        """Keeps system messages, and the assistant's turn after each of them, which Anthropic's API requires."""
         started = follows = False
         for index, who in enumerate(self.speakers):
             system = "system" in who
