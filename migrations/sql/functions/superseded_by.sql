@@ -9,6 +9,8 @@ CREATE FUNCTION compaction_store.superseded_by(
 ) RETURNS bigint
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
+-- Planning takes ten times as long as running, and one plan fits all values.
+SET plan_cache_mode = force_generic_plan
 AS $$
     SELECT min(CASE
         WHEN n.node > p_end_seq THEN (
