@@ -95,7 +95,7 @@ def _compactions(stored: Payload) -> Iterator[Payload]:
 
 
 def is_empty(stored: Payload) -> bool:
-    """Returns whether a message is nothing but compactions of which nobody can read anything."""
+    """Returns whether a message has only compactions, and all of them are empty and have no encrypted content."""
     blocks = list(_compactions(stored))
     size = 1 if "role" not in stored else len(stored.get("content") or ())
     return 0 < len(blocks) == size and not any(map(_folds, blocks))

@@ -1,4 +1,4 @@
-"""Names the build of this package: two builds of one version may make different pages of the same data."""
+"""Names the build of this package, because two builds of one version may make different pages from the same data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _LIBRARIES = ("jinja2", "markupsafe")
 
 @cache
 def build() -> str:
-    """Returns the SHA-256 of everything that a page depends on besides its data: the source files and templates of this
-    package, and the versions of Jinja and of Unicode.
+    """Returns the SHA-256 of everything that a page depends on, except for its data.
+
+    This is the source files and templates of this package, and the versions of Jinja, of MarkupSafe and of Unicode.
     """
     found = hashlib.sha256()
     for name in (*map(_version, _LIBRARIES), unicodedata.unidata_version):

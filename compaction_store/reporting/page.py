@@ -120,7 +120,7 @@ def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
 
 
 def _undone(found: Contents, record: Compaction) -> list[tuple[str, Compaction]]:
-    """Returns the later records that revoked or superseded a record, each with the word for it."""
+    """Returns the later records that undid a record, each with the word "revoked" or "superseded" before it."""
     later = (("revoked", record.revoked_by), ("superseded", record.superseded_by))
     return [(how, found.by_number[by]) for how, by in later if by in found.by_number]
 
