@@ -149,10 +149,10 @@ def fill(store: cs.Store, name: str, payload: str) -> None:
             payload, summarizer=payload[:200], model=payload[:200], prompt=payload, settings={payload: payload},
             usage={payload: 3}, provider={payload: payload}, checks={payload: payload},
         )  # fmt: skip
-        ctx.compact(1, 3, made, reason=payload)
+        ctx.compact(1, 3, made, reason=payload, allow={"last_user"})
 
     def too_long(ctx: cs.CompactionContext) -> None:
-        ctx.compact(1, 3, f"{payload} much too long " * 900, reason=payload)
+        ctx.compact(1, 3, f"{payload} much too long " * 60, reason=payload, allow={"last_user"})
 
     store.compact(name, fold, actor=payload[:200], authority={payload: payload})
     store.compact(name, too_long, actor=payload[:200], authority={payload: payload})
