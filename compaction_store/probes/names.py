@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from compaction_store.probes.words import UNSPACED
+from compaction_store.probes.words import UNSPACED, is_simple
 
 NameKind = Literal["path", "identifier", "number"]
 
@@ -26,6 +26,8 @@ _BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\
 # A date or a time in Chinese or Japanese, which stands in text without spaces.
 _MARKED_DATE = re.compile("(?:\\d{1,4}[年月日時时分秒]){2,6}")
 _RUN = re.compile(f"(?:\\d{{1,4}}[年月日時时分秒]){{2,6}}|[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
+# The same in a text of ASCII and signs, where every other character of a run is one of these.
+_SIMPLE_RUN = re.compile("[#$%&+,\\-./0-9:=?@A-Z\\\\_a-z~\x7f]+")
 # In JSON inside a text, an escape such as an escaped newline is not part of the name that follows it.
 _ESCAPES = re.compile(r'\\[nrt"]')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -99,18 +101,27 @@ class NameReader:
             self._known.clear()
         known = self._known
         found: dict[str, Name] = {}
-        for run in dict.fromkeys(_RUN.findall(readable(text))):
+        for run in dict.fromkeys(_runs(text).findall(readable(text))):
             there = known.get(run)
             for name in self._run(run) if there is None else there:
                 found.setdefault(name.key, name)
         return list(found.values())
+
+    def each(self, text: str) -> Iterator[Name]:
+        """Yields the names in a text, once for each occurrence."""
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        known = self._known
+        for run in _runs(text).findall(readable(text)):
+            there = known.get(run)
+            yield from self._run(run) if there is None else there
 
     def at(self, text: str) -> Iterator[tuple[Name, int, int]]:
         """Yields each occurrence of a name in a text, with its start and its end."""
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         known = self._known
-        for found in _RUN.finditer(readable(text)):
+        for found in _runs(text).finditer(readable(text)):
             run = found[0]
             there = known.get(run)
             if there is None:
@@ -137,6 +148,10 @@ def names(text: str) -> list[Name]:
 def named_at(text: str) -> Iterator[tuple[Name, int, int]]:
     """Yields each occurrence of a name in a text, with its start and its end."""
     return NameReader().at(text)
+
+
+def _runs(text: str) -> re.Pattern[str]:
+    return _SIMPLE_RUN if is_simple(text) else _RUN
 
 
 def readable(text: str) -> str:
@@ -214,7 +229,7 @@ def _path(text: str) -> Name | None:
         return Name(date[0], "number", date[0])
     parts = [part for part in _SEGMENT.split(text) if part]
     real = [part for part in parts if part not in (".", "..", "~")]
-    letters = [part for part in real if any(c.isalpha() for c in part)]
+    letters = [part for part in real if any(map(str.isalpha, part))]
     if not letters:
         return None
     is_file = _extension(real[-1]) or _DOTTED.fullmatch(real[-1]) is not None
@@ -240,7 +255,7 @@ def _extension(text: str) -> bool:
 def _single(text: str) -> Name | None:
     if not text or len(text) > _LONGEST:
         return None
-    has_digit = any(c.isdigit() for c in text)
+    has_digit = any(map(str.isdigit, text))
     if has_digit and (number := _number(text)) is not None:
         return number
     if has_digit and text.strip("-+.,:#%$").isdigit() and not text.startswith("#"):
@@ -294,7 +309,7 @@ def _identifier(text: str, *, has_digit: bool) -> Name | None:
         return Name("#" + bare, "identifier", "#" + bare.casefold(), len(bare) > 1) if is_name else None
     text = text.strip("#%$~+")
     key = text.casefold()
-    if not any(c.isalpha() for c in text) or key in _COMMON:
+    if not any(map(str.isalpha, text)) or key in _COMMON:
         return None
     if "." in text:
         return _qualified(text)
@@ -314,7 +329,7 @@ _LEAST_MIXED = 4
 def _qualified(text: str) -> Name | None:
     """Returns a name with dots between its parts, such as `store.compact_now`, or None if no part is a name."""
     parts = [part for part in text.split(".") if part]
-    found = [_identifier(part, has_digit=any(c.isdigit() for c in part)) for part in parts]
+    found = [_identifier(part, has_digit=any(map(str.isdigit, part))) for part in parts]
     is_strong = any(one is not None and one.is_strong for one in found)
     is_weak = any(found) and all(len(part) > 1 for part in parts)
     return Name(text, "identifier", text.casefold(), is_strong) if is_strong or is_weak else None

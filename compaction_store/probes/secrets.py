@@ -55,7 +55,12 @@ _LEAST_DIGITS = 3
 
 def secrets(text: str) -> Iterator[tuple[int, int]]:
     """Yields the start and the end of each string in a text that looks like a credential."""
-    for pattern, group in _PATTERNS:
+    lower = text.lower() if text.isascii() else None
+    for pattern, group, least, signs in _PATTERNS:
+        if len(text) < least or (lower is not None and signs and not any(sign in lower for sign in signs)):
+            continue
+        if pattern is _MIXED and max(map(len, text.split()), default=0) < least:
+            continue
         for found in pattern.finditer(text):
             if pattern is _MIXED and not is_random(found[0]):
                 continue
@@ -63,7 +68,19 @@ def secrets(text: str) -> Iterator[tuple[int, int]]:
                 yield found.span(group)
 
 
-_PATTERNS = ((_PREFIXED, 0), (_HEADER, 1), (_IN_URL, 1), (_MIXED, 0), (_FIELD_WITH_VALUE, 1))
+# Each pattern with the group that is the credential, the length of the shortest text that it matches, and words in
+# lower case of which any text that it matches has one. Most texts have none and need not be searched.
+_PATTERNS: tuple[tuple[re.Pattern[str], int, int, tuple[str, ...]], ...] = (
+    (_PREFIXED, 0, 15, (
+        "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
+        "akia", "asia", "agpa", "aida", "aroa", "aiza", "ya29.", "xox", "hf_", "npm_", "pypi-", "dop_v1_", "sg.",
+        "age-secret-key-1", "eyj", "private key",
+    )),
+    (_HEADER, 1, 18, ("bearer ", "basic ")),
+    (_IN_URL, 1, 9, ("://",)),
+    (_MIXED, 0, 24, ()),
+    (_FIELD_WITH_VALUE, 1, 10, ("key", "secret", "token", "pass", "pwd", "credential")),
+)  # fmt: skip
 
 
 def has_secret(text: str) -> bool:

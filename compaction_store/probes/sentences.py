@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？｡．؟।॥։።])|[\n\r\u2028\u2029]+")  # noqa: RUF001
+# Every end begins with one of the characters of the first class, so that the other characters are skipped quickly.
+_END = re.compile(
+    r"[.!?…。！？｡．؟।॥։።\n\r\u2028\u2029](?:(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？｡．؟।॥։።\n\r\u2028\u2029]))"  # noqa: RUF001
+)
 _FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)", re.MULTILINE)
 
 
@@ -13,7 +16,7 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
     """Yields the start and the end of each sentence or line, without the spaces around it."""
     last = 0
     for end in _END.finditer(text):
-        yield from _stripped(text, last, end.start())
+        yield from _stripped(text, last, end.start() + 1)
         last = end.end()
     yield from _stripped(text, last, len(text))
 

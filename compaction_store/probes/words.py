@@ -16,16 +16,32 @@ from typing import Generic, TypeVar
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"\\d{{1,3}}(?:,\\d{{3}})+(?!\\d)|[{UNSPACED}]|[^\\W{UNSPACED}]+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+# Signs outside ASCII that are in no word and no name: quotation marks, dashes, bullets, arrows, lines and boxes.
+SIGNS = (
+    "\u00ab\u00b4\u00b7\u00bb\u2013\u2014\u2018-\u201a\u201c-\u201e\u2022\u2026\u2039\u203a\u2190-\u21ff\u2500-\u25ff"
+)
+_OTHER = re.compile(f"[^\x00-\x7f{SIGNS}]")
+_ASCII_WORD = re.compile("[a-z0-9_]+")
+_THOUSANDS = re.compile(r",\d{3}")
 
 Words = Sequence[str]
 Key = TypeVar("Key", bound=Hashable)
 
 
+def is_simple(text: str) -> bool:
+    """Returns whether a text has only ASCII and `SIGNS`: simpler patterns find the same words and names in it."""
+    return text.isascii() or _OTHER.search(text) is None
+
+
 def words(text: str) -> list[str]:
     """Returns the words of a text in lower case. Removes separators of thousands, so `1,200` becomes `1200`."""
-    # If the text is not ASCII, convert each word alone, because a change of case may change where words are split.
-    found = _WORD.findall(text.lower()) if text.isascii() else [word.casefold() for word in _WORD.findall(text)]
-    return [word.replace(",", "") for word in found] if "," in text else found
+    has_thousands = _THOUSANDS.search(text) is not None
+    if is_simple(text):
+        found = (_WORD if has_thousands else _ASCII_WORD).findall(text.lower())
+    else:
+        # Word by word, because lower-casing the whole text may split words differently.
+        found = [word.casefold() for word in _WORD.findall(text)]
+    return [word.replace(",", "") for word in found] if has_thousands else found
 
 
 def word_places(text: str) -> list[tuple[int, int]]:
@@ -83,9 +99,12 @@ class Phrases(Generic[Key]):
         if not self:
             return
         steps, ends, wholes = self._next, self._end, self._whole
+        firsts = steps[0]
         seen: set[int] = set()
         state = 0
         for index, word in enumerate(text):
+            if not state and word not in firsts:
+                continue
             while state and word not in steps[state]:
                 state = ends[state]
             state = steps[state].get(word, 0)
