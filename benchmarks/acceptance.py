@@ -2,14 +2,16 @@
 
     python -m benchmarks.acceptance kit --seeds 40
     python -m benchmarks.acceptance compint FOLDER
+    python -m benchmarks.acceptance cases
     python -m benchmarks.acceptance speed --threads 100
     python -m benchmarks.acceptance bytes
 
 `kit` needs the package compaction-conformance-kit. It replays the kit's random sessions with the kit's three
 compactors, five rounds each, and compares the ranking with the kit's own ranking. `compint` compares the answers of the
 probes on published summaries with published judgements; FOLDER is judge_robustness_eval of
-ZhiqiEliWang/compaction-integrity. `speed` measures the processor time for threads of 500 messages. `bytes` evaluates
-the same threads in processes with different hash seeds, and compares the results.
+ZhiqiEliWang/compaction-integrity. `cases` counts the cases of `benchmarks.cases` on which the probes agree with their
+author. `speed` measures the processor time for threads of 500 messages. `bytes` evaluates the same threads in processes
+with different hash seeds, and compares the results.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cases import CLASSES
 from benchmarks.quality import recorded
 from benchmarks.talks import talks
 from compaction_store import TokenBudget, tokens
@@ -34,10 +37,12 @@ from compaction_store.checks import KeepsOrders
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.evaluation import Policy, RecordedThread, evaluate
-from compaction_store.messages.framing import framed_text
+from compaction_store.messages.framing import frame, framed_text
 from compaction_store.models import Payload
-from compaction_store.probes import Planted, Probe
-from compaction_store.probes.orders import is_order
+from compaction_store.probes import Fold, Planted, Probe, ThreadFacts, ThreadMessage, ThreadProbe
+from compaction_store.probes.calls import changed_files
+from compaction_store.probes.orders import is_order, orders
+from compaction_store.probes.reading import Call
 from compaction_store.rendering.view import View
 from compaction_store.strategies import SlidingWindow
 from compaction_store.strategies.outline import elements_of
@@ -194,6 +199,41 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [order.index(value) + (order.count(value) - 1) / 2 for value in values]
 
 
+# ---- cases
+
+
+def cases(*, show: bool) -> None:
+    """Counts the cases that the probes judge as their author does, and lists the others if asked."""
+    judges: dict[str, Callable[..., bool]] = {
+        "orders": lambda text: any(orders(text)),
+        "no orders": lambda text: not any(orders(text)),
+        "kept": lambda order, summary: _said([order], summary, "standing_order") == {True},
+        "lost": lambda order, summary: _said([order], summary, "standing_order") == {False},
+        "invented": lambda source, summary, _: False in _said([source], summary, "invented"),
+        "true": lambda source, summary: False not in _said([source], summary, "invented"),
+        "stale": lambda old, new, summary: False in _said([old, new], summary, "stale"),
+        "files": lambda tool, given, files: (
+            {change.path for change in changed_files(Call(None, tool, "", given))} == set(files)
+        ),
+    }
+    for name, judged in judges.items():
+        listed: Sequence[Any] = CLASSES[name]
+        missed = [case for case in listed if not judged(*((case,) if isinstance(case, str) else case))]
+        print(f"{name}: {len(listed) - len(missed)} of {len(listed)} judged alike")
+        for case in missed if show else ():
+            print(f"    {case}")
+
+
+def _said(texts: Sequence[str], summary: str, kind: str) -> set[bool]:
+    """Returns the answers of a type of probes to a summary of a user's texts."""
+    payloads = [{"role": "user", "content": text} for text in texts]
+    probe = ThreadProbe(ThreadFacts(ThreadMessage(seq, payload) for seq, payload in enumerate(payloads, 1)))
+    for seq in range(1, len(texts) + 1):
+        probe.append(seq)
+    probe.fold(Fold(1, 1, len(texts), (frame(summary, 1, len(texts)),)))
+    return {found.kept for found in probe.finish() if found.type == kind}
+
+
 # ---- speed and sameness
 
 
@@ -240,6 +280,7 @@ def main() -> None:
     parts = parser.add_subparsers(dest="part", required=True)
     parts.add_parser("kit").add_argument("--seeds", type=int, default=40)
     parts.add_parser("compint").add_argument("folder", type=Path)
+    parts.add_parser("cases").add_argument("--show", action="store_true", help="list the cases that differ")
     parts.add_parser("speed").add_argument("--threads", type=int, default=100)
     parts.add_parser("bytes")
     given = parser.parse_args()
@@ -247,6 +288,8 @@ def main() -> None:
         kit(given.seeds)
     elif given.part == "compint":
         compint(given.folder)
+    elif given.part == "cases":
+        cases(show=given.show)
     elif given.part == "speed":
         speed(given.threads)
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from compaction_store.probes.reading import Call
@@ -35,7 +36,8 @@ _WRITES = frozenset(
 )
 _PATH_FIELDS = (
     "path", "file_path", "filepath", "file", "filename", "file_name", "notebook_path", "target_file", "target",
-    "absolute_path", "relative_path", "relative_workspace_path", "destination", "new_path", "uri",
+    "absolute_path", "relative_path", "relative_workspace_path", "destination", "new_path", "uri", "filePath",
+    "fileName", "targetFile", "absolutePath", "relativePath", "newPath",
 )  # fmt: skip
 _SHELLS = frozenset(
     """
@@ -244,6 +246,13 @@ def _command_changes(step: Sequence[str]) -> Iterator[FileChange]:
         yield FileChange(named[-1], "written")
     elif step[0] == "cp" and len(named) > 1:
         yield FileChange(named[-1], "written")
+    elif step[0] in ("curl", "wget"):
+        # The file after the option for the output.
+        outputs = [to for option, to in pairwise(step) if option in ("-o", "--output", "-O", "--output-document")]
+        yield from (FileChange(path, "written") for path in outputs if _is_path(path) and "://" not in path)
+    elif step[0] == "restore" or (step[0] == "checkout" and "--" in step):
+        after = step[step.index("--") + 1 :] if "--" in step else step[1:]
+        yield from (FileChange(path, "written") for path in after if path in named)
     elif step[0] in ("touch", "tee", "create"):
         yield from (FileChange(path, "written") for path in named)
     elif step[0] == "sed" and any(word.startswith("-i") or word == "--in-place" for word in step) and named:

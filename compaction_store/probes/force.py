@@ -54,7 +54,21 @@ _ENGLISH = (
     rf"|{_CLAUSE}(?:begin|end|start|finish|sign|write|put|add|include|keep|format|use|give|say|quote|mark) "
     r"[^.;:]{0,60}\b(?:(?:every|each)(?: of your)?|(?:in|of|to|with) (?:all (?:of )?)?your|in all)"
     r" (?:repl(?:y|ies)|answers?|responses?|messages?)\b"
-    rf"|{_CLAUSE}(?:use|write|pick|choose|give) [^,.;:]{{2,60}}, not \w"
+    rf"|{_CLAUSE}(?:use|write|pick|choose|give|call) [^,.;:]{{2,60}}, not \w"
+    # Questions before a deed, things that stay unchanged, and rules for all things of a kind.
+    rf"|{_CLAUSE}(?:ask|tell|check with|warn|notify) me (?:first )?(?:before|whenever|when|each time|every time)\b"
+    rf"|{_CLAUSE}(?:leave|keep) [^.,;:]{{2,60}} (?:alone|untouched|unchanged|as (?:it|they) (?:is|are))\b"
+    rf"|{_CLAUSE}keep (?:all|every|each|any) \w"
+    r"|(?:^|[,;:] (?:so )?)no \w+ (?:\w+ )?(?:may|must|can|should)\b"
+    r"|(?:^|[,;:] )(?:all|every|each|any) [^.,;:]{2,60} (?:must|should|shall|go(?:es)? in(?:to)?|(?:has|have|needs?) to"
+    r"|(?:is|are) to)\b"
+    r"|\bonly after i\b|\bwhatever happens\b"
+    r"|\b(?:before|after|on|for|in|with) (?:every|each|any) (?:commit|change|push|merge|deploy\w*|release|edit|file"
+    r"|function|class|test|turn|answer|reply|task|step)\b|\bevery turn\b"
+    r"|\bunless (?:i\b|we\b|explicitly|asked|requested|the user)"
+    r"|\b(?:explicit|prior) (?:approval|permission|consent)\b"
+    rf"|{_CLAUSE}(?:avoid|prefer) (?!me\b|that\b)\w"
+    rf"|{_CLAUSE}(?:use|answer|write|run|edit|change|touch|commit|reply|respond|push|read|call) only \w"
 )
 _GERMAN = (
     r"\b(?:nie(?:mals)? (?:wieder )?|immer |stets |grundsätzlich |künftig |zukünftig |nur noch )"
@@ -64,6 +78,10 @@ _GERMAN = (
     r"|\bantworte[nt]? (?:mir )?(?:bitte |nur )?(?:auf|in|mit) \w"
     r"|\b(?:jede[rsmn]?|alle|deinen?) (?:antwort|nachricht)(?:en)?\b"
     r"|\b(?:bevor|wenn|nachdem) du (?:ein\w*|etwas|irgend\w+) [^.;]*?,"
+    r"|\b(?:frag|frage|fragen sie|sag|sagen sie|warn|warne) (?:mich|mir|uns)\b[^.;]*,? (?:bevor|wenn|vor)\b"
+    r"|\b(?:bleibt|bleiben) (?:\w+ )?(?:unverändert|unangetastet|wie)\b"
+    r"|^alle \w+ (?:\w+ ){0,4}(?:angeben|schreiben|in)\b"
+    r"|\b(?:ausschließlich|nur (?:bei|wenn|nach|mit|noch))\b|^kein(?:e|en|er|erlei)? \w"
     r"|\b(?:verboten|untersagt|tabu)\b|^bitte (?:\w+ ){0,6}(?:nicht|keine?[nmrs]?) "
 )
 _FRENCH = (
@@ -75,6 +93,10 @@ _FRENCH = (
     r"|sont) (?:strictement )?interdite?s?\b"
     r"|\bréponds?(?:ez)?(?:-moi)? (?:uniquement |seulement )?(?:en|par|avec) \w"
     r"|\b(?:chaque|(?:toutes )?(?:tes|vos)) (?:réponses?|messages?)\b"
+    r"|\b(?:tous|toutes|chaque) [^.;:]{2,50} (?:doit|doivent)\b|\bsans (?:m'avoir|me|mon accord|mon avis"
+    r"|confirmation|justification|validation)\b|\bsauf (?:demande|si|accord)\b|\bque lorsque\b|^(?:pas d[e'’]|préférer)"
+    r"|^ne (?:pas )?\w+(?:er|ir|re)\b|^ne \w+ (?:pas|que)\b|\buniquement\b"
+    r"|\b(?:demande|préviens|avertis)(?:-|z-)(?:moi|nous) (?:toujours )?avant\b"
 )
 _SPANISH = (
     r"\b(?:nunca|jamás|siempre)\b|\b(?:de ahora en adelante|a partir de ahora|en adelante|en el futuro"
@@ -91,6 +113,10 @@ _SPANISH = (
     r"|pueden) \w"
     r"|\brespond[ea](?:me|n)? (?:solo |sólo |únicamente )?(?:en|con) \w"
     r"|\b(?:cada|todas (?:tus|las)) (?:respuestas?|mensajes?)\b"
+    r"|^no \w+(?:ar|er|ir)(?:lo|la|los|las|se)? \w|^no crees \w|^(?:solo|sólo|solamente) \w+(?:ar|er|ir)\b|^evita"
+    r"|\bsin (?:confirmación|confirmar|preguntar|permiso|autorización)\b|\bmantén \w+ \w+"
+    r"|\b(?:avis|pregunt|consult)\w* (?:siempre )?antes\b|\b(?:avíses?me|pregúntame|consúltame|avísame)\b"
+    r"|\b(?:tod[oa]s|cada) [^.;:]{2,50} (?:debe|deben|tiene que|tienen que)\b"
 )
 _PORTUGUESE = (
     r"\b(?:nunca|jamais|sempre)\b|\b(?:de agora em diante|a partir de agora|daqui (?:em|para|pra) (?:diante|frente)"
@@ -101,6 +127,8 @@ _PORTUGUESE = (
     r"|\b(?:é|são|está|fica) (?:estritamente )?proibid[oa]s?\b|\bnão (?:se )?(?:deve|devem|pode|podem) \w"
     r"|\bresponda(?:-me)? (?:só |apenas |somente )?(?:em|com) \w"
     r"|\b(?:cada|todas as(?: suas)?) (?:respostas?|mensage(?:m|ns))\b"
+    r"|\b(?:tod[oa]s (?:os|as)|cada) [^.;:]{2,50} (?:deve|devem|tem de|têm de)\b"
+    r"|\b(?:pergunte|avise)(?:-me)? (?:sempre )?antes\b"
 )
 _ITALIAN = (
     r"\b(?:mai|sempre)\b|\b(?:d'ora in (?:poi|avanti)|da ora in (?:poi|avanti)|da adesso in poi|in futuro"
@@ -111,6 +139,8 @@ _ITALIAN = (
     r"|\b(?:è|sono) (?:severamente )?(?:vietat|proibit)[oaie]\b|\bnon (?:si )?(?:devi|deve|devono|puoi|può"
     r"|possono) \w"
     r"|\brispondi(?:mi)? (?:solo |soltanto )?(?:in|con) \w|\b(?:ogni|tutte le(?: tue)?) (?:rispost[ae]|messaggi[oa]?)\b"
+    r"|\b(?:tutt[ie] (?:i|gli|le)|ogni) [^.;:]{2,50} (?:deve|devono|va|vanno)\b"
+    r"|\b(?:chiedimi|avvisami|chiedi) (?:sempre )?prima\b"
 )
 _RUSSIAN = (
     r"\b(?:никогда|всегда|впредь|отныне|нельзя|запрещено|запрещается|ни в коем случае|ни при каких|с этого момента"
@@ -118,9 +148,12 @@ _RUSSIAN = (
     r"|в дальнейшем|каждый раз,? когда|без моего (?:разрешения|согласия|одобрения))\b"
     r"|\bотвечай(?:те)? (?:мне )?(?:только )?(?:на|по|в|с)\b|\b(?:кажд\w+|всех|всегда) (?:ответ|сообщени)\w*"
     r"|(?:^|[,;:.] |\bи |пожалуйста,? )не \w{2,}(?:й|йте|и|ите|ь|ьте|айся|ся)\b"
+    r"|^(?:все|каждый|каждую|каждое) [^.;:]{2,50}(?:пиши|делай|используй|должн\w+|пишите|делайте|используйте)\b"
+    r"|^(?:используй\w*|использовать|пиши|писать|отвечай|отвечать) (?:\w+ )?только\b"
+    r"|\b(?:спрашивай|спрашивайте|предупреждай\w*)\b"
 )
 _CHINESE = (
-    r"(?:永远|千万|绝对?|一律|务必|切勿|请勿|禁止|严禁|不得|不准|不许|必须|始终)|不要"
+    r"^(?:避免|使用中文|用中文|默认)|(?:永远|千万|绝对?|一律|务必|切勿|请勿|禁止|严禁|不得|不准|不许|必须|始终)|不要"
     r"|(?:^|[,。;、 请])别(?!的|人|处)"
     r"|从现在(?:开始|起)|从今以后|今后|以后(?:都|不|请|要|别|每)|每次都|只(?:能|允许|准)|总是要|要一直"
     r"|(?:每[个個条條次一]|所有)(?:的)?(?:回答|回复|回覆|答复)|[用以][^,。;]{1,8}(?:回答|回复|回覆|答复)|(?:回答|回复|回覆)时"
@@ -129,6 +162,7 @@ _CHINESE = (
 _JAPANESE = (
     r"絶対に?|決して|必ず|常に|今後は?|これからは?|以後|以降は|毎回|ないで(?:ください|下さい|ね|$|。)"
     r"|(?:すべて|全て|各|毎回)の?(?:回答|返信|返答)|(?:で|を使って)(?:回答|返信|返答|答え)(?:して|てください|て)"
+    r"|のみを?(?:使|で|行|記)|(?:日本語|英語)で[^。]{0,12}(?:記述|回答|書|コミュ)"
     r"|(?:て|で)は(?:いけ|なら|だめ|ダメ|駄目)|禁止|厳禁|しないこと|すること(?:$|。)"
 )
 _KOREAN = (
@@ -145,7 +179,8 @@ _IN_ENGLISH = frozenset(
     prohibited allowed permitted mandatory required exceptions stop prefer prefers insist insists avoid refrain
     stick stay keep no rule rules constraint constraints limit limits requirement requirements want expect need like
     ask cap ceiling maximum when before after reply answer respond speak talk replies answers response responses
-    message messages use write pick choose give
+    message messages use write pick choose give call tell check warn notify leave alone untouched unchanged all any
+    whatever happens before after on for in with unless explicit prior
     """.split()  # noqa: SIM905
 )
 _IN_LATIN = frozenset(
@@ -155,7 +190,9 @@ _IN_LATIN = frozenset(
     chaque maintenant interdit interdite interdits interdites nunca siempre adelante futuro bajo cada permiso no
     sempre agora daqui forma toda caso mai poi avanti nessun ogni senza non antworte antworten antwortet jede jeder
     jedem jeden alle deine deinen bevor wenn nachdem r responde responda respondan respondeme cada todas rispondi
-    rispondimi tutte tes vos
+    rispondimi tutte tes vos frag frage fragen sag sagen warn warne bleibt bleiben tous toutes demande avertis todos
+    todas ausschlie bei nach mit sauf lorsque uniquement pr ne solo
+    solamente evita sin mant antes pergunte avise chiedimi avvisami chiedi prima ogni
     """.split()  # noqa: SIM905
 )
 _NOT_FROM_LATIN = re.compile(f"[\\u0400-\\u04ff\\uac00-\\ud7af{UNSPACED}]")
@@ -165,8 +202,8 @@ _OTHER_ORDERS = re.compile(f"{_RUSSIAN}|{_CHINESE}|{_JAPANESE}|{_KOREAN}", re.IG
 _REPORTS = re.compile(
     r"\b(?:never|always|not|don'?t|must|only|no|without|avoid\w*|forb\w+|prohibit\w*|require[sd]?|prefers?|insists?"
     r"|shall"
-    r"|should|rules?|constraints?|caps?|limits?|mandatory|wants?|ask(?:s|ed)|nicht|kein\w*|nie|nur|immer|ne|pas|não"
-    r"|non"
+    r"|should|rules?|constraints?|caps?|limits?|mandatory|wants?|ask(?:s|ed)(?! about)|nicht|kein\w*|nie(?:mals)?|nur"
+    r"|immer|stets|ne|pas|jamais|toujours|nunca|jamás|siempre|sempre|mai|não|non"
     r"|sin|senza|sem|sans|не|нельзя|без)\b|[不勿别別無无]|ない|禁|않|마세요|말",
     re.IGNORECASE,
 )
@@ -178,7 +215,14 @@ _DESCRIBES = re.compile(
     r"|(?:ich|es|das|er|sie hat|warum|wieso|wir haben|wir hatten)\b|(?:je|j'|il (?!ne faut)|elle|ça|cela|c'est|on a"
     r"|pourquoi)\b"
     r"|(?:yo|eso|esto|él|ella|es|por qué|me|he|ha)\b|(?:eu|isso|isto|ele|ela|é que|por que)\b"
-    r"|(?:io|questo|quello|lui|lei|perché|ho|ha)\b|(?:я|он|она|оно|это|почему|мы (?:никогда|всегда))\b)",
+    # A thing does something: no order, unless the sentence says that it must.
+    r"|(?:der|die|das|le|la|les|el|los|las|o|os|as|il|lo|gli) \w+(?! .{0,120}\b(?:muss|müssen|soll|sollen|darf|dürfen"
+    r"|bleibt|bleiben|doit|doivent|interdite?s?|debe|deben|puede|pueden|se|prohibid[oa]s?|deve|devem|devono|pode|podem"
+    r"|può|possono|va|vanno|proibid[oa]s?|vietat[oaie]|fasst|fassen)\b)(?= .{0,80}\b(?:immer|nie|niemals|nicht"
+    r"|kein\w*|jamais|toujours|nunca|jamás|siempre|sempre|mai|não|non|no|pas)\b)"
+    r"|siempre (?:me|te|se|lo|la) \w+(?:e|a)\b|sempre (?:me|mi) \w+"
+    r"|(?:io|questo|quello|lui|lei|perché|ho|ha)\b|(?:сервер|программа|тест|кнопка|страница|файл|сайт|сборка) \w+"
+    r"|(?:я|он|она|оно|это|почему|мы (?:никогда|всегда))\b)",
     re.IGNORECASE,
 )
 _ONCE = re.compile(
@@ -203,7 +247,9 @@ FUNCTION_WORDS = frozenset(
     wir ihr mich dich uns ist sind war auf im am zu zum zur mit ohne von vom für bei als auch nur noch ab jetzt
     sofort nun künftig darf darfst muss müssen soll sollen jedes mal le la les un une de et ou mais si ne pas jamais
     toujours plus je tu il elle nous vous ce cette ces est sont à au aux en dans sur avec sans pour par qui que
-    dorénavant désormais svp el los las lo una unos unas y o pero nunca siempre jamás yo tú él ella nosotros son del
+    dorénavant désormais svp mein meine meinen meiner mon ma mes ton ta tes sa ses notre votre vos mi mis tus su sus
+    usa usan usar usano utiliza verwende benutze utilise meu minha seu sua mio mia suo
+    el los las lo una unos unas y o pero nunca siempre jamás yo tú él ella nosotros son del
     al con sin por para favor partir ahora adelante os um uma e mas não sempre eu você ele ela nós é são da dos em
     na nos nas com sem gli uno ma non mai io lui lei noi è sono di della dei delle alla senza per che и или но если
     не никогда всегда я ты он она мы вы они это в на с со без от до по для к у о из за что как

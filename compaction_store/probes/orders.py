@@ -96,5 +96,8 @@ def wanted_words(order: str) -> frozenset[str]:
 
 
 def stem(word: str) -> str:
+    if word.startswith("ge") and len(word) > _STEM + 2 and word.endswith(("t", "en")):
+        # A German participle: "gelöscht" is "löschen".
+        return word[2 : _STEM + 2]
     # A Korean noun has a particle at its end, so its stem is shorter.
     return word[: 2 if "\uac00" <= word[0] <= "\ud7af" else _STEM]
