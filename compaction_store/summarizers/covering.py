@@ -27,7 +27,9 @@ _ORDERS = 0.6
 # Shares of the room that is left after the orders: first that of the list of names, then those of the kinds of text.
 # All kinds compete for the room that these shares do not use.
 _LISTED = 0.35
-_SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
+_SHARES = {
+    "error": 0.12, "user": 0.33, "decision": 0.24, "notes": 0.25, "concluding": 0.2, "assistant": 0.3, "call": 0.03,
+}  # fmt: skip
 # The weight of a name that only results have, and of a name that a text or a call uses. Words have a lower weight.
 _NAME_WORTH, _USED_WORTH = 2, 5
 _SCALE = 1000
@@ -67,7 +69,7 @@ class Chosen(NamedTuple):
 
 def _names_in(text: str, reader: NameReader) -> list[str]:
     """Returns every occurrence of a name, path, identifier or figure, in order."""
-    return [name.text for name, _, _ in reader.at(_SEQ.sub("", text))]
+    return [name.text for name in reader.each(_SEQ.sub("", text) if text[:1] == "[" else text)]
 
 
 def _words(text: str) -> set[str]:
@@ -85,9 +87,8 @@ def _words(text: str) -> set[str]:
 class Cover:
     """Sentences with the weights of their words and names."""
 
-    def __init__(self, sentences: Sequence[Sentence]) -> None:
+    def __init__(self, sentences: Sequence[Sentence], reader: NameReader) -> None:
         self.sentences = sentences
-        reader = NameReader()
         self._names = [_names_in(sentence.text, reader) for sentence in sentences]
         words = [_words(sentence.text) for sentence in sentences]
         spread = Counter(word for found in words for word in found)
@@ -110,6 +111,13 @@ class Cover:
             frozenset([*found, *(f" {name}" for name in named if name in self._first)])
             for found, named in zip(words, self._names, strict=True)
         ]
+        self.heads = [len(head(sentence)) for sentence in sentences]
+        self.lengths = [len(sentence.text) for sentence in sentences]
+        self._with: dict[str, list[int]] = {}
+        for index, parts in enumerate(self._parts):
+            for part in parts:
+                self._with.setdefault(part, []).append(index)
+        self._whole = [sum(map(self._worth.__getitem__, parts)) for parts in self._parts]
 
     def choose(self, room: int) -> Chosen:
         """Chooses sentences and names that take at most `room` characters together, including the heads of lines."""
@@ -134,14 +142,19 @@ class Cover:
     def _of(self, kind: str) -> Iterator[int]:
         return (i for i, sentence in enumerate(self.sentences) if sentence.kind == kind)
 
-    def gain(self, index: int, covered: set[str]) -> float:
-        """Returns the weight of the words and names that a sentence adds, relative to its length."""
-        sentence = self.sentences[index]
-        new = sum(map(self._worth.__getitem__, self._parts[index] - covered))
-        return sentence.weight * new / (20 + len(sentence.text))
+    def worth_of_all(self) -> list[int]:
+        """Returns the sum of the weights of each sentence's words and names."""
+        return list(self._whole)
 
-    def parts(self, index: int) -> frozenset[str]:
-        return self._parts[index]
+    def cover(self, index: int, covered: set[str], left: list[int]) -> None:
+        """Adds the words and names of a sentence to `covered`, and subtracts their weights from all sentences with
+        them.
+        """
+        for part in self._parts[index] - covered:
+            worth = self._worth[part]
+            for other in self._with[part]:
+                left[other] -= worth
+        covered.update(self._parts[index])
 
     def _is_worth_listing(self, name: str) -> bool:
         """Returns whether a name is worth listing. Short names, and names of fields in results, are not."""
@@ -170,6 +183,8 @@ class _Choice:
         self.left = room
         self.chosen: set[int] = set()
         self._covered: set[str] = set()
+        # The worth that each sentence would add.
+        self._new = cover.worth_of_all()
         self._begun: set[tuple[int, str]] = set()
 
     def fill(self, indexes: Iterable[int], room: int) -> None:
@@ -178,17 +193,17 @@ class _Choice:
         The gain of a sentence can only shrink while others are chosen. A gain that was just computed again and is near
         the best known gain is therefore near the best of all gains.
         """
-        cover = self._cover
         room, nothing = min(room, self.left), not self.chosen
-        heap = [(-cover.gain(i, self._covered), i) for i in indexes if i not in self.chosen]
+        heap = [(-self._gain(i), i) for i in indexes if i not in self.chosen]
         heapq.heapify(heap)
-        while heap and room > 0:
+        shortest = min((self._cover.lengths[i] for _, i in heap), default=0)
+        # Once no sentence fits, the others need not be looked at. The first one may exceed its share.
+        while heap and room > (0 if nothing else shortest):
             known, index = heapq.heappop(heap)
             cost = self._cost(index)
-            # The first sentence may use all of the room that is left.
             if cost > (self.left if nothing else room):
                 continue
-            now = -cover.gain(index, self._covered)
+            now = -self._gain(index)
             if heap and now > known and now > _NEARLY * heap[0][0]:
                 heapq.heappush(heap, (now, index))
                 continue
@@ -199,16 +214,21 @@ class _Choice:
             self.left -= cost
             self._take(index)
 
+    def _gain(self, index: int) -> float:
+        """Returns the weight of the words and names that a sentence adds, relative to its length."""
+        sentence = self._cover.sentences[index]
+        return sentence.weight * self._new[index] / (20 + self._cover.lengths[index])
+
     def _cost(self, index: int) -> int:
         sentence = self._cover.sentences[index]
         begins = (sentence.seq, sentence.label) not in self._begun
-        return len(sentence.text) + (len(head(sentence)) if begins else 0) + 1
+        return self._cover.lengths[index] + (self._cover.heads[index] if begins else 0) + 1
 
     def _take(self, index: int) -> None:
         sentence = self._cover.sentences[index]
         self.chosen.add(index)
         self._begun.add((sentence.seq, sentence.label))
-        self._covered.update(self._cover.parts(index))
+        self._cover.cover(index, self._covered, self._new)
 
 
 def head(sentence: Sentence) -> str:

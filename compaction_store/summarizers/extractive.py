@@ -24,7 +24,9 @@ from compaction_store.messages import stand_ins
 from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.probes import sentences
+from compaction_store.probes import NameReader, sentences
+from compaction_store.probes.decisions import decides
+from compaction_store.probes.force import mentions_force
 from compaction_store.probes.orders import orders
 from compaction_store.summarizers.covering import Cover, Sentence, written
 from compaction_store.tokenizing.message_text import read
@@ -39,8 +41,11 @@ _LONGEST_SENTENCE = 240
 _LONGEST_CALL = 160
 _MARK = "…"
 
-# Matches the beginning of a line of an earlier summary that quotes a user.
-_NOTED_USER = re.compile(r"\[\d{1,19}\] user: ")
+# How a line of an earlier summary begins: with the seq of its message, and who said it.
+_NOTED = re.compile(r"\[(\d{1,19})\] ([a-z]{2,20}): ")
+
+# The weight of a user's sentence that says what must or must not be: it may bind without being an order.
+_WISH = 2.0
 
 # Words that mark an error, for results that have no field for errors.
 _ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
@@ -73,6 +78,8 @@ class ExtractiveSummarizer:
         self._share = share
         self._max_tokens = max_tokens
         self._checks = check_checks(checks)
+        # It remembers the names that it has read, because most of them occur again in the next summary.
+        self._reader = NameReader()
 
     @property
     def settings(self) -> Payload:
@@ -89,7 +96,7 @@ class ExtractiveSummarizer:
     def _summary(self, request: Request) -> Summary:
         start = time.monotonic()
         facts = _facts(_sayings(request))
-        cover = Cover(facts)
+        cover = Cover(facts, self._reader)
         room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
         most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
         # Try shorter and shorter lengths. The first is estimated from the source's characters per token.
@@ -124,18 +131,24 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
                 continue
             inside = framed_text(payload) if element.is_summary else None
             if inside is not None:
-                # Add no label, because each line of an earlier summary names its speaker.
-                lines = (line for line in inside.splitlines() if line.strip())
-                found.extend(_Said(element.seq, "", line, "notes", 1.5) for line in lines)
+                found.extend(_noted(element.seq, line) for line in inside.splitlines() if line.strip())
             else:
                 found.extend(_Said(element.seq, *said) for said in _of(payload))
     following = (said.label for said in chain(found[1:], [_Said(0, "user", "", "user", 0)]))
     return [_concluding(said, label) for said, label in zip(found, following, strict=False)]
 
 
+def _noted(seq: int, line: str) -> _Said:
+    """Returns a line of an earlier summary, as said by whom the line says. So each of its sentences keeps its head."""
+    head = _NOTED.match(line)
+    if head is None:
+        return _Said(seq, "", line, "notes", 1.5)
+    return _Said(int(head[1]), head[2], line[head.end() :], "notes", 1.5)
+
+
 def _concluding(said: _Said, following: str) -> _Said:
     """Marks a text of the assistant as a conclusion if the user speaks next."""
-    return said._replace(kind="concluding") if (said.label, following) == ("assistant", "user") else said
+    return said._replace(kind="concluding") if (said.kind, following) == ("assistant", "user") else said
 
 
 def _of(payload: Payload) -> Iterator[tuple[str, str, str, float]]:
@@ -210,21 +223,18 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             at_an_end = place == 0 or (place == len(found) - 1 and said.label in ("result", "error"))
             failed = said.kind == "result" and _ERROR.search(text) is not None
             kind = "order" if text in lasting else "error" if failed else said.kind
+            if kind in ("assistant", "concluding") and decides(text):
+                kind = "decision"
             weight = (1.0 if failed else said.weight) * (1.5 if at_an_end else 1.0)
+            if kind == "user" and mentions_force(text):
+                weight *= _WISH
             facts.append(Sentence(len(facts), said.seq, said.label, text, kind, weight))
     return facts
 
 
 def _standing(said: _Said) -> set[str]:
     """Returns the standing orders in a text of a user, or in a line of an earlier summary that quotes a user."""
-    if said.kind == "user":
-        return {order.text for order in orders(said.text)}
-    noted = _NOTED_USER.match(said.text) if said.kind == "notes" else None
-    if noted is None:
-        return set()
-    found = {order.text for order in orders(said.text[noted.end() :])}
-    # The first sentence of a line includes the line's head.
-    return found | {noted[0] + text for text in found}
+    return {order.text for order in orders(said.text)} if "user" in (said.kind, said.label) else set()
 
 
 def _sentences(text: str, whole: Collection[str] = ()) -> Iterator[str]:

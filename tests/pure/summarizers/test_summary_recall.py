@@ -54,6 +54,8 @@ def test_it_keeps_more_than_random_sentences_and_than_head_and_tail() -> None:
         for other in ("random sentences", "head and tail", "tail"):
             assert mean["extractive"] > 1.3 * mean[other]
         assert writers["extractive"]["paths*"] > 0.9
+        for kind in ("constraints", "decisions"):
+            assert writers["extractive"][kind] >= writers["random sentences"][kind]
 
 
 def test_every_kind_of_speech_has_its_share() -> None:
@@ -107,3 +109,23 @@ def test_the_seqs_of_an_earlier_summary_are_no_figures_that_somebody_named() -> 
     assert any(line.startswith("[1") for line in first.splitlines())
     named = [line for line in again.splitlines() if line.startswith("named:")]
     assert not re.search(r"\d", "".join(named))
+
+
+def test_an_order_stays_in_summaries_of_summaries() -> None:
+    dice = random.Random(1)
+    order = "From now on, always name the parcel in your answer."
+    made = elements(
+        *(
+            {"role": "user", "content": f"{prose(dice, 12)} {order if n == 3 else prose(dice, 5)} {prose(dice, 12)}"}
+            for n in range(60)
+        )
+    )
+    notes: list[Any] = list(made[:10])
+    for end in range(10, 60, 10):
+        text = ExtractiveSummarizer(share=0.3)(notes).text
+        assert f" {order}" in text
+        assert next(line for line in text.splitlines() if order in line).startswith("[4] user: ")
+        folded = notes[0]._replace(
+            messages=(framing.frame(text, 1, end),), end_seq=end, number=1, kind="summary", tokens=len(text) // 4
+        )
+        notes = [folded, *made[end : end + 10]]
