@@ -1,11 +1,13 @@
 """Checks a summary, asks once for a repair, and appends the lines that are still missing.
 
 The outcome is kept for the record. A text that looks like a credential is neither sent to the summarizer nor appended,
-and is counted as exempt.
+and is counted as exempt. A check that raises an error, or returns no probes, loses nothing: the record has the error,
+and the summary has not passed.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +15,8 @@ from typing import Any
 from compaction_store.compaction.checks import Check, CheckedSpan
 from compaction_store.compaction.summary_calls import without_text
 from compaction_store.compaction.summary_request import Repair, Request
-from compaction_store.drivers import Work
-from compaction_store.errors import ChecksFailed
+from compaction_store.drivers import Call, Work
+from compaction_store.errors import ChecksFailed, InvalidCallback, own_text
 from compaction_store.models import Payload, Summary
 from compaction_store.probes import Probe, has_secret
 from compaction_store.tokens import MARK
@@ -35,16 +37,16 @@ Again = Callable[[Request], Work[Summary]]
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of one check. `lost` has the failed probes, except those on credentials, which `exempt` counts."""
+    """The outcome of one check of one text. `lost` has no credentials: they are counted in `exempt`. `error` is set if
+    the check could not be made.
+    """
 
     check: Check
     asked: int
     lost: list[Probe]
     exempt: int
-
-    @property
-    def passes(self) -> bool:
-        return self.check.passes(self.asked, len(self.lost))
+    passes: bool
+    error: Payload | None = None
 
 
 def with_checks(ask: Again, request: Request, checks: Sequence[Check], *, can_repair: bool) -> Work[Summary]:
@@ -67,7 +69,8 @@ def checked(
         return summary
     span = CheckedSpan(request)
     summary = _shortened(request, summary) if cut else summary
-    outcomes = _ask(checks, span, summary.text)
+    # A check may take long, so on an event loop it runs in a thread.
+    outcomes = yield Call(_ask, checks, span, summary.text)
     repair: Payload | None = None
     if again is not None and summary.replacement is None and not all(one.passes for one in outcomes):
         summary, outcomes, repair = yield from _repaired(request, summary, outcomes, checks, span, again)
@@ -75,13 +78,13 @@ def checked(
     lines: list[str] = []
     if not failed and summary.replacement is None:
         lines, summary = _completed(request, summary, outcomes, span, cut=cut)
-    left = _ask(checks, span, summary.text) if lines else outcomes
+    left = (yield Call(_ask, checks, span, summary.text)) if lines else outcomes
     document = _document(outcomes, left, lines, repair)
     known = summary.checks or {}
     document["outcomes"] = [*known.get("outcomes", []), *document["outcomes"]]
     summary = replace(summary, checks={**known, **document})
     if failed:
-        text = "; ".join(f"{one.check.name}: {len(one.lost)} of {one.asked} failed" for one in failed)
+        text = "; ".join(map(_failure, failed))
         error = ChecksFailed(text, start_seq=request.start_seq, end_seq=request.end_seq)
         error.attempted = without_text(summary)
         raise error
@@ -89,13 +92,43 @@ def checked(
 
 
 def _ask(checks: Sequence[Check], span: CheckedSpan, text: str) -> list[_Outcome]:
-    found: list[_Outcome] = []
-    for check in checks:
-        probes = list(check.probes(span, text))
+    return [_outcome(check, span, text) for check in checks]
+
+
+def _outcome(check: Check, span: CheckedSpan, text: str) -> _Outcome:
+    try:
+        probes = _probes(check, span, text)
         lost = [probe for probe in probes if not probe.kept]
         named = [probe for probe in lost if not probe.is_secret]
-        found.append(_Outcome(check, len(probes), named, len(lost) - len(named)))
-    return found
+        passes = bool(check.passes(len(probes), len(named)))
+    except Exception as error:  # noqa: BLE001 — a check may be the caller's, and must not cost the summary
+        # The text of other errors may quote the messages.
+        said = {"type": type(error).__name__, "text": own_text(error)}
+        return _Outcome(check, 0, [], 0, passes=False, error=said)
+    return _Outcome(check, len(probes), named, len(lost) - len(named), passes)
+
+
+def _probes(check: Check, span: CheckedSpan, text: str) -> list[Probe]:
+    found: Any = check.probes(span, text)
+    if inspect.iscoroutine(found):
+        found.close()
+    try:
+        probes = list(found)
+    except TypeError:
+        if hasattr(type(found), "__iter__"):
+            # The error is the check's own.
+            raise
+        probes = [found]
+    if not all(isinstance(probe, Probe) for probe in probes):
+        kinds = ", ".join(sorted({type(probe).__name__ for probe in probes}))
+        raise InvalidCallback(f"a check's probes must return Probe values, not {kinds}")
+    return probes
+
+
+def _failure(one: _Outcome) -> str:
+    if one.error is not None:
+        return f"{one.check.name}: it raised {one.error['type']}"
+    return f"{one.check.name}: {len(one.lost)} of {one.asked} failed"
 
 
 def _repaired(
@@ -122,7 +155,9 @@ def _repaired(
         duration=(summary.duration or 0) + (second.duration or 0),
         provider=_joined_lists(summary.provider, second.provider),
     )
-    later = _ask(checks, span, second.text) if second.text.strip() and second.replacement is None else outcomes
+    later = outcomes
+    if second.text.strip() and second.replacement is None:
+        later = yield Call(_ask, checks, span, second.text)
     after = _failures(later)
     document: Payload = {"failures_before": before, "failures_after": after, "taken": after < before}
     if second.prompt not in (None, summary.prompt):
@@ -249,6 +284,7 @@ def _document(
                 "exempt": one.exempt,
                 "passed": one.passes,
                 "examples": [_example(probe) for probe in one.lost[:_MOST_KEPT]],
+                **({} if (error := one.error or after.error) is None else {"error": error}),
             }
             for one, after in zip(outcomes, left, strict=True)
         ]

@@ -6,6 +6,7 @@ summarizer for one repair, and appends the lines of messages that are still miss
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -94,6 +95,9 @@ class Check(ABC):
 
     To write your own check, subclass this class. Its method `probes` returns the questions with their answers. A
     question that failed has `kept=False`.
+
+    `probes` must not be async. On an event loop it runs in a thread, so it may take long. If it raises an error, the
+    record has the error's type, and the summary has not passed.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -180,7 +184,14 @@ def check_checks(checks: object) -> tuple[Check, ...]:
     given = tuple(checks) if isinstance(checks, Collection) and not isinstance(checks, str) else None
     if given is None or not all(isinstance(one, Check) for one in given):
         raise InvalidInput(f"checks must be a sequence of checks such as KeepsOrders(){other(checks)}")
+    waiting = [one.name for one in given if _is_async(one.probes)]
+    if waiting:
+        raise InvalidInput(f"checks must be synchronous, and the probes of {', '.join(waiting)} are async")
     twice = [name for name, times in Tally(one.name for one in given).items() if times > 1]
     if twice:
         raise InvalidInput(f"checks must have each check only once, but {', '.join(twice)} is given several times")
     return given
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
