@@ -117,7 +117,9 @@ class _Walk:
         self.elements: list[Element] = []
         self.tokens = 0
         self._limit = limit
-        self._probe = ThreadProbe(thread.facts)
+        # Made at the first fold, because there is nothing to probe before.
+        self._probe: ThreadProbe | None = None
+        self._appended: list[int] = []
         self._before: str | None = None
         self._prefix = 0
         self._withdrawn: set[int] = set()
@@ -138,7 +140,9 @@ class _Walk:
             Element(message.seq, message.seq, message.pos, (message.payload,), message.tokens, None, message.created_at)
         )
         self.tokens += message.tokens
-        self._probe.append(message.seq)
+        self._appended.append(message.seq)
+        if self._probe is not None:
+            self._probe.append(message.seq)
 
     def before_call(self) -> None:
         """Compacts the view if the policy requires it."""
@@ -185,7 +189,7 @@ class _Walk:
             )
             if self.judge is not None and kind in _SUMMARIES and record not in self.result.unreadable:
                 self.result.verdicts[record] = self.judge.of(removed, replacement)
-        self._probe.fold(Fold(record, start, end, replacement, is_summary=kind in _SUMMARIES))
+        self._probing().fold(Fold(record, start, end, replacement, is_summary=kind in _SUMMARIES))
 
     def revoke(self, record: int) -> None:
         """Puts the elements that a record replaced back into the view, if the record is in the view."""
@@ -200,9 +204,19 @@ class _Walk:
                     if each.number is not None:
                         self.result.ends.pop(each.number, None)
                 break
-        self._probe.revoke(record)
+        if self._probe is not None:
+            self._probe.revoke(record)
+
+    def _probing(self) -> ThreadProbe:
+        if self._probe is None:
+            self._probe = ThreadProbe(self.thread.facts)
+            for seq in self._appended:
+                self._probe.append(seq)
+        return self._probe
 
     def finish(self) -> None:
+        if self._probe is None:
+            return
         # A repeated call is visible in the thread, so the summary is not needed to find it.
         sealed = self.result.unreadable
         self.result.probes = [

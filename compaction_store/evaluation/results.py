@@ -40,7 +40,7 @@ class Rate(AsDict):
     kept: int
     low: float
     high: float
-    #: The basis of the interval: resampled "threads" or, if there are few threads, "probes" with Wilson's formula.
+    #: The wider one of resampling threads and of Wilson's formula for single probes; only the latter for few threads.
     by: str = "threads"
     #: The smallest and the largest share among the replicates, if there are several.
     spread: tuple[float, float] | None = None
@@ -207,8 +207,16 @@ class Evaluation:
         return found
 
     def failures(self, under: Mapping[str, float], over: Mapping[str, float]) -> list[str]:
-        """Returns a sentence for each rate below a minimum, and each share of failed probes above a maximum."""
-        found = []
+        """Returns a sentence for each rate below a minimum, and each share of failed probes above a maximum.
+
+        A minimum of a type that nothing was asked about is missed, and so is a maximum if nothing was asked at all.
+        """
+        asked = {kind for result in self.policies for kind, rate in result.rates.items() if rate.asked}
+        found = [
+            f"{kind} must be at least {under[kind]:g}, and nothing was asked about it" for kind in under.keys() - asked
+        ]
+        found += [f"{kind} must fail for at most {over[kind]:g}, and nothing was asked" for kind in over if not asked]
+        found.sort()
         for result in self.policies:
             for kind, rate in result.rates.items():
                 if rate.asked and kind in under and rate.share < under[kind]:
@@ -325,9 +333,13 @@ def judged_by(judge: Judge, runs: Sequence[Replayed], labels: Mapping[str, Mappi
 
 
 def _rate(pairs: list[tuple[int, int]], seed: str) -> Rate:
+    """Returns a share with its interval. Resampling says nothing if all threads are alike, Wilson's formula nothing
+    about how they differ, so the interval is the wider one of both.
+    """
     asked, kept = (sum(column) for column in zip(*pairs, strict=True))
+    least, most = _wilson(asked, kept)
     if len(pairs) < _LEAST_THREADS:
-        return Rate(asked, kept, *_wilson(asked, kept), by="probes")
+        return Rate(asked, kept, least, most, by="probes")
     chance = random.Random(seed)  # noqa: S311 — an interval, not a secret
     shares = []
     for _ in range(_RESAMPLES):
@@ -335,7 +347,7 @@ def _rate(pairs: list[tuple[int, int]], seed: str) -> Rate:
         shares.append(sum(pair[1] for pair in drawn) / sum(pair[0] for pair in drawn))
     shares.sort()
     place = round(_TAIL * _RESAMPLES)
-    return Rate(asked, kept, round(shares[place], 4), round(shares[-1 - place], 4))
+    return Rate(asked, kept, min(least, round(shares[place], 4)), max(most, round(shares[-1 - place], 4)))
 
 
 def _wilson(asked: int, kept: int) -> tuple[float, float]:

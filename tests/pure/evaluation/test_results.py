@@ -46,11 +46,33 @@ def test_a_share_of_few_threads_has_wilsons_interval() -> None:
 def test_the_interval_of_many_threads_is_wider_if_threads_differ() -> None:
     alike = _rate([(10, 5)] * 40, "0:a:b")
     apart = _rate([(10, 0), (10, 10)] * 20, "0:a:b")
-    assert (alike.low, alike.high) == (0.5, 0.5)
+    assert (alike.low, alike.high) == _wilson(400, 200)
     assert apart.by == "threads"
     assert apart.low < 0.4
     assert apart.high > 0.6
     assert apart == _rate([(10, 0), (10, 10)] * 20, "0:a:b")
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(1, 0), (1, 1), (40, 40), (40, 0)])
+def test_an_interval_of_one_probe_or_without_a_loss_is_never_empty(asked: int, kept: int) -> None:
+    for pairs in ([(asked, kept)], [(1, kept // asked)] * asked):
+        rate = _rate(pairs, "0:a:b")
+        assert (rate.asked, rate.kept) == (asked, kept)
+        assert 0 <= rate.low < rate.high <= 1
+        assert rate.low <= rate.share <= rate.high
+
+
+def test_a_limit_that_nothing_was_asked_about_is_not_met() -> None:
+    found = evaluate([thread(9, 9)], [RECORDED], counter=COUNTER)
+    assert found.failures({"needed_later": 0.0}, {"invented": 1.0}) == [
+        "invented must fail for at most 1, and nothing was asked",
+        "needed_later must be at least 0, and nothing was asked about it",
+    ]
+    # One policy was asked about it: another one that never folds is not judged.
+    rate = _rate([(10, 8)], "0:a:b")
+    object.__setattr__(found, "policies", (PolicyResult("p", {"invented": rate}, {}, ()), *found.policies))
+    assert found.failures({"invented": 0.8}, {"stale": 0.0}) == []
+    assert found.failures({"artifact": 0.8}, {}) == ["artifact must be at least 0.8, and nothing was asked about it"]
 
 
 def test_a_cliff_is_the_first_round_that_loses_much_more() -> None:
