@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -61,6 +62,16 @@ def autopsy(
     tenant: Annotated[
         str, typer.Option("--tenant", metavar="NAME", help="The tenant to import the transcripts into.")
     ] = "autopsy",
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            help="The number of processes that import and examine. [default: one a core]",
+            show_default=False,
+        ),
+    ] = None,
     url: Url = None,
     as_json: AsJson = None,
 ) -> None:
@@ -83,9 +94,12 @@ def autopsy(
     except InvalidInput as error:
         raise misuse(str(error), "--prices") from None
     with reachable(url) as address, compaction_store.Store.open(address, tenant=tenant, pool_size=2) as store:
-        names = list(transcripts.imported(store, chosen))
+        parts = transcripts.parts_of(chosen)
+        names = transcripts.imported(store, address, tenant, parts, processes)
+        if processes is None and transcripts.is_much(parts):
+            processes = os.cpu_count()
         with Progress("examine", "sessions", len(names)) as progress:
-            runs = replaying.runs(store, address, tenant, names, wanted, setup)
+            runs = replaying.runs(store, address, tenant, names, wanted, setup, processes)
             found = summed(progress.over(runs), setup.policies, setup.settings)
     sessions = _sessions(found, share=share)
     losses = [] if share else losses_of(sessions)
@@ -127,6 +141,10 @@ def as_dict(run: Replayed) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> None:
     from compaction_store.evaluation.results import OPEN_LOOP
     from compaction_store.probes import PROBE_TYPES
@@ -139,7 +157,7 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
         })  # fmt: skip
         return
     folds = sum(len(run.folds) for run in sessions)
-    out.text(f"{found.threads:,} sessions, {len(sessions):,} of them with {folds:,} compactions", "bold")
+    out.text(f"{_many(found.threads, 'session')}, {len(sessions):,} of them with {_many(folds, 'compaction')}", "bold")
     if not sessions:
         return
     kinds: tuple[ProbeType, ...] = ("needed_later", "standing_order", "artifact", "invented", "re_derivation")

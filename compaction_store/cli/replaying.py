@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from compaction_store.cli import choosing, options
+from compaction_store.cli import processes as process
 from compaction_store.cli.wrong_call import misuse
 
 if TYPE_CHECKING:
@@ -111,21 +109,18 @@ def runs(
     """Yields the result of each thread, in the order of `names`. `setup` must have been made from `wanted`."""
     from compaction_store.probes import NameReader
 
-    count = min(processes or os.cpu_count() or 1, len(names) // _AT_A_TIME + 1)
+    # Few threads may be long ones.
+    most = _AT_A_TIME if len(names) >= _LEAST_THREADS else 1
+    parts = [tuple(names[at : at + most]) for at in range(0, len(names), most)]
+    count = process.count(processes, len(parts))
     # A judge counts its calls and tokens, so it must run in one process.
     if count == 1 or wanted.judge is not None or (processes is None and len(names) < _LEAST_THREADS):
         reader = NameReader()
         for name in names:
             yield _of_thread(store, name, setup, reader)
         return
-    context = multiprocessing.get_context("spawn")
-    parts = [tuple(names[at : at + _AT_A_TIME]) for at in range(0, len(names), _AT_A_TIME)]
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(url, tenant, wanted))
-    try:
-        for found in pool.map(_in_process, parts):
-            yield from found
-    finally:
-        pool.shutdown(cancel_futures=True)
+    for found in process.run(count, _in_process, parts, _begin, url, tenant, wanted):
+        yield from found
 
 
 def _of_thread(store: Reader, name: str, setup: Setup, reader: NameReader) -> ThreadRuns:

@@ -1,65 +1,73 @@
-"""Finds transcripts in files and folders, and prints the reason for each file that is left out."""
+"""Finds the transcripts in files and folders, imports them, and says of each file that is left out why it is."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import compaction_store
+from compaction_store.cli import processes
 from compaction_store.cli.output import line, note
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import InvalidSource
 
 if TYPE_CHECKING:
     from compaction_store import Store, importers
+    from compaction_store.importers.line_files import LineFile
     from compaction_store.importers.sources import Source
 
+# Two processes take as long to start as importing a part of this.
+_LEAST_BYTES = 48_000_000
+# The size of a part that a process is given at a time.
+_PART_BYTES = 16_000_000
 
-def imported(store: Store, paths: Sequence[Path]) -> Iterator[str]:
-    """Imports transcripts, and yields the names of their threads. Prints a note for everything that cannot be read."""
-    from compaction_store import importers
-
-    seen: set[str] = set()
-    for source in _sources(paths):
-        with Progress("import", "entries") as progress:
-            threads = importers.import_into(
-                store, source, skip_bad=True, progress=lambda at: progress.reached(at.done, at.total, at.unit)
-            )
-            try:
-                for thread in threads:
-                    _say_what_is_missing(thread)
-                    if thread.loaded is not None and thread.thread_id not in seen:
-                        seen.add(thread.thread_id)
-                        yield thread.thread_id
-            except InvalidSource as error:
-                note(f"the rest is left out: {line(str(error))}")
+Say = Callable[[str], object]
 
 
-def _say_what_is_missing(thread: importers.ThreadImported) -> None:
-    name = line(thread.thread_id)
-    if thread.refused is not None:
-        note(f"{name} is left out: {line(str(thread.refused))}")
-    if thread.bad:
-        first = thread.bad[0]
-        many = "1 line is" if thread.skipped == 1 else f"{thread.skipped:,} lines are"
-        note(f"{many} left out of {name}: {line(first.where)}: {line(first.why)}")
+class Program(NamedTuple):
+    """A program that keeps a file for each session: how to open files, and how to tell a file's session."""
+
+    opened: Callable[..., Source]
+    session_of: Callable[[LineFile], str]
 
 
-def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
-    """Yields one source for all sessions of a program, and the path of each other file."""
-    from compaction_store import importers
+@cache
+def _programs() -> dict[str, Program]:
     from compaction_store.importers import claude_code, codex
 
-    # Formats with one file for each session. All files of such a format are imported together.
-    readers: dict[str, Callable[..., Source]] = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
-    sessions: dict[str, list[Path]] = {form: [] for form in readers}
+    return {
+        claude_code.FORMAT: Program(claude_code.ClaudeCode, claude_code.session_of),
+        codex.FORMAT: Program(codex.Codex, codex.session_of),
+    }
+
+
+class Part(NamedTuple):
+    """Files that are imported together: sessions of a program, or one file of another format."""
+
+    form: str | None
+    paths: tuple[Path, ...]
+    size: int
+
+    def source(self) -> Source | Path:
+        return self.paths[0] if self.form is None else _programs()[self.form].opened(self.paths, skip_bad=True)
+
+
+def parts_of(paths: Sequence[Path]) -> list[Part]:
+    """Returns the transcripts in files and folders. A session that is in several files is in one part."""
+    from compaction_store import importers
+
+    sessions: dict[str, list[Path]] = {form: [] for form in _programs()}
     known: dict[tuple[int, int], Path] = {}
+    found: list[Part] = []
     for path in paths:
         for file in _files(path):
             try:
-                _check(file, known)
+                size = _size(file, known)
                 form = importers.detect(file)
             except InvalidSource as error:
                 # Remove the hint, which names an option that only `import` has.
@@ -69,10 +77,107 @@ def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
             if form in sessions:
                 sessions[form].append(file)
             else:
-                yield file
+                found.append(Part(None, (file,), size))
     for form, files in sessions.items():
-        if files:
-            yield readers[form](files, skip_bad=True)
+        found += _parts(form, files)
+    return found
+
+
+def _parts(form: str, files: Sequence[Path]) -> Iterator[Part]:
+    from compaction_store.importers.line_files import LineFile
+
+    made: list[list[LineFile]] = []
+    sizes: list[int] = []
+    places: dict[str, int] = {}
+    for path in files:
+        file = LineFile(path)
+        place = places.get(session := _programs()[form].session_of(file), len(made) - 1)
+        if place < 0 or (session not in places and sizes[place] >= _PART_BYTES):
+            made.append([])
+            sizes.append(0)
+            place = len(made) - 1
+        places[session] = place
+        made[place].append(file)
+        sizes[place] += file.size
+    for files_, size in zip(made, sizes, strict=True):
+        yield Part(form, tuple(file.path for file in files_), size)
+
+
+def is_much(parts: Sequence[Part]) -> bool:
+    """Returns whether several processes take less time than one."""
+    return sum(part.size for part in parts) >= _LEAST_BYTES
+
+
+def imported(store: Store, url: str, tenant: str, parts: Sequence[Part], wanted: int | None = None) -> list[str]:
+    """Imports transcripts, and returns the names of their threads. What cannot be read is named and left out."""
+    number = processes.count(wanted, len(parts))
+    names: dict[str, None] = {}
+    if number == 1 or (wanted is None and not is_much(parts)):
+        for part in parts:
+            with Progress("import", "entries") as progress:
+                names.update(dict.fromkeys(_load(store, part, note, progress)))
+        return list(names)
+    with Progress("import", "bytes", sum(part.size for part in parts)) as progress:
+        found = processes.run(number, _in_process, parts, _begin, url, tenant)
+        for part, (loaded, said) in zip(parts, found, strict=True):
+            for text in said:
+                note(text)
+            names.update(dict.fromkeys(loaded))
+            progress.advance(part.size)
+    return list(names)
+
+
+def _load(store: Store, part: Part, say: Say, progress: Progress | None = None) -> Iterator[str]:
+    from compaction_store import importers
+
+    def report(at: importers.Progress) -> None:
+        if progress is not None:
+            progress.reached(at.done, at.total, at.unit)
+
+    try:
+        for thread in importers.import_into(store, part.source(), skip_bad=True, progress=report):
+            _say_what_is_missing(thread, say)
+            if thread.loaded is not None:
+                yield thread.thread_id
+    except InvalidSource as error:
+        say(f"the rest is left out: {line(str(error))}")
+
+
+# ---- in another process
+
+_given: tuple[str, str] | None = None
+# Closed when the process ends.
+_open = ExitStack()
+
+
+def _begin(url: str, tenant: str) -> None:
+    global _given  # noqa: PLW0603 — how a pool hands something to its processes
+    _given = url, tenant
+
+
+@cache
+def _store() -> Store:
+    assert _given is not None  # noqa: S101 — the pool has called _begin
+    url, tenant = _given
+    return _open.enter_context(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
+
+
+def _in_process(part: Part) -> tuple[list[str], list[str]]:
+    said: list[str] = []
+    return list(_load(_store(), part, said.append)), said
+
+
+# ----
+
+
+def _say_what_is_missing(thread: importers.ThreadImported, say: Say) -> None:
+    name = line(thread.thread_id)
+    if thread.refused is not None:
+        say(f"{name} is left out: {line(str(thread.refused))}")
+    if thread.bad:
+        first = thread.bad[0]
+        many = "1 line is" if thread.skipped == 1 else f"{thread.skipped:,} lines are"
+        say(f"{many} left out of {name}: {line(first.where)}: {line(first.why)}")
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -94,7 +199,7 @@ def _say_unreadable(error: OSError) -> None:
     note(f"{line(str(error.filename))} is left out: {error.strerror}")
 
 
-def _check(file: Path, known: dict[tuple[int, int], Path]) -> None:
+def _size(file: Path, known: dict[tuple[int, int], Path]) -> int:
     try:
         found = file.stat()
     except OSError as error:
@@ -106,3 +211,4 @@ def _check(file: Path, known: dict[tuple[int, int], Path]) -> None:
     other = known.setdefault((found.st_dev, found.st_ino), file)
     if other is not file:
         raise InvalidSource(f"this is the same file as {other}")
+    return found.st_size

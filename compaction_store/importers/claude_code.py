@@ -44,14 +44,14 @@ class ClaudeCode(Files):
 
     def threads(self) -> Iterator[SourceThread]:
         for file in self._files:
-            session = _session(file)
+            session = session_of(file)
             for chain, runs in _chains(file).items():
                 notes = Notes(self.skip_bad)
                 source_id = session if chain is None else f"{session}/{chain}"
                 yield SourceThread(source_id, _Reading(file, runs, notes).items(), notes)
 
 
-def _session(file: LineFile) -> str:
+def session_of(file: LineFile) -> str:
     """Returns the session's id: the file's name, or the id in its lines if the file was renamed."""
     try:
         return str(UUID(file.path.stem))

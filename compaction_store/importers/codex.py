@@ -37,10 +37,10 @@ class Codex(Files):
     def threads(self) -> Iterator[SourceThread]:
         for file in self._files:
             notes = Notes(self.skip_bad)
-            yield SourceThread(_session(file), _items(file, notes), notes)
+            yield SourceThread(session_of(file), _items(file, notes), notes)
 
 
-def _session(file: LineFile) -> str:
+def session_of(file: LineFile) -> str:
     """Returns the id in the first header. A forked rollout has its own header first, and then copied headers."""
     for _, found in file.sample():
         header = found.get("payload") if found.get("type") == "session_meta" else found

@@ -70,7 +70,7 @@ def test_it_says_what_every_compaction_lost(run: Run, tmp_path: Path) -> None:
 
 def test_a_terminal_gets_a_table_and_some_losses_of_each_type(run: Run, tmp_path: Path) -> None:
     shown = run("autopsy", str(session(tmp_path)), "--table").stdout
-    assert "1 sessions, 1 of them with 2 compactions" in shown
+    assert "1 session, 1 of them with 2 compactions" in shown
     assert "record 1 has “TICKET-9999”, and no message has it" in shown
     assert f"the order “{ORDER}” of seq 9 is not in record 1" in shown
     assert "more: --json and --out have all of them" in shown
@@ -82,6 +82,23 @@ def test_again_it_imports_nothing_and_says_the_same(run: Run, tmp_path: Path) ->
     assert first == again
     assert json.loads(run("threads", "--tenant", "autopsy", "--json").stdout.splitlines()[0])["last_seq"] == 102
     assert run("threads", "--json").stdout == ""
+
+
+def test_several_processes_find_the_same(run: Run, tmp_path: Path) -> None:
+    folder = session(tmp_path)
+    [whole] = folder.glob("*.jsonl")
+    text = whole.read_text(encoding="utf-8")
+    for number in (8, 9):
+        other = str(uuid.UUID(int=number, version=4))
+        (folder / f"{other}.jsonl").write_text(text.replace(whole.stem, other), encoding="utf-8")
+    # A copy of a session under another name is the same session.
+    (folder / "copy.jsonl").write_text(text, encoding="utf-8")
+    (folder / "chat.jsonl").write_text('{"role": "user", "content": "Hello."}\n[1]\n', encoding="utf-8")
+    one, two = (run("autopsy", str(folder), "--tenant", f"in-{n}", "--processes", str(n), "--json") for n in (1, 2))
+    assert one.stdout == two.stdout
+    assert one.stderr == two.stderr
+    assert json.loads(one.stdout)["sessions"] == 4
+    assert "1 line is left out" in one.stderr
 
 
 @pytest.mark.parametrize("share", [True, False])

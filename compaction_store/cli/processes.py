@@ -1,0 +1,29 @@
+"""Runs work in several processes, and yields its results in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
+
+_Part = TypeVar("_Part")
+_Found = TypeVar("_Found")
+
+
+def count(wanted: int | None, parts: int) -> int:
+    """Returns how many processes to use: the number that is wanted, or one for each core, but no more than parts."""
+    return max(1, min(wanted or os.cpu_count() or 1, parts))
+
+
+def run(
+    number: int, work: Callable[[_Part], _Found], parts: Sequence[_Part], begin: Callable[..., None], *given: Any
+) -> Iterator[_Found]:
+    """Yields the result of each part. Each process first calls `begin` with what is `given`."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(number, mp_context=context, initializer=begin, initargs=given)
+    try:
+        yield from pool.map(work, parts)
+    finally:
+        pool.shutdown(cancel_futures=True)
