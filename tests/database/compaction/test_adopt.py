@@ -248,7 +248,7 @@ def test_bad_input_is_refused_and_nothing_is_written(
 
 def test_a_reply_that_was_not_appended_is_not_found(store: Face) -> None:
     store.append("t", TALK)
-    with pytest.raises(CompactionNotFound, match="append the reply that it came with first"):
+    with pytest.raises(CompactionNotFound, match="first append the reply that contains it"):
         store.adopt("t", reply(BLOCK))
 
 

@@ -154,7 +154,7 @@ def test_a_killed_holder_is_replaced_after_its_lease(
 def test_a_holder_that_stalled_is_refused_before_it_does_harm(
     store: Face, take: Callable[..., Turn], superuser: psycopg.Connection[Any], messages: Any
 ) -> None:
-    with pytest.raises(TurnLost, match="other messages may be among"), take() as slow:  # noqa: PT012
+    with pytest.raises(TurnLost, match="messages of others may be between"), take() as slow:  # noqa: PT012
         slow.append(messages)
         superuser.execute(_EXPIRE)
         with take(wait=0) as turn:
