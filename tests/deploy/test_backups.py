@@ -106,7 +106,7 @@ def is_protected(url: str) -> None:
 @pytest.mark.parametrize(
     ("page", "after", "old", "new"),
     [
-        ("how-to/backups.md", "migrate first and restore the data:", "COMPACTION_STORE_URL", "NEW"),
+        ("how-to/backups.md", "migrate first and then restore only the data:", "COMPACTION_STORE_URL", "NEW"),
         ("embedded.md", "## Moving to your own server", "EMBEDDED_URL", "URL"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_dump_is_restored_as_documented(
 def test_a_dump_of_the_whole_schema_is_restored_where_the_roles_are(
     url: str, empty_url: str, tmp_path: Path, path: str
 ) -> None:
-    [dump, *_] = commands("how-to/backups.md", "**A dump** of the schema alone:").splitlines()
+    [dump, *_] = commands("how-to/backups.md", "**A dump** contains only the schema of the store:").splitlines()
     fill(url)
     script = f'{dump}\npg_restore --exit-on-error --dbname="$NEW" store.dump'
     run(script, tmp_path, PATH=path, COMPACTION_STORE_URL=url, NEW=empty_url)
@@ -137,7 +137,7 @@ def test_a_dump_of_the_whole_schema_is_restored_where_the_roles_are(
 def test_what_disable_triggers_does_is_found(url: str, empty_url: str, tmp_path: Path, path: str) -> None:
     """The pages warn of it."""
     fill(url)
-    script = commands("how-to/backups.md", "migrate first and restore the data:")
+    script = commands("how-to/backups.md", "migrate first and then restore only the data:")
     weaker = script.replace("--data-only", "--data-only --disable-triggers")
     run(weaker, tmp_path, PATH=path, COMPACTION_STORE_URL=url, NEW=empty_url)
     with cs.Store.open(empty_url) as store:
