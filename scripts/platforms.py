@@ -40,7 +40,7 @@ PAGE = ROOT / "docs" / "how-to" / "managed.md"
 TRIALS = "<!-- Written by scripts/platforms.py -->"
 SUITES = "<!-- Written by scripts/platforms.py --suite -->"
 END = "<!-- Up to here -->"
-SUITE = ("tests/database", "tests/importers")
+SUITE = ("tests/database", "tests/summarizers", "tests/importers")
 SUITE_HEAD = ("roles of", "Postgres", "stores connect", "tests of", "result", "date")
 # Since this version, a login with CREATEROLE may grant only the roles that it has made.
 RESTRICTED_SINCE = 160000

@@ -21,7 +21,7 @@ import psycopg
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "versions.md"
-SUITE = ("tests/pure", "tests/database", "tests/cli", "tests/importers")
+SUITE = ("tests/pure", "tests/database", "tests/summarizers", "tests/cli", "tests/importers")
 BEGIN, END = "<!-- Written by scripts/versions.py -->", "<!-- Up to here -->"
 
 

@@ -96,7 +96,7 @@ def test_an_error_is_reported_as_an_error() -> None:
 
 
 def test_notes_of_an_earlier_summary_are_carried_over_as_they_are() -> None:
-    notes = "[1] user: Please fix the login.\n[4] assistant: We use email-validator 2.1.0."
+    notes = "[1] user: Please ship build 88 to Lyon.\n[4] assistant: We sign it with cosign 3.2.1."
     summary = Element(1, 4, 9, (frame(notes, 1, 4),), 100, 1, THREAD[0].created_at, "summary", "f")
     rest = [e._replace(seq=e.seq + 4, end_seq=e.seq + 4) for e in THREAD]
     text = text_of([summary, *rest], share=0.5)

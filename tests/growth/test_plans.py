@@ -32,7 +32,7 @@ _MESSAGES = 20_000
 _RECORDS = 100
 _TYPES = {
     "p_thread_uid": "uuid", "p_tenant": "text", "p_thread_id": "text", "p_after": "bigint", "p_until": "bigint",
-    "p_limit": "integer", "p_at": "bigint", "p_last_number": "bigint", "v_last_number": "bigint",
+    "p_limit": "integer", "p_at": "bigint", "p_last_number": "bigint", "p_to": "bigint", "v_last_number": "bigint",
     "v_last_pos": "bigint", "v_last_seq": "bigint", "v_next": "bigint", "v_number": "bigint",
     "v_start": "bigint", "v_head": "bytea",
 }  # fmt: skip
@@ -94,7 +94,7 @@ def _values(connection: psycopg.Connection[Any], thread_id: str) -> dict[str, An
         "p_after": 5_000, "p_until": 2**62, "p_limit": 256,
         "p_at": _MESSAGES + _RECORDS, "v_last_pos": _MESSAGES + _RECORDS, "v_last_seq": _MESSAGES,
         "p_last_number": _RECORDS, "v_last_number": _RECORDS, "v_next": 5_051, "v_number": 52, "v_start": 5_101,
-        "v_head": r"\x00",
+        "p_to": None, "v_head": r"\x00",
     }  # fmt: skip
 
 
