@@ -34,7 +34,8 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
 
     A `Store` is called in a worker thread, from any event loop. An `AsyncStore` must be used on the event loop on which
     it was opened. If `budget` is given and a history exceeds it, the callbacks that are registered with the store first
-    compact the history, and `actor` is recorded. `options` are passed to `HistoryProvider`, such as `store_outputs`.
+    compact the history; `actor` is recorded with these compactions. `options`, such as `store_outputs`, are passed to
+    `HistoryProvider`.
     """
 
     DEFAULT_SOURCE_ID = "compaction_store"

@@ -138,7 +138,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return known
 
     async def _compact(self, name: str, known: _Known) -> _Known:
-        """Writes a compaction record for each boundary after which a message line has come: it may be the summary."""
+        """Writes a compaction record for each boundary that a message line follows. That line may be the summary."""
         for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
             while True:
                 view = await self._call("view", name)
@@ -158,8 +158,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             known.boundaries.pop(seq, None)
             known.following.pop(seq, None)
             thread = await self._call("thread", name, hidden=True)
-            # If another writer has appended lines, keep the old head: the next append then fails with a conflict, and
-            # the lines are read.
+            # If another writer has appended lines, keep the old head: the next append then fails with a conflict, after
+            # which those lines are read.
             known = known._replace(head=thread.head if thread.last_seq == known.last_seq else known.head)
         return known
 

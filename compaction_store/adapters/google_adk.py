@@ -1,4 +1,4 @@
-"""A session service of Google's Agent Development Kit (ADK) that keeps each session as a thread of the store.
+"""A session service for Google's Agent Development Kit (ADK) that keeps each session as a thread of the store.
 
 A compaction by the ADK becomes a compaction record for the events that it covers. The state of each app and of each
 user is a separate thread. Changes of the state are appended, so two sessions never overwrite each other's changes.
@@ -230,7 +230,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             state.update(message["state"] if message else {})
         if len(view.elements) > _FOLD_STATE:
             folded = {"type": _STATE, "state": state}
-            # On a conflict, another process has changed the view: a later call replaces the changes.
+            # A conflict means that another process has changed the view. A later call then replaces the changes.
             with suppress(Conflict):
                 await self._call("adopt", _name(names), [folded], view=view, reason="state", actor=self._actor)
         return state
@@ -259,7 +259,7 @@ def _prefix(app_name: str, user_id: str | None) -> str:
 
 
 def _scoped(state: Payload) -> tuple[Payload, Payload, Payload]:
-    """Splits a state into the app's, the user's and the session's part. Drops the prefixes and temporary keys."""
+    """Splits a state into the app's, the user's and the session's parts. Drops the prefixes and the temporary keys."""
     app, user, temp = State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX
     apps = {key.removeprefix(app): value for key, value in state.items() if key.startswith(app)}
     users = {key.removeprefix(user): value for key, value in state.items() if key.startswith(user)}

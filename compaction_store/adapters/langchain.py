@@ -26,7 +26,7 @@ class StoreChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc]  # 
     The store must be a `Store`, because LangChain's interface is synchronous: its async methods run the synchronous
     ones in a thread. `on_clear` decides whether `clear` hides the messages or erases the thread for good. If `budget`
     is given and the history exceeds it, the callbacks that are registered with the store first compact the history.
-    `actor` is recorded with clearings and compactions. `message_types` are the application's own message classes.
+    `actor` is recorded with each clear and each compaction. `message_types` are the application's own message classes.
     """
 
     def __init__(

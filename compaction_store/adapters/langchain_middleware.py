@@ -84,7 +84,8 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         view = yield from self._threads.view(thread_id)
         if view is not None and self._budget is not None:
             view = yield from self._threads.call("fit", thread_id, self._budget, actor=self._actor)
-        # Send the state's own message object where the view has this message: the stored form may lack values.
+        # If a message of the view is also in the state, send the state's object, because the stored form may lack
+        # values.
         given = {name(payload): (payload, message) for payload, message in zip(state, messages, strict=True)}
         shown = []
         for each in () if view is None else view.messages:
@@ -96,7 +97,8 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
     def _appended(self, sent: _Sent, response: Any) -> Work[None]:
         """Appends the reply. Its receipt names the view that the model was sent."""
         for message in response.result:
-            # The agent's state would add a missing id later, and the message would then differ from the stored one.
+            # Set a missing id now. The agent's state would set it later, and the message would then differ from the
+            # stored one.
             message.id = message.id or str(uuid4())
         replies = [to_payload(message) for message in response.result]
         if replies:

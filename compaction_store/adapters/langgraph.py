@@ -31,8 +31,8 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
     """A checkpointer that records the messages of its threads.
 
     `inner` keeps the checkpoints, and the graph works with them as before. In addition, the list in `channel` is kept
-    as the thread named by LangGraph's `thread_id`. If the graph removes or summarizes messages, or abandons them by
-    going back to an older checkpoint, a record removes them from the view, and they stay in the thread. `on_delete`
+    as the thread named by LangGraph's `thread_id`. The graph may remove or summarize messages, or abandon them by going
+    back to an older checkpoint. A record then removes them from the view, and they stay in the thread. `on_delete`
     decides whether `delete_thread` hides the messages of the thread or erases the thread for good. `actor` is recorded
     with every change of the view.
     """
@@ -92,7 +92,10 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         await drive_async(self._copied(source_thread_id, target_thread_id))
 
     def _recorded(self, config: Any, checkpoint: Any, new_versions: Any) -> Work[None]:
-        """Stores the messages of a checkpoint. Runs before the inner `put`, so no checkpoint has unknown messages."""
+        """Stores the messages of a checkpoint.
+
+        This runs before the inner `put`, so the store has the messages of every saved checkpoint.
+        """
         about = config["configurable"]
         value = checkpoint["channel_values"].get(self._channel)
         value = value.value if isinstance(value, _DeltaSnapshot) else value
@@ -179,7 +182,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
 
 @cache
 def _without(kind: type[StoreSaver], names: tuple[str, ...]) -> type[StoreSaver]:
-    """Returns a subclass in which LangGraph sees the methods `names` as not implemented."""
+    """Returns a subclass that, as LangGraph sees it, does not implement the methods `names`."""
     return type(kind.__name__, (kind,), {name: getattr(BaseCheckpointSaver, name) for name in names}) if names else kind
 
 

@@ -34,7 +34,7 @@ except ImportError as error:
 _LOG = logging.getLogger(__name__)
 # Seconds to wait after each failed attempt to reach the store. The last number repeats.
 _PAUSES = (0.1, 0.5, 1, 2, 5)
-# After this many refusals by the database, a call is recorded as a gap: if the database accepts the gap, the call is
+# After this many refusals by the database, a call is recorded as a gap. If the database accepts the gap, the call was
 # at fault.
 _TRIES = 5
 
@@ -125,7 +125,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             )
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Stores the queued calls and ends the worker. Returns whether none is left. It runs when Python exits."""
+        """Stores the queued calls and ends the worker. Returns whether none is left. Also runs when Python exits."""
         with self._changed:
             self._closing, self._deadline = True, time.monotonic() + timeout
             self._changed.notify_all()
@@ -243,7 +243,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         return _Note(f"{self._run} {key}", what | {"run": self._run})
 
     def _append(self, store: Store, note: _Note) -> None:
-        """Appends a note. Its key prevents a second copy if an earlier attempt succeeded without an answer."""
+        """Appends a note. Its key prevents a second copy if an earlier attempt succeeded but its answer was lost."""
         store.append(self._log_thread, note.payload, key=note.key)
 
     def _insisted(self, work: Callable[[int], Any]) -> Any:

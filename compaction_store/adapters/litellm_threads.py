@@ -1,7 +1,7 @@
 """Finds the thread of a LiteLLM call, and stores the call in it.
 
 A client sends the whole conversation with each call, so new messages are found by comparison with the thread. Calls of
-one session that have no message in common get separate threads, such as a subagent's calls or a request for a title.
+one session that have no message in common, such as a subagent's calls or a request for a title, get separate threads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Sessions:
         self._threads = Threads(store, actor, has_compaction, compared)
         self._actor = actor
         self._sessions: OrderedDict[str, list[_Known]] = OrderedDict()
-        # For calls without a session: these map the digest of a request, and of a request with its reply, to a thread.
+        # For calls without a session: `_asked` maps the digest of a request to a thread, and `_answered` that of a
+        # request with its reply.
         self._asked: OrderedDict[bytes, str] = OrderedDict()
         self._answered: OrderedDict[bytes, str] = OrderedDict()
         self._summaries: OrderedDict[str, Payload] = OrderedDict()
@@ -181,7 +182,7 @@ def _is_sent(messages: tuple[Payload | None, ...], sent: list[Payload]) -> bool:
 
 
 def _begins(known: list[Payload], state: list[Payload]) -> bool:
-    """Returns whether the messages of a view begin with those of a call, so that the call is already stored."""
+    """Returns whether a view begins with the messages of a call. If so, the call is already stored."""
     return bool(state) and known[: len(state)] == list(map(compared, state))
 
 

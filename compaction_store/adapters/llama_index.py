@@ -130,9 +130,9 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return True
 
     def _take_back(self, key: str, view: View, given: list[Payload]) -> bool:
-        """Revokes the last deletion if `given` begins or ends like the deleted messages. Returns whether it did so.
+        """Revokes the last deletion if `given` and the deleted messages begin or end alike. Returns whether it did so.
 
-        The `get` of a LlamaIndex memory deletes messages and sets them again.
+        This is needed because the `get` of a LlamaIndex memory deletes messages and then sets them again.
         """
         for record in self._store.compactions(key, kind="clear", newest_first=True):
             if record.status != "active" or record.reason != _DELETED:
@@ -156,8 +156,8 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         new = given[start : len(given) - kept]
         if kept and self._adopt(key, view, items, start, end, new):
             return
-        # If no later message stays, or the range cannot be replaced, hide the rest of the view and append the new
-        # messages.
+        # If no message after the range stays, or the range cannot be replaced, hide the rest of the view and append the
+        # new messages.
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)
         self._append(key, given[first:])

@@ -1,6 +1,7 @@
 """A session for the OpenAI Agents SDK that keeps its history in a thread of the store.
 
-Items that are popped, cleared or compacted leave the view and stay in the thread, unless `on_clear` is "erase".
+Items that are popped, cleared or compacted leave the view and stay in the thread. With `on_clear="erase"`, clearing
+erases the thread instead.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> _CompactionSnapshot | None:
-        """Returns the newest `limit` items, and a function that replaces the items from an index on by OpenAI's output.
+        """Returns the newest `limit` items, and a function that replaces those from an index on with OpenAI's output.
 
         `prune_prefix` is ignored, because all items stay in the thread.
         """
@@ -123,7 +124,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     # ---- access to the store
 
     async def _replace(self, view: View, first: _Item, output: list[Any]) -> bool:
-        """Replaces the items of the view from `first` on by `output`. Returns False if the view has changed."""
+        """Puts `output` in place of the view's items from `first` on. Returns False if the view has changed."""
         now = await self._view()
         if now is None or (now.pos, now.head) != (view.pos, view.head):
             return False

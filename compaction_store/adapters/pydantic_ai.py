@@ -1,9 +1,10 @@
 """A conversation store for Pydantic AI that keeps each conversation as a thread of the store.
 
-An entry is a message of the thread. The message's meta has the ids of the entry and of its parent entry. The
-conversation's record is in the meta of the last message, so one append writes both. A record that is written without an
-entry, or is too long for a meta, becomes a separate message, which is then hidden. The view of the thread is the
-conversation's history: entries that a branch abandons are hidden, and entries that it returns to are appended again.
+An entry of the conversation is a message of the thread, and the message's meta has the ids of the entry and of its
+parent. Pydantic AI's record of the conversation is in the meta of the last message, so one append writes both. If the
+record is written without an entry, or is too long for a meta, it becomes a separate message, which is then hidden. The
+view of the thread is the conversation's history: entries that a branch abandons are hidden, and entries that it returns
+to are appended again.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _RECORDS = TypeAdapter(ConversationRecord)
 
 
 class _State(NamedTuple):
-    """The present state of a conversation: its thread, its record, and the last message of the thread."""
+    """The present state of a conversation: its thread, Pydantic AI's record of it, and the thread's last message."""
 
     thread: Thread | None
     record: Any
@@ -137,7 +138,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
     # ---- writing
 
     async def _write(self, state: _State, record: Any, new: list[Stored]) -> bool:
-        """Appends the entries with the record. Returns False if it only changed the view, and must be called again."""
+        """Appends the entries with the record. Returns False if it only changed the view and has to be called again."""
         name = record.conversation_id
         parent = new[0].parent_id if new else record.head_id
         is_last = state.last is not None and state.thread is not None and state.last.pos == state.thread.last_pos
@@ -170,7 +171,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return True
 
     async def _align(self, state: _State, record: Any, parent: str | None) -> tuple[int, list[Stored]] | None:
-        """Returns the seq up to which the view has the history of an entry, and the entries that it lacks.
+        """Returns the seq up to which the view has the history of an entry, and the entries that the view lacks.
 
         If the view goes on after this history, rewinds it and returns None.
         """
@@ -273,7 +274,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             return []
 
     async def view(self, name: str) -> View | None:
-        """Returns the view of a conversation's thread; None if there is none."""
+        """Returns the view of a conversation's thread; None if there is no such thread."""
         try:
             view: View = await self._call("view", name)
         except ThreadNotFound:

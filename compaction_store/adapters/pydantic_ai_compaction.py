@@ -100,7 +100,7 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         end = len(before) - kept
         if not start < end <= len(shown) or start >= len(after) - kept:
             return
-        # An element is replaced as a whole, so the replacement repeats its messages that stay.
+        # An element is replaced as a whole, so the replacement repeats those of its messages that stay.
         first = next(place for place, each in enumerate(shown) if each.element is shown[start].element)
         last = max(place for place, each in enumerate(shown) if each.element is shown[end - 1].element)
         given = [*before[first:start], *after[start : len(after) - kept], *before[end : last + 1]]
@@ -115,7 +115,7 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
 
 
 def _end(messages: list[Any], known: list[Any]) -> int | None:
-    """Returns how many messages at the start have the same parts as `known`; None if the parts differ.
+    """Returns how many messages at the start together have the same parts as `known`; None if the parts differ.
 
     Parts are compared, because the framework joins consecutive requests into one message.
     """

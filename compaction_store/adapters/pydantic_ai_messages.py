@@ -66,7 +66,7 @@ def entry_id(message: Message) -> str | None:
 
 
 def record_of(message: Message) -> tuple[bool, Payload | None]:
-    """Returns whether a message has a conversation's record, and that record; None for a deleted conversation."""
+    """Returns whether a message has a conversation's record, and the record: None for a deleted conversation."""
     if message.payload is not None and OURS in message.payload:
         return True, message.payload[OURS]
     found = _ours(message)

@@ -1,4 +1,4 @@
-"""Makes a thread's view follow a framework's states: new messages are appended, and removed messages leave the view.
+"""Makes a thread's view follow a framework's states: appends new messages, and takes removed ones out of the view.
 
 A state is the list that the framework would send, such as the messages of a LangGraph thread or of a request. Each
 range of messages that a state removes or replaces becomes one record; the messages stay in the thread. Where the store
@@ -47,7 +47,7 @@ class Item(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One step towards a state: the items of the view from `start` up to, but not including, `end` are replaced.
+    """One step towards a state: a replacement of the view's items from `start` up to, but not including, `end`.
 
     The messages `new` of the state replace the items `gone`, and the other items of the range are repeated. If `end` is
     None, all items from `start` on are hidden.
@@ -60,10 +60,10 @@ class Change(NamedTuple):
 
 
 class Threads:
-    """Keeps a store's threads equal to the states of a framework's threads.
+    """The threads of a store, whose views follow the states of a framework's threads.
 
     `is_summary` returns whether the framework has put a message in place of all messages before it. `compared` returns
-    the part of a message that is compared, for frameworks whose states have the same message in different forms.
+    the part of a message that is compared, for frameworks in whose states one message may have different forms.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Threads:
     def _approach(
         self, thread_id: str, state: list[Payload], reason: str, meta: Payload | None, may_adopt: bool
     ) -> Work[bool]:
-        """Takes one step towards a state; returns whether it was the last."""
+        """Takes one step towards a state. Returns whether this step was the last."""
         view = yield from self.view(thread_id)
         if view is None:
             yield from self._append(thread_id, state, 0, (yield from self._hidden_head(thread_id)), meta)
@@ -242,7 +242,7 @@ def payloads(items: Sequence[Item]) -> list[Payload]:
 
 
 def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tuple[int, int]:
-    """Returns the numbers of items of the view, and of messages of the state, before the first difference."""
+    """Returns how many items of the view, and how many messages of the state, come before the first difference."""
     i = j = 0
     while i < len(items):
         payload, element, is_message = items[i]
@@ -271,7 +271,7 @@ def _replacement(
 ) -> tuple[slice, slice] | None:
     """Returns the items to replace and the messages that replace them.
 
-    Returns None if no later item stays and the next message of the state is not a summary.
+    Returns None if no item after the difference stays and the next message of the state is not a summary.
     """
     places = {name(item.payload): place for place, item in enumerate(items) if place >= i and item.payload is not None}
     for other in range(j, len(state)):

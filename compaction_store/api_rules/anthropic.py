@@ -71,14 +71,16 @@ _Turn = list[_Part]
 def refused_by_anthropic(
     messages: Sequence[Payload | None], *, system: Any = None, manual_thinking: bool = False
 ) -> list[Problem]:
-    """Returns the problems for which Anthropic's Messages API would refuse these messages. Blocks of betas are known.
+    """Returns the problems for which Anthropic's Messages API would refuse these messages.
 
-    The SDK's types define the roles, the blocks, their fields and the limit of 100,000 messages; consecutive messages
-    of one role are one turn. The documentation says where system messages and compaction blocks may be, that tool
-    results come first in the user's next turn, and that the result of a server's tool comes in the turn of its call, or
-    later if the turn was paused. The API's errors show that ids must be unique, that no text may be blank and that no
-    turn may end in thinking. With `manual_thinking` (a fixed thinking budget instead of adaptive thinking), a turn with
-    thinking must begin with thinking, and so must the turn whose calls were just answered.
+    Types of blocks that only betas have are known too.
+
+    The SDK's types define the roles, the blocks, their fields and the limit of 100,000 messages. Consecutive messages
+    of one role are one turn. The documentation says where system messages and compaction blocks may be, and that tool
+    results come first in the user's next turn. It also says that the result of a server's tool comes in the turn of its
+    call, or later if the turn was paused. The API's errors show that ids must be unique, that no text may be blank and
+    that no turn may end in thinking. With `manual_thinking` (a fixed thinking budget instead of adaptive thinking), a
+    turn with thinking must begin with thinking, and so must the turn whose calls were just answered.
     """
     problems = Problems(messages)
     if len(messages) > MOST_MESSAGES:

@@ -12,7 +12,7 @@ from compaction_store.models import Payload
 
 @dataclass(frozen=True, slots=True)
 class Problem(AsDict):
-    """A reason to refuse messages. `index` is the index of the message; None if the problem is the whole request's."""
+    """A reason to refuse messages. `index` is the index of the message, or None for the whole request."""
 
     index: int | None
     rule: str

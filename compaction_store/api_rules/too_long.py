@@ -72,7 +72,10 @@ def too_long(error: BaseException) -> TooLong | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error and its causes, because frameworks wrap the errors of SDKs. A group of one error wraps it too."""
+    """Yields an error and the errors that it wraps, because frameworks wrap the errors of SDKs.
+
+    An exception group of one error wraps that error too.
+    """
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen and len(seen) < _LONGEST_CHAIN:

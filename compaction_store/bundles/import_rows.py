@@ -1,7 +1,8 @@
 """Verifies a whole bundle and converts it to rows for COPY, before anything is sent to the database.
 
-The first megabytes of the rows stay in memory, and the rest goes to unnamed temporary files that end with the process.
-So a bundle of any length takes little memory, no transaction waits for slow input, and a COPY can be retried.
+The first megabytes of the rows stay in memory, and the rest goes to unnamed temporary files, which disappear when the
+process ends. So a bundle of any length takes little memory, no transaction waits for slow input, and a COPY can be
+retried.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Staged:
 
     @property
     def seconds(self) -> float:
-        """The seconds to add to the deadline for a slow network and a slow database."""
+        """The seconds to add to the deadline, so that a slow network or a slow database can handle the bundle."""
         return self.size / load_chunk.SLOWEST_BYTES_A_SECOND + self.count * _SECONDS_AN_ENTRY
 
     def add(self, data: object) -> None:

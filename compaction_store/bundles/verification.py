@@ -203,10 +203,10 @@ def verify_bundle(
 ) -> Report:
     """Verifies the lines of a bundle without a database. The report lists every finding.
 
-    `head` is the hash of an entry that you kept elsewhere: of the entry at `pos` or, without `pos`, of the last entry.
-    It differs if the chain was recomputed. If `public_keys` are given, which must not come from the bundle, the bundle
-    must carry a checkpoint that one of these keys signed and that contains the thread. `covered` in the report is the
-    last pos that the checkpoint covers.
+    `head` is a hash that you kept elsewhere: that of the entry at `pos` or, without `pos`, of the last entry. A bundle
+    whose chain was recomputed has another hash there. With `public_keys`, the bundle must carry a checkpoint that
+    contains the thread and that one of these keys signed. The keys must not come from the bundle. `covered` in the
+    report is the last pos that the checkpoint covers.
     """
     check_lines(lines)
     if not isinstance(lines, Iterable):

@@ -46,7 +46,7 @@ class NewestCheckpoint:
         return None if found is None else KnownEntry(found[1].pos, found[1].entry)
 
     def expected(self, tenant: str, after: UUID | None) -> ExpectedThreads:
-        """Returns the threads of a tenant that a walk over all threads, begun after a thread_uid, must come to."""
+        """Returns a tenant's threads in the checkpoint. A walk that begins after `after` must meet each of them."""
         wanted = tenant_hash(tenant)
         heads = (head for head in self._heads or () if head.tenant == wanted)
         return ExpectedThreads((head for head in heads if after is None or head.thread_uid > after), self)
@@ -77,7 +77,7 @@ class NewestCheckpoint:
 
 
 class ExpectedThreads:
-    """The threads of a checkpoint, which a walk over all threads ticks off. Both are in the order of thread_uid.
+    """The threads of a checkpoint. A walk over the stored threads, in the same order of thread_uid, ticks them off.
 
     A thread that the walk skipped is a finding even if it is stored, because its entry was not compared.
     """
@@ -90,14 +90,14 @@ class ExpectedThreads:
         self._missed = 0
 
     def walked(self, thread_uid: UUID) -> None:
-        """Ticks off a thread. Expected threads before it that were not walked become findings."""
+        """Ticks off a thread. Each expected thread before it that the walk did not meet becomes a finding."""
         while self._next is not None and self._next.thread_uid <= thread_uid:
             if self._next.thread_uid != thread_uid:
                 self._miss(self._next)
             self._next = next(self._heads, None)
 
     def end(self) -> tuple[Finding, ...]:
-        """Returns a finding for each thread that was not walked."""
+        """Returns a finding for each expected thread that the walk did not meet."""
         while self._next is not None:
             self._miss(self._next)
             self._next = next(self._heads, None)
@@ -113,7 +113,7 @@ class ExpectedThreads:
 
 
 class EarlierHeads:
-    """The heads of an earlier checkpoint, to compare with the present heads. Both are in the order of thread_uid."""
+    """The heads of an earlier checkpoint, to compare with the present heads. Both come in the order of thread_uid."""
 
     def __init__(self, earlier: Iterable[Head]) -> None:
         self._earlier = iter(earlier)

@@ -35,7 +35,7 @@ class Head(NamedTuple):
     entry: bytes
 
     def data(self) -> bytes:
-        """Returns the bytes to hash for the thread's leaf. They lack the tenant, because the entry depends on it."""
+        """Returns the bytes to hash for the thread's leaf. The tenant is left out, because the entry depends on it."""
         return DATA.pack(PREFIX, self.thread_uid.bytes, self.pos, self.entry)
 
 

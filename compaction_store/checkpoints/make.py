@@ -80,7 +80,7 @@ def make(request: CheckpointRequest, stored: StoredHeads) -> tuple[Checkpoint, P
 
 
 def _compare(stored: StoredHeads, earlier: EarlierHeads, writer: HeadsWriter) -> None:
-    """Writes every head. Raises `CheckpointRefused` if a thread lost or changed its entry of the last checkpoint."""
+    """Writes every head. Raises `CheckpointRefused` if an entry in the last checkpoint is now missing or different."""
     hashes: dict[str, bytes] = {}
     for page in stored.pages():
         grown = []

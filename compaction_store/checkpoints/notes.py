@@ -1,4 +1,4 @@
-"""Writes and reads signed notes. A note has one hash over the heads of all threads at one moment. Performs no I/O.
+"""Writes and reads signed notes, each with one hash over the heads of all threads at one moment. Performs no I/O.
 
 The key that signs must not be on the database server. The hash is the root of a Merkle tree over the heads. The note
 has the format of C2SP's signed notes, and names the note before it, so that no note can be inserted or left out.
@@ -65,7 +65,7 @@ def sign(
         f"time {moment}Z\nheads {heads}\nprevious {'none' if previous is None else previous.digest}\n",
     ))  # fmt: skip
     signature = base64.b64encode(key_hash(signer.name, signer.key) + signer.sign(text.encode())).decode()
-    # Read the note back, which checks the signature that the signer returned.
+    # Read the note back, to check the signature that the signer returned.
     return read(f"{text}\n— {signer.name} {signature}\n", signer.key)
 
 

@@ -172,7 +172,7 @@ def _table(
     if not own:
         columns = [Column("thread", fold=True), *columns]
         rows = [[record.thread_id, *cells] for record, cells in zip(records, rows, strict=True)]
-    # On a narrow terminal, leave out the model and then the callback of failures, so that the error has room.
+    # For failures on a narrow terminal, leave out first the model and then the callback, so that the error has room.
     for _ in ("model", "callback") if failures else ():
         if not out.fits(columns, rows):
             columns = [*columns[:-2], columns[-1]]
@@ -237,7 +237,7 @@ def explain(
 
 
 def _appended(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Yields the facts to print about when a message was appended and, for a copy, about the original."""
+    """Yields the facts to print: when a message was appended and, for a copy, when and where its original was."""
     if (origin := found.origin) is None:
         yield "appended", moment(found.message.created_at)
         return

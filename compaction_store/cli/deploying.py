@@ -42,7 +42,7 @@ def migrate_(
     Several processes may run the command at once. Use a login that can create roles, not the application's login.
     Partitions are for stores with a hundred million messages or more: see compaction-store docs how-to/large-stores.
     """
-    # Imported here, because this import loads alembic, which takes long and which no other command needs.
+    # Imported here, because this import loads alembic, which is slow to load and which no other command needs.
     from compaction_store import migrate
     from compaction_store.postgres import schema
 

@@ -59,7 +59,7 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
 
 
 def agreement_text(found: Agreement) -> str:
-    """Returns a text with the number of verdicts in which a judge agrees with people."""
+    """Returns a text that says in how many verdicts a judge agrees with people."""
     kappa = "no kappa" if found.kappa is None else f"kappa {found.kappa:.2f}"
     return f"{found.same:,} of {found.labelled:,}, {kappa}"
 

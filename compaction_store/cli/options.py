@@ -126,7 +126,7 @@ class Outcome(StrEnum):
 def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:
     """Returns the output of a command that prints a list.
 
-    `content` is the name of the given option, if any, that adds values which are too long for a table.
+    If the user gave an option that adds values too long for a table, `content` is its name.
     """
     if as_csv and as_json is not None:
         raise misuse("must not be given with --json or --table", "--csv")
@@ -136,13 +136,13 @@ def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) ->
 
 
 def with_text(as_json: bool | None, *, text: bool, as_csv: bool = False) -> Output:
-    """Returns the output of a command that has the option --text. With --text, it prints JSON or CSV."""
+    """Returns the output of a command that has the option --text. With --text, the command prints JSON or CSV."""
     return output(as_json, as_csv=as_csv, content="--text" if text else None)
 
 
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
-    """Yields the URL of the database. If none is given, runs the embedded server in the context and a while longer."""
+    """Yields the URL of the database. If none is given, runs the embedded server until a while after the context."""
     from compaction_store import embedded
     from compaction_store.postgres import engines
 

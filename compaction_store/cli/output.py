@@ -37,7 +37,7 @@ _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==
 _PIPE_WIDTH = 4000
 _WIDEST_CELL = 100
 _NARROWEST = 9
-# The indentations of the rest of a long line and of the lines of a user's text.
+# The indentation of the second and later rows of a long line, and that of the lines of a user's text.
 _CONTINUED = "    "
 _QUOTED = "  "
 #: Context managers that hide the progress bars while something is printed on the same terminal.
@@ -77,7 +77,7 @@ def _drop_output() -> None:
 
 @contextmanager
 def without_bars(*, terminal: bool) -> Iterator[None]:
-    """Hides progress bars while something is printed on a terminal, where it would continue the line of a bar."""
+    """Hides progress bars while something is printed on a terminal, so that it does not continue a bar's line."""
     with ExitStack() as stack:
         for hidden in bars if terminal else ():
             stack.enter_context(hidden())

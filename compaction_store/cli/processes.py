@@ -13,14 +13,14 @@ _Found = TypeVar("_Found")
 
 
 def count(wanted: int | None, parts: int) -> int:
-    """Returns how many processes to use: the number that is wanted, or one for each core, but no more than parts."""
+    """Returns how many processes to use: as many as wanted, or one for each core, but no more than there are parts."""
     return max(1, min(wanted or os.cpu_count() or 1, parts))
 
 
 def run(
     number: int, work: Callable[[_Part], _Found], parts: Sequence[_Part], begin: Callable[..., None], *given: Any
 ) -> Iterator[_Found]:
-    """Yields the result of each part. Each process first calls `begin` with what is `given`."""
+    """Yields the result of each part. Each process first calls `begin` with the arguments `given`."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(number, mp_context=context, initializer=begin, initargs=given)
     try:

@@ -153,7 +153,7 @@ VERBS = tuple(chain.from_iterable(PANELS.values()))
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
 
-# The base class of all errors of usage; typer has no public name for it.
+# The base class of all usage errors; typer has no public name for it.
 _Misuse: type[Exception] = typer.BadParameter.__base__ or Exception
 _OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
 

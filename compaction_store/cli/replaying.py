@@ -109,7 +109,7 @@ def runs(
     """Yields the result of each thread, in the order of `names`. `setup` must have been made from `wanted`."""
     from compaction_store.probes import NameReader
 
-    # Few threads may be long ones.
+    # If there are few threads, each may be long, so a process gets one at a time.
     most = _AT_A_TIME if len(names) >= _LEAST_THREADS else 1
     parts = [tuple(names[at : at + most]) for at in range(0, len(names), most)]
     count = process.count(processes, len(parts))

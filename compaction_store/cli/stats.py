@@ -226,7 +226,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
 
 
 def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
-    """Leaves out records that a fork copied from its parent, because the parent's records already have their cost."""
+    """Leaves out records that a fork copied from its parent, because the cost is counted with the parent's records."""
     copied_to: dict[UUID, int] = {}
     for record in records:
         if record.thread_uid not in copied_to:

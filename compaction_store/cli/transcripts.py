@@ -1,4 +1,4 @@
-"""Finds the transcripts in files and folders, imports them, and says of each file that is left out why it is."""
+"""Finds the transcripts in files and folders, imports them, and says for each file that is left out why it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compaction_store.importers.line_files import LineFile
     from compaction_store.importers.sources import Source
 
-# Two processes take as long to start as importing a part of this.
+# With fewer bytes than this, several processes would save less time than they take to start.
 _LEAST_BYTES = 48_000_000
 # The size of a part that a process is given at a time.
 _PART_BYTES = 16_000_000
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 def parts_of(paths: Sequence[Path]) -> list[Part]:
-    """Returns the transcripts in files and folders. A session that is in several files is in one part."""
+    """Returns the transcripts in files and folders. All files of one session are in the same part."""
     from compaction_store import importers
 
     sessions: dict[str, list[Path]] = {form: [] for form in _programs()}

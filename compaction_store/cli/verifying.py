@@ -98,7 +98,7 @@ def _is_file(name: str) -> bool:
 
 
 class _Counted(NamedTuple):
-    """How many were verified, with how many findings, and in which unit; none if no total is to be printed."""
+    """The numbers of verified items and of findings, and the unit of the items. Without a unit, no total is printed."""
 
     verified: int
     findings: int
@@ -164,7 +164,7 @@ def _threads(out: Output, verification: _Verification, url: str | None, tenant: 
 
 
 def _files(out: Output, files: list[str], keys: list[str]) -> _Counted:
-    """Verifies every file, also after one that cannot be read."""
+    """Verifies every file. If one cannot be read, continues with the next."""
     findings = unread = 0
     units = set()
     with Progress("verify", "lines") as progress:

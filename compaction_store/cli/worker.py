@@ -90,7 +90,8 @@ def worker(
             return doctor.tenants(address) if all_tenants else tenant
 
         for name in names():
-            # Open the stores now, so that the worker fails if it cannot use the database. Later, it waits for it.
+            # Open the stores now, so that the worker fails at once if it cannot use the database. While it runs, it
+            # waits for the database instead.
             stores.of(name)
         loop = _Loop(stores, names, callback, budget, actor, authority, parallel, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"

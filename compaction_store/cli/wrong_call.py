@@ -1,4 +1,4 @@
-"""Makes the errors of wrong options and arguments."""
+"""Makes the errors for wrong options and arguments."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from compaction_store.display.visible import shown
 
 
 def misuse(text: str, option: str) -> typer.BadParameter:
-    """Returns the error of a wrong option or argument, "Invalid value for OPTION: TEXT"."""
+    """Returns the error for a wrong option or argument, "Invalid value for OPTION: TEXT"."""
     return typer.BadParameter(shown(text), param_hint=f"'{option}'")

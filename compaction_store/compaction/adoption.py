@@ -199,7 +199,7 @@ def to_json(
 
 
 def _tokens(part: Part, made: Made, count: Callable[[Iterable[Payload]], int]) -> int:
-    """Counts the tokens of a replacement. For encrypted messages, adds the figure of the provider, if it gave one."""
+    """Counts the tokens of a replacement. For encrypted messages, adds the provider's figure, if it gave one."""
     tokens = count(part.replacement)
     if any(map(_is_encrypted, part.replacement)):
         spent = (made.usage or {}).get("output_tokens")

@@ -28,7 +28,7 @@ class AttemptLog:
         self._failures: list[Exception] = []
 
     def begin(self, callback: str) -> None:
-        """Starts a callback's turn."""
+        """Records the next attempts under the name of this callback, and with the authority given to the run."""
         self.callback, self.authority = callback, self._given_authority
 
     def apply(

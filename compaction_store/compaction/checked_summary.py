@@ -1,8 +1,8 @@
 """Checks a summary, asks once for a repair, and appends the lines that are still missing.
 
 The outcome is kept for the record. A text that looks like a credential is neither sent to the summarizer nor appended,
-and is counted as exempt. A check that raises an error, or returns no probes, loses nothing: the record has the error,
-and the summary has not passed.
+and is counted as exempt. If a check raises an error, or returns something other than probes, the record has the error,
+and the summary has not passed this check.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class _Outcome:
 
 
 def with_checks(ask: Again, request: Request, checks: Sequence[Check], *, can_repair: bool) -> Work[Summary]:
-    """Returns a summarizer's summary after the summarizer's own checks. The caller checks the summary of a repair."""
+    """Asks a summarizer for a summary, and runs the summarizer's own checks on it.
+
+    A repair is not checked here: the caller that asked for it checks it.
+    """
     summary = yield from ask(request)
     if not checks or request.repair is not None:
         return summary

@@ -25,7 +25,7 @@ _NO_NUMBER = 0
 
 
 class CheckedSpan:
-    """The span of a summary that is checked. It answers probes about any text as the summary of the span."""
+    """The span whose summary is checked. It answers probes as if a given text were the span's summary."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -47,7 +47,7 @@ class CheckedSpan:
         return ThreadFacts(message for element in elements for message in _messages(element))
 
     def probes(self, text: str, *types: ProbeType) -> list[Probe]:
-        """Returns the probes of the given types about a text as the summary of the span."""
+        """Returns the probes of the given types, answered as if `text` were the span's summary."""
         return [probe for probe in self._probed(text)[1] if probe.type in types]
 
     def used_names(self, text: str, *, calls: int) -> list[Probe]:
@@ -112,7 +112,7 @@ class Check(ABC):
 
     @abstractmethod
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
-        """Returns the questions about a text as the summary of a span, with the answers."""
+        """Returns the questions, answered as if `text` were the summary of the span."""
 
     def passes(self, asked: int, lost: int) -> bool:
         """Returns whether a summary passes, given the numbers of questions and of failures."""
@@ -152,7 +152,7 @@ class KeepsIdentifiers(Check):
 
 
 class KeepsFiles(Check):
-    """A check that the view names the files that calls wrote in the span, and says which of them are gone."""
+    """A check that the view names the files that calls wrote in the span, and says which were deleted or moved."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return span.probes(text, "artifact")

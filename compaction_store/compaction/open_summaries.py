@@ -13,17 +13,17 @@ class OpenSummaries:
         self._count = 0
 
     def begin(self) -> None:
-        """Starts the turn of a callback, or ends the turn of one that failed."""
+        """Starts counting for a callback. After a failed callback, this makes `close` refuse its late summaries."""
         self._turn += 1
         self._count = 0
 
     def open(self) -> int:
-        """Counts a requested summary, and returns the turn of the callback."""
+        """Counts a requested summary. Returns the number of the running callback, to be given to `close`."""
         self._count += 1
         return self._turn
 
     def close(self, turn: int) -> bool:
-        """Counts a summary as awaited. Returns False if the callback of that turn has ended."""
+        """Counts a summary as awaited. Returns False if the callback that requested it has ended."""
         if turn != self._turn:
             return False
         self._count -= 1

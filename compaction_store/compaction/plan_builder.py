@@ -27,7 +27,7 @@ from compaction_store.tokens import Counter
 
 
 class PlanBuilder:
-    """A view, the growing plan of its compactions, and the callback whose turn it is."""
+    """A view, the growing plan of its compactions, and the callback that is running."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class PlanBuilder:
     # ---- callbacks in turn
 
     def begin(self, callback: str) -> Mark:
-        """Starts a callback's turn. Returns a mark for `void`, in case the callback fails."""
+        """Prepares for the next callback. Returns a mark for `void`, in case the callback fails."""
         self._log.begin(callback)
         self._summaries.open.begin()
         return self.plan.mark()
 
     def finish(self) -> None:
-        """Ends a callback's turn. Raises InvalidCallback if the callback did not await every summary."""
+        """Checks a callback that has ended. Raises InvalidCallback if it did not await every summary."""
         self._summaries.open.check(self._log.callback)
 
     def void(self, mark: Mark, error: Exception) -> None:

@@ -118,7 +118,7 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
 
 
 def _superseded_by(written: Iterable[Compaction]) -> dict[int, int]:
-    """Maps the number of each record that a later record of the run replaced to the number of the later record."""
+    """Maps each record that a later record of the same run replaced to that later record, by their numbers."""
     found = {}
     # The records that are active so far. A new record contains each of them completely, or does not overlap it.
     starts: list[int] = []
@@ -175,7 +175,7 @@ def no_progress(body: str | None) -> bool:
 
 
 def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any, ...]]) -> list[TokenStep]:
-    """Returns the changes of a view's size in tokens, in order. A revocation reverses the change of its record."""
+    """Returns the changes of a view's size in tokens, in order. A revocation reverses the change of what it revokes."""
     steps = [TokenStep(pos, tokens, None) for pos, tokens in messages]
     changes: dict[int, int | None] = {}
     for pos, number, revokes, before, after in applied:
@@ -189,10 +189,10 @@ def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any
 
 
 def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
-    """Returns a record with the records that it was made from, and so on, as a tree.
+    """Returns the tree of a record: below each record are the records that it was made from.
 
     Active spans are nested or disjoint, and an outer record is newer than the records inside it. The records are sorted
-    from left to right and from outside to inside, so a stack of open records has the parent of each record. The tree
+    from left to right and from outside to inside, so the parent of each record is on a stack of open records. The tree
     may be very deep, so the function does not recurse.
     """
     inside = sorted(
@@ -212,7 +212,7 @@ def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
             children[entry.number] = []
             open_.append(entry)
     made: dict[int, CompactionTree] = {}
-    # The records inside a record have lower numbers.
+    # The records inside a record have lower numbers, so their trees are made first.
     for entry in sorted([record, *(one for some in children.values() for one in some)], key=lambda one: one.number):
         made[entry.number] = CompactionTree(entry, tuple(made[child.number] for child in children[entry.number]))
     return made[record.number]

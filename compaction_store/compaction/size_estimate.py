@@ -21,7 +21,7 @@ from compaction_store.rendering.view import View
 
 # The highest credible ratio of a model's tokens to the store's. Above it, the request had content besides the view.
 _MOST_RATE = 2.0
-# The lowest credible ratio. Below it, a stub made up the figure, or the server left out most of the request.
+# The lowest credible ratio. Below it, a mock API made up the figure, or the server left out most of the request.
 _LEAST_RATE = 0.25
 _WHOLE_INPUT = "prompt_tokens"
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -44,7 +44,7 @@ def usage_of(reply: Any) -> Payload | None:
 
 
 def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
-    """Returns the newest of a thread's last replies whose usage is known; None if there is none."""
+    """Returns the newest reply with a known usage, out of a thread's last replies; None if there is none."""
     for seq, local, *texts in rows:
         for text in texts:
             said = None if text is None else parsed("payload", text)[0]

@@ -141,7 +141,7 @@ def _read(connection: Connection, given: str | None) -> Seen:
     )
     [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
     tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
-    # A pooler sends its own process id in the protocol, which differs from that of the server.
+    # Behind a pooler, the process id in the protocol is the pooler's own, and differs from that of the server.
     pooled = driver.info.backend_pid != pid
     address = platforms.Address(driver.info.host, driver.info.port, pooled)
     service, around = _around(connection, address, given)

@@ -278,7 +278,7 @@ def _pooler(platform: Platform, address: Address, login: Login) -> Iterator[Chec
 
 
 def _members(connection: Connection, platform: Platform) -> Iterator[Check]:
-    """Checks the logins with a role of the schema that are also members of the service's groups."""
+    """Checks logins that have a role of the schema and are also members of the service's groups."""
     for login in role_members.also_in(connection, platform.group):
         what = f"login {login!r} is also a member of {platform.group}, which may do more than a role of the schema"
         remedy = f"CREATE ROLE … LOGIN in SQL, grant that one, and revoke the schema's roles from {login}"

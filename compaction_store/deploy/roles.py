@@ -1,8 +1,8 @@
 """Grants logins the schema's roles, so that each login has the privileges it needs and no others.
 
-A login that row-level security does not restrict, or that may write to all tables or read the server's files, can only
-be granted the owner's role. No login can have both the roles owner and application, or reviewer together with
-application or loader.
+If row-level security does not restrict a login, or the login may write to all tables or read the server's files, it can
+only be granted the owner's role. A login with the role owner cannot also have application, and a login with the role
+reviewer can have neither application nor loader.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Shows content to people: safe text for terminals and pages, messages as text, marked summaries, and charts."""
+"""Shows content to people: safe text, messages as text, summaries with marks on what they kept or added, and charts."""

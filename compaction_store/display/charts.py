@@ -1,4 +1,7 @@
-"""Draws charts of a thread as text or SVG: the tokens of the thread's view at every pos, with its compactions."""
+"""Draws charts of a thread as text or SVG.
+
+A chart shows the thread's course: the tokens of its view at every pos, with its compactions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A message or record at a pos. `change` is its change of the view's tokens; None if the view must be read."""
+    """A message or record at a pos. `change` is what it adds to the view's tokens; None if the view must be read."""
 
     pos: int
     change: int | None
@@ -40,8 +43,9 @@ class Course:
 
 
 def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) -> list[Step]:
-    """Returns the step of the course for each applied record. A revocation reverses the change of the record that it
-    revokes.
+    """Returns a step of the course for each applied record.
+
+    A revocation reverses the change of the record that it revokes.
     """
     found: list[Step] = []
     by_number: dict[int, int] = {}
@@ -60,8 +64,9 @@ def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) 
 
 
 def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
-    """Computes the course from steps in any order. If a change is None, `tokens_at` is called for the tokens at the
-    pos.
+    """Computes the course from steps in any order.
+
+    If a step's change is None, `tokens_at` returns the tokens at its pos.
     """
     points: list[Point] = []
     tokens = 0
@@ -72,10 +77,10 @@ def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
 
 
 def whole_course(steps: Iterable[Step], *, tokens: int | None, last_pos: int, erased_pos: int) -> Course:
-    """Computes the course of a thread whose view now has `tokens` tokens, or an unknown number if it is None.
+    """Computes the course of a thread whose view now has `tokens` tokens; None means that the number is unknown.
 
-    No step has the tokens that erasures removed, so they are subtracted at `erased_pos`. The course ends at `last_pos`;
-    if `tokens` is None, it ends with the last step.
+    The steps do not include the tokens that erasures removed, so these are subtracted at `erased_pos`. The course ends
+    at `last_pos`; if `tokens` is None, it ends with the last step.
     """
     found = list(steps)
     if tokens is None:
@@ -198,7 +203,7 @@ def svg(line: Course, title: str) -> str:
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Thins out the points. Keeps the falls and the point before each fall; if there are many, an even part of them."""
+    """Thins out the points. Keeps the falls, or an even selection if there are many, each with the point before it."""
     stride = max(1, -(-len(points) // _MOST_POINTS))
     wanted = {*range(0, len(points), stride), len(points) - 1}
     falls = [at for at, point in enumerate(points) if point.fell]

@@ -1,4 +1,4 @@
-"""Prepares the originals of a record and their replacement to be shown side by side, in marked pieces."""
+"""Prepares a record's originals and their replacement to be shown side by side, with marks on names and quotations."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _role(payload: Payload) -> str:
 
 
 class Sources:
-    """The facts of a record's originals, with which its replacement is compared, unless the originals are too large."""
+    """The facts of a record's originals, to compare with its replacement; none if the originals are too large."""
 
     def __init__(self, record: Compaction, replaced: Iterable[str], names: NameReader) -> None:
         self._is_too_long = (record.end_seq or 0) - (record.start_seq or 0) >= _MOST_COMPARED
@@ -89,7 +89,7 @@ class Sources:
         self._bytes = 0
 
     def add(self, message: Message) -> bool:
-        """Adds an original. Returns False if the originals are now too large, so that no more need be added."""
+        """Adds an original. Returns False if no more need be added: they are too large, or all facts are found."""
         text = "" if message.payload is None or self._is_too_long else said(message.payload)
         self._bytes += len(text)
         if self._is_too_long or self._bytes > _MOST_COMPARED_BYTES:

@@ -35,7 +35,7 @@ def _bare(text: str) -> str:
 
 
 def _all_keys(name: Name) -> Iterator[str]:
-    """Yields all keys that match a name, including the folders of a path, and a number with `#` and without."""
+    """Yields all keys that match a name, including the folders of a path, and a number both with and without `#`."""
     for key in keys(name):
         yield key
         if key.isdecimal():
@@ -79,7 +79,7 @@ class Facts:
                 self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
         if not self._has_quotations:
             return
-        # Quotations are searched in one string of all words, with a space at both ends.
+        # Quotations are searched for in a string of the text's words, with a space at both ends.
         self._words.append(f" {' '.join(words(text))} ")
 
     @property
@@ -121,7 +121,7 @@ class Facts:
             (start, end, self._has_name([name.key])) for name, start, end in self._names.at(text) if name.is_strong
         ]
         last = 0
-        # If two of them overlap, the first counts. If two begin at the same place, the longer counts.
+        # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts.
         for start, end, is_there in sorted(found, key=lambda each: (each[0], -each[1])):
             if start >= last:
                 yield start, end, "kept" if is_there else missing

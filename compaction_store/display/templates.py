@@ -43,9 +43,9 @@ def _visible(value: object) -> object:
 
 
 def _pieces(pieces: Iterable[Piece]) -> Markup:
-    """Returns the pieces of a text, each escaped, with their marks, which a screen reader says after the text.
+    """Returns the pieces of a text, escaped and with their marks. A screen reader says a mark after its piece.
 
-    A page has thousands of pieces, for which a template takes several times as long.
+    This is not a template, because a page has thousands of pieces, and a template takes several times as long.
     """
     found: list[str] = []
     for text, mark in pieces:

@@ -23,9 +23,9 @@ from compaction_store.tokens import Counter as TokenCounter
 
 
 class ThreadRuns(NamedTuple):
-    """The results of one thread: runs and money by policy, and a hash of its rows, or the reason why it was left out.
+    """The results of one thread: runs and money by policy, and a hash of the thread's rows.
 
-    The results can be pickled, so that another process can send them.
+    `unfit` is the reason if the thread was left out. The results can be pickled, so that another process can send them.
     """
 
     runs: Mapping[str, tuple[Replayed, ...]]

@@ -31,7 +31,8 @@ _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 # The verdicts that a reviewer can give on a record, except unsure.
 _VERDICTS = {"good": True, "bad": False}
 
-# A function that asks a model, given a prompt and a document. Returns the answer with the tokens used, or its text.
+# A function that asks a model, given a prompt and a document. Returns the answer with the tokens used, or only the
+# answer's text.
 Ask = Callable[[str, str], "Summary | str"]
 
 

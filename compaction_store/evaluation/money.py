@@ -1,9 +1,9 @@
 """Computes the money that each compaction cost and saved: measured if the usage of calls was recorded, else modelled.
 
-A compaction takes tokens off every later call until it is replaced or undone. It costs the calls of its summarizer, and
-the part of the next request after the summary, which is no longer in the provider's cache. Measured and modelled
-figures are never added up. Calls that would not have fitted the window without compaction are counted separately,
-because there is no cost to compare them with.
+A compaction takes tokens off every later call until it is replaced or undone. Its cost is that of its summarizer's
+calls, and that of the part of the next request after the summary, because this part is no longer in the provider's
+cache. Measured and modelled figures are never added up. Calls that would not have fitted the window without compaction
+are counted separately, because there is no cost to compare them with.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _FIRST_PART = 0.7
 
 
 def plant(thread: RecordedThread, count: int, *, seed: int, counter: Counter) -> RecordedThread:
-    """Returns the thread with this many sentences added, at the ends of users' messages in its first part.
+    """Returns the thread with `count` sentences added, at the ends of users' messages in its first part.
 
     A thread without a user message there is returned unchanged. The same seed plants the same sentences.
     """

@@ -117,7 +117,7 @@ class _Walk:
         self.elements: list[Element] = []
         self.tokens = 0
         self._limit = limit
-        # Made at the first fold, because there is nothing to probe before.
+        # Made at the first fold, because there is nothing to probe before that.
         self._probe: ThreadProbe | None = None
         self._appended: list[int] = []
         self._before: str | None = None

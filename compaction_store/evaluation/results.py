@@ -40,7 +40,8 @@ class Rate(AsDict):
     kept: int
     low: float
     high: float
-    #: The wider one of resampling threads and of Wilson's formula for single probes; only the latter for few threads.
+    #: How the interval was computed. "threads" is the wider one of two: from resampled threads, and from Wilson's
+    #: formula for single probes. "probes" is from that formula only, if there are few threads.
     by: str = "threads"
     #: The smallest and the largest share among the replicates, if there are several.
     spread: tuple[float, float] | None = None
@@ -209,7 +210,8 @@ class Evaluation:
     def failures(self, under: Mapping[str, float], over: Mapping[str, float]) -> list[str]:
         """Returns a sentence for each rate below a minimum, and each share of failed probes above a maximum.
 
-        A minimum of a type that nothing was asked about is missed, and so is a maximum if nothing was asked at all.
+        A minimum is missed if nothing was asked about its type, and every maximum is missed if nothing was asked at
+        all.
         """
         asked = {kind for result in self.policies for kind, rate in result.rates.items() if rate.asked}
         found = [
@@ -281,7 +283,7 @@ def best_policy(found: Evaluation) -> str | None:
 def result_of(
     name: str, runs: Sequence[Replayed], money: Sequence[Money], *, seed: int, times: int, judged: Judged | None
 ) -> PolicyResult:
-    """Adds up the runs of a policy. `runs` has all `times` replicates of a thread before those of the next thread."""
+    """Adds up the runs of a policy. `runs` has the `times` replicates of each thread one after another."""
     by_type: dict[ProbeType, list[tuple[int, int]]] = {}
     by_replicate: dict[ProbeType, list[list[int]]] = {}
     rounds: dict[ProbeType, defaultdict[int, list[int]]] = {}
@@ -333,8 +335,10 @@ def judged_by(judge: Judge, runs: Sequence[Replayed], labels: Mapping[str, Mappi
 
 
 def _rate(pairs: list[tuple[int, int]], seed: str) -> Rate:
-    """Returns a share with its interval. Resampling says nothing if all threads are alike, Wilson's formula nothing
-    about how they differ, so the interval is the wider one of both.
+    """Returns a share with its interval.
+
+    The interval is the wider one of two, because resampling says nothing if all threads are alike, and Wilson's formula
+    says nothing about how threads differ.
     """
     asked, kept = (sum(column) for column in zip(*pairs, strict=True))
     least, most = _wilson(asked, kept)

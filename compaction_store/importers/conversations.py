@@ -137,7 +137,7 @@ def _time(found: dict[str, Any]) -> str | None:
 
 
 def is_message(message: Any, form: str) -> bool:
-    """Returns whether a value looks like a message of a format. It need not be valid for the API."""
+    """Returns whether a value looks like a message in the format. The API need not accept it."""
     if not isinstance(message, dict):
         return False
     if form == RESPONSES and isinstance(message.get("type"), str):

@@ -144,7 +144,7 @@ class _Splitter:
 
 
 def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields the blocks from the first block on that is not blank. This block must begin an array."""
+    """Yields the blocks, starting with the first that is not blank. That block must begin an array."""
     for block in blocks:
         first = block.removeprefix(_BOM).lstrip(_SPACE)
         if first and not first.startswith(b"["):

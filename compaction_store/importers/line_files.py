@@ -1,7 +1,7 @@
 """Reads files of JSON lines, from any line on. Memory grows with the longest line, not with the file.
 
-JSON is read strictly. NaN is refused, and so is an object with the same name twice, because Python would silently drop
-one of the two values.
+JSON is read strictly. NaN is refused. An object that has the same name twice is refused too, because Python would
+silently drop one of the two values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LineFile:
         return f"line {number:,} of {self.name}"
 
     def lines(self, runs: Iterable[Run] | None = None) -> Iterator[Line]:
-        """Yields the lines of some runs, or all lines. Skips blank lines."""
+        """Yields the lines in some ranges, or all lines. Skips blank lines."""
         wanted = [Run(1, 0, self.size)] if runs is None else runs
         try:
             with self.path.open("rb") as file:

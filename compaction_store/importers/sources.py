@@ -84,7 +84,7 @@ class Source(Protocol):
 
 
 def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None) -> ToLoad | None:
-    """Returns a message to load. If the store would refuse the message, adds this to `notes` and returns None.
+    """Returns a message to load. If the store would refuse the message, adds the reason to `notes` and returns None.
 
     The message is checked here, because the store would not know its place in the source.
     """
