@@ -1,4 +1,4 @@
-"""Runs code that waits, either synchronously or on an event loop.
+"""Runs code that must wait for something, either in a thread or on an event loop.
 
 Such code is a generator of type `Work`. It yields requests, and a driver sends back the answers. If a request fails,
 the driver raises the error in the generator, at the `yield`. A generator may yield:
@@ -47,7 +47,7 @@ class Call:
 
 
 class UninterruptedCall(Call):
-    """A call that a cancelled task waits for, because nothing else may use the arguments before the call ends."""
+    """A call that a cancelled task still waits for, because the call may use its arguments until it ends."""
 
     async def run_async(self) -> Any:
         task = asyncio.ensure_future(super().run_async())
@@ -85,7 +85,7 @@ async def drive_async(work: Work[_T]) -> _T:
 
 
 def begin(work: Work[_T]) -> _T | Awaitable[_T]:
-    """Runs work in this thread and returns its result, or an awaitable for the rest once an answer must be awaited."""
+    """Runs work in this thread and returns its result. If an answer must be awaited, returns an awaitable instead."""
     run = _Run(work)
     while not run.is_done:
         outcome = _outcome(run.request)
@@ -152,7 +152,7 @@ class _Run(Generic[_T]):
 
     def __init__(self, work: Work[_T]) -> None:
         self._work = work
-        # The answer to this first request is None, and sending None starts a generator.
+        # The first request is None, so its answer is None too. Sending None to a generator starts it.
         self.request: Any = None
         self.is_done = False
         self.result: _T
@@ -208,7 +208,8 @@ async def _outcome_async(request: Any) -> _Outcome:
 def is_async(function: object) -> bool:
     """Returns whether the result of a callable must be awaited.
 
-    This is so if it is an async function, if its `__call__` is one, or if its attribute `needs_async` is True.
+    It must be if the callable is an async function, has an async `__call__`, or has an attribute `needs_async` that is
+    True.
     """
     call = getattr(function, "__call__", None)  # noqa: B004 — the method itself is needed
     asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
@@ -227,9 +228,9 @@ def is_on_event_loop() -> bool:
 async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
     """Runs a function in a new daemon thread, with the caller's context variables.
 
-    If the task is cancelled, the function still runs to its end and its result is dropped. This does not use the loop's
-    default executor, because a few summarizers that wait minutes for a model would occupy all of its threads, and
-    Python waits for these threads at exit.
+    If the task is cancelled, the function still runs to its end and its result is dropped. The thread does not come
+    from the loop's default executor: a few summarizers that wait minutes for a model would occupy all threads of the
+    executor, and Python waits for these threads at exit.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[_Outcome] = loop.create_future()

@@ -1,9 +1,9 @@
 """Starts the embedded Postgres, whose binaries come from a wheel. A store that is opened without a URL uses it.
 
-Any number of processes can use one server. Each process holds a share in the server. The server stops when the last
-share is gone, because its process closed it, exited or was killed. If a process is killed at any point, the next open
-works and finds every acknowledged message. If the server is killed, the next process that needs it starts it again.
-All failures are typed errors and are raised within the timeout.
+Any number of processes can use one server. Each process holds a share in the server. A process loses its share when it
+closes the share, exits or is killed. The server stops when no share is left. A process may be killed at any point: the
+next process that opens the store finds every acknowledged message. If the server is killed, the next process that needs
+it starts it again. Every failure raises an error of this package within the timeout.
 """
 
 from __future__ import annotations

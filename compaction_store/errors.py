@@ -53,7 +53,7 @@ CompactionStoreError
     - SummarizerRejected         the API refused the request; .status
     - SummarizersFailed          all of several summarizers failed; .errors
   · Unreadable                   a stored document is malformed; run verify
-  · UnknownEntry                 a newer release wrote an entry that changes views, of a kind unknown to this release
+  · UnknownEntry                 a newer release wrote an entry that changes views; this release does not know its kind
   · NotRenderable                the requested format cannot express a message; .seq and .part
   · BudgetExceeded               the view does not fit the token budget; .view
   · DatabaseError                the server refused the call or could not be reached
@@ -218,7 +218,7 @@ class HeadConflict(Conflict):
 class SpanConflict(Conflict):
     """Another compaction overlaps the span, or the thread lost entries of the view that the run started from.
 
-    A failover or a restore can lose entries. In this case, compact the current view instead.
+    Entries can be lost in a failover or a restore. In either case, compact the current view instead.
     """
 
 
@@ -233,8 +233,9 @@ class ThreadErased(Conflict):
 class TurnTimeout(Conflict):
     """Other turns held the thread for the whole wait.
 
-    `.actor` and `.login` say who held the thread last. `.until` is the time when that lease expires unless it is
-    renewed, or None if the thread is free for turns that came earlier. `.ahead` is the number of those turns.
+    `.actor` and `.login` say who held the thread last. `.until` is the time when the lease of that turn expires if it
+    is not renewed, or None if no turn holds the thread and earlier callers get it first. `.ahead` is the number of
+    these callers.
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class TurnLost(Conflict):
     """The turn lost the thread: its lease expired and another turn began, or the thread was erased.
 
     If an append raised this error, nothing was written. If the end of the turn raised it, the messages of other turns
-    may stand between the messages of this turn.
+    may be between the messages of this turn.
     """
 
 
@@ -505,8 +506,7 @@ def install(*extras: str) -> str:
 def raised_at(error: BaseException) -> str | None:
     """Returns the module, line and function outside this package where an error was raised, or None.
 
-    Code that was compiled at run time is skipped, because its names may come from a message. The code that called it
-    is returned instead.
+    Code that was compiled at run time is skipped in favour of its caller, because its names may come from a message.
     """
     found = None
     for frame, line in walk_tb(error.__traceback__):

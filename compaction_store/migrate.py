@@ -38,7 +38,7 @@ TURN_TIMEOUT_MS = 30_000
 scripts = schema.scripts
 TRIES = 120
 MIN_PARTITIONS, MAX_PARTITIONS = 2, 1024
-# Alembic would create the same table.
+# This is the same table that Alembic would create.
 _VERSION_TABLE = f"""
     CREATE TABLE {schema.SCHEMA}.alembic_version (
         version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

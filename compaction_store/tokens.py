@@ -40,7 +40,7 @@ class Ruler(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A function that counts the tokens of a message, and its name, by which an auditor can repeat the count.
+    """A function that counts the tokens of a message, and its name, which tells an auditor how to repeat the count.
 
     `function` is called with the message and the size of its JSON in bytes. `ruler` counts plain text. Without a ruler,
     a text counts as many tokens as it adds to a message. `takes_long` is called with the size of a message, and returns

@@ -67,22 +67,22 @@ def milliseconds(microseconds: int | None) -> int | None:
 
 
 def is_name(salt: bytes | None, thread_id: str, commitment: bytes) -> bool:
-    """Returns whether a commitment is to this name, with a salt of 16 bytes."""
+    """Returns whether a commitment was computed from this name and this salt, which must have 16 bytes."""
     return salt is not None and len(salt) == SALT_BYTES and name_commitment(salt, thread_id) == commitment
 
 
 def name_commitment(salt: bytes, thread_id: str) -> bytes:
-    """Computes the commitment to a thread's name. Once the salt is erased, it cannot confirm a guessed name."""
+    """Computes the commitment to a thread's name. Once the salt is erased, nobody can use it to confirm a guess."""
     return sha256(_NAME + salt + thread_id.encode()).digest()
 
 
 def genesis(thread_uid: UUID, tenant: str, name_commitment: bytes) -> bytes:
-    """Computes the hash that a thread's first entry follows. It binds every entry to its thread."""
+    """Computes the hash that comes before a thread's first entry, and so binds every entry to its thread."""
     return sha256(_GENESIS + b"compaction-store/v1\x00" + thread_uid.bytes + name_commitment + tenant.encode()).digest()
 
 
 def commitment(salt: bytes, body: bytes) -> bytes:
-    """Computes the commitment to content. Once the salt is erased, it cannot confirm a guessed content."""
+    """Computes the commitment to content. Once the salt is erased, nobody can use it to confirm a guess."""
     return sha256(_CONTENT + salt + body).digest()
 
 

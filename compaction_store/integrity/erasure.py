@@ -1,6 +1,7 @@
 """Writes and parses the bodies of redactions, holds, retentions and forks, and the names of erased threads. Pure.
 
-A redaction names every row that it erased, as ranges. So `verify` can tell an ordered erasure from a manipulation.
+A redaction names every row that it erased, as ranges. So `verify` can tell an erasure that somebody ordered from a
+manipulation.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def _checked(given: Any) -> list[Range]:
 
 
 def names(event: Event, seq: int) -> bool:
-    """Returns whether a redaction names the message with a seq."""
+    """Returns whether a redaction names the message with this seq."""
     try:
         ranges = _checked(event.body.get("seqs", ()))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Collects the findings of a walk, and adds to each the compactions that cover the changed message. Pure."""
+"""Collects the findings of a walk. A finding about a message names the compactions that cover it. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Findings(list[Finding]):
             self.append(Finding(None, f"more than {MOST_FINDINGS} findings; the rest is not listed"))
 
     def in_message(self, first: int, seq: int) -> None:
-        """Notes that the findings from the index `first` on concern the message with a seq."""
+        """Notes that the findings from the index `first` on concern the message with this seq."""
         self._messages += [(index, seq) for index in range(first, min(len(self), MOST_FINDINGS))]
 
     def folded_by(self, number: int, start: object, end: object) -> None:

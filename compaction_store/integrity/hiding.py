@@ -1,4 +1,4 @@
-"""Computes from a thread's records the seq up to which the thread is hidden. Pure."""
+"""Computes the seq up to which a thread is hidden, from the thread's records. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Finds the thread in which an entry of a fork was first written, from the fork's origin events. Pure.
 
-A fork begins with its own origin event. Copies of the parent's entries follow, each one pos later than in the parent.
-A fork of a fork therefore begins with two origin events: its own and a copy of its parent's. An entry that was copied
-twice is two pos later than in the thread in which it was written.
+A fork begins with its own origin event. Copies of the parent's entries follow. The pos of a copy is one higher than in
+the parent. A fork of a fork therefore begins with two origin events: its own and a copy of its parent's. The pos of an
+entry that was copied twice is two higher than in the thread in which it was written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Parent(NamedTuple):
 
 
 def parent_of(columns: str, body: str | None) -> Parent | None:
-    """Returns the parent in a thread's first event, given as header columns in JSON and a body; None if it has none."""
+    """Returns the parent that a thread's first event names, or None.
+
+    `columns` are the event's header columns as JSON.
+    """
     try:
         is_origin = json.loads(columns)[0] == "origin"
     except (TypeError, KeyError, ValueError, IndexError):

@@ -1,7 +1,8 @@
 """Compares the erased entries of a chain with the redactions that ordered the erasures, in one pass. Pure.
 
-A redaction names exactly the entries that it erased, and it comes after all of them. An erased entry that its redaction
-does not name is a finding. A named entry that still has its content is a finding too.
+An erased entry claims a redaction: it states the pos of the redaction that erased it. A redaction names exactly the
+entries that it erased, and it comes after all of them. An erased entry that its redaction does not name is a finding. A
+named entry that still has its content is a finding too.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class _Runs:
         return list(zip(self._starts, self._ends, strict=True))
 
     def pos(self, ordinal: int) -> int:
-        """Returns the pos of the first entry in the range of an ordinal."""
+        """Returns the pos of the first entry in the range that contains an ordinal."""
         return self._at[bisect_right(self._starts, ordinal) - 1]
 
 
 class Redactions:
-    """The erased entries that a walk has passed, grouped by the pos of the redaction that each entry claims."""
+    """The erased entries that a walk has passed, grouped by the pos of the redaction that they claim."""
 
     def __init__(self, find: Callable[[int | None, str], None]) -> None:
         self._find = find
@@ -66,8 +67,8 @@ class Redactions:
     def reached(self, pos: int, body: str | None, *, is_known: bool) -> dict[str, list[Range]]:
         """Compares the entries that claim a redaction with the entries that the redaction names.
 
-        Returns the ranges that are named but do not claim it. If `is_known` is false, the body was not read, and
-        nothing is compared.
+        Returns the ranges of the entries that the redaction names but that do not claim it. If `is_known` is false, the
+        body was not read, and nothing is compared.
         """
         self.count += 1
         claims = self._claims.pop(pos, {name: _Runs() for name in ORDINALS})

@@ -1,6 +1,6 @@
 """Reads the rows of a thread in pages, and returns them as entries in the order of their pos. Does no I/O itself.
 
-It keeps at most one page of each kind in memory, of about a megabyte, for threads and bodies of any size.
+At most one page of each kind is in memory. A page has about a megabyte, however large the thread and its bodies are.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class RowPages:
 
 
 def next_limit(page: list[Entry], limit: int, most_bytes: int) -> int:
-    """Returns the limit of rows for the next page. It fits `most_bytes` if bodies are as large as in this page."""
+    """Returns how many rows to request next, so that a page with bodies as large as in this page fits `most_bytes`."""
     size = sum(len(entry.body or "") for entry in page) // len(page) + 1
     return max(1, min(LONGEST_PAGE, limit * 8, most_bytes // size))
 

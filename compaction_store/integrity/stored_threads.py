@@ -18,7 +18,7 @@ from compaction_store.models import Finding, Report
 class Stored(NamedTuple):
     """A thread_uid that rows of a tenant have. `thread_id` is None if the thread has lost its name.
 
-    `leading` has the names for this thread_uid in the table of names. Only a Citus cluster has this table.
+    `leading` has the names that lead to this thread_uid in the table of names, which only a Citus cluster has.
     """
 
     thread_uid: UUID
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the chain can be walked, for which the thread must have a name and a head."""
+        """Whether the thread has a name and a head. Only then can its chain be walked."""
         return self.thread_id is not None and self.has_head
 
     @property
@@ -78,7 +78,7 @@ def findings(stored: Stored) -> tuple[Finding, ...]:
 
 
 def place(after: object) -> UUID | None:
-    """Converts the argument `after` of `verify_all` to the thread_uid to begin after; None for the first thread."""
+    """Converts the argument `after` of `verify_all` to a thread_uid. None means to begin with the first thread."""
     if after is None or after == "":
         return None
     if isinstance(after, UUID):

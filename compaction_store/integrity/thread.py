@@ -108,7 +108,7 @@ class _Verification:
                 yield from self._reread("message" if kind == "message" else "compaction", entry.pos, start, end)
 
     def _reread(self, kind: Kind, pos: int, start: int, end: int) -> RowReader:
-        """Reads rows again that a redaction names but that had content when the walk passed them.
+        """Reads again the rows that a redaction names but that had content when the walk passed them.
 
         They may have been erased since. If they still have content, that is a finding.
         """

@@ -1,6 +1,6 @@
 """Checks the JSON documents that a thread stores: payload, meta, metadata, and the body of a record or an event. Pure.
 
-Every JSON parser reads a document that obeys these rules, and all parsers get the same result. So one bad row cannot
+Every JSON parser can read a document that obeys these rules, and all parsers get the same result. So one bad row cannot
 stop a query over a whole tenant. `docs/integrity.md` states the rules. The SQL functions, `verify`, imports and both
 verifiers of bundles apply them.
 """
@@ -122,7 +122,7 @@ def _is_deeper(data: bytes, levels: int) -> bool:
 
 
 def _parsed(text: str, data: bytes, *, unique: bool) -> Any:
-    # If the fast parser's result is written as the same bytes again, no object in the text has a name twice.
+    # If the fast parser's result encodes to the same bytes again, no object in the text has the same name twice.
     try:
         found = from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -154,7 +154,7 @@ _DECODE_LAST = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse_constan
 
 
 def record(columns: Mapping[str, Any], body: Payload) -> Payload:
-    """Makes the form in which SQL takes a record: the columns, the body as text, and a new salt."""
+    """Converts a record to the form that the SQL functions take: the columns, the body as text, and a new salt."""
     return {"columns": columns, "salt": os.urandom(16).hex(), "body": body_text(body)}
 
 

@@ -1,9 +1,9 @@
 """Finds compactions that a provider made on its own, and makes the records that are written with the messages.
 
 The records have the outcome `observed`. They fold nothing and are only for audits. A compaction block covers all
-messages before its own message. An edit says how many tokens it saved, but not which messages it changed. An importer
-may know more, and can yield an `Observed` among the messages. Only replies and items without a role are searched,
-because other messages are content.
+messages before its own message. A context edit of Anthropic's API says how many tokens it saved, but not which messages
+it changed. An importer may know more, and can yield an `Observed` among the messages. Only replies and items without a
+role are searched, because other messages are content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _LONGEST_NAME = 100
 
 
 class Found(NamedTuple):
-    """A record whose span is not known yet. If `folds` is true, its span is all messages before its own message."""
+    """A record without its span.
+
+    If `folds` is true, the span will be all messages before the one that it was found in.
+    """
 
     record: Payload
     folds: bool
@@ -95,7 +98,7 @@ def _compactions(stored: Payload) -> Iterator[Payload]:
 
 
 def is_empty(stored: Payload) -> bool:
-    """Returns whether a message has only compactions, and all of them are empty and have no encrypted content."""
+    """Returns whether a message consists only of compactions that have neither content nor encrypted content."""
     blocks = list(_compactions(stored))
     size = 1 if "role" not in stored else len(stored.get("content") or ())
     return 0 < len(blocks) == size and not any(map(_folds, blocks))
@@ -197,7 +200,10 @@ class Log:
         return not self._met
 
     def is_due(self, stored: int) -> bool:
-        """Returns whether a record can be written after `stored` messages. Without messages there is no thread yet."""
+        """Returns whether a record can be written once `stored` messages are stored.
+
+        Without any, there is no thread yet.
+        """
         return bool(self._met) and 0 < stored >= self._met[0].place
 
     def due(self, stored: int, thread_uid: UUID) -> Iterator[Record]:

@@ -81,7 +81,7 @@ def _result_field(kind: str) -> str | None:
 
 
 def _of_part(part: Any, steps: list[Step]) -> None:
-    """Adds the steps in one content block or in one item without a message."""
+    """Adds the steps in one content block, or in one item that is not a message."""
     if not isinstance(part, dict) or type(kind := part.get("type")) is not str:
         return
     if isinstance(caller := part.get("caller"), dict):
@@ -143,7 +143,7 @@ def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:
 
 
 def call_and_result_ids(messages: Iterable[Payload | None]) -> list[Step]:
-    """Returns all calls and results in order. Messages that replace these messages must have exactly the same steps."""
+    """Returns all calls and results in order. Messages that replace the given ones must have exactly the same."""
     return [step for message in messages for step in tools(message).steps if step.kind != "caller"]
 
 

@@ -30,9 +30,10 @@ class Span(NamedTuple):
 class Summary(AsDict):
     """The result of a summarizer: the text, and how it was made, for the audit log.
 
-    `replacement` has messages for the view in place of the framed text, for example with a signed block of a provider.
-    `settings` are the parameters of the model, such as max_tokens and temperature. If `summarizer` is None, the store
-    records the name of the callable instead. `checks` has the results of the checks, if the summary was checked.
+    If `replacement` is not None, the view gets these messages in place of the framed text: for example, a message with
+    a provider's signed block. `settings` are the parameters of the model, such as max_tokens and temperature. If
+    `summarizer` is None, the store records the name of the callable instead. `checks` has the results of the checks, if
+    the summary was checked.
     """
 
     text: str = field(repr=False)
@@ -50,7 +51,7 @@ class Summary(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Attempt(AsDict):
-    """One compaction in a plan: the span, the attempt of the callback to compact it, and the outcome."""
+    """One compaction in a plan: what the callback wants to do with a span, and the outcome."""
 
     callback: str
     kind: str

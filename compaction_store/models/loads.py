@@ -24,8 +24,8 @@ class Observed:
     """A compaction that a provider or a framework made. Pass it to `load` at its place among the messages.
 
     The compaction covers the messages from `first` to `last` of the load, counted from 1. By default, it covers all
-    messages before it. The record has no span if there are no such messages or if `spans` is False. A summary that only
-    the provider can read has no `summary_text`.
+    messages before its place. The record has no span if there are no such messages or if `spans` is False. A summary
+    that only the provider can read has no `summary_text`.
     """
 
     what: str

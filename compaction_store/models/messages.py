@@ -121,7 +121,7 @@ class Measured(AsDict):
         return self.tokens - self.local
 
     def moved(self, local: int) -> Measured:
-        """Returns the estimated size after the view changed so that the store counts `local` tokens for it.
+        """Returns the estimated size of the view after a change. `local` is the store's own count after the change.
 
         If the count changed, the result is no longer exact.
         """

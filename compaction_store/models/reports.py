@@ -19,7 +19,7 @@ LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Explanation(AsDict):
-    """A message, all records that ever covered it in order, and the element of the current view that represents it.
+    """A message, all records that ever covered it, in order, and the element of the current view that represents it.
 
     If the message was erased, `redaction` is the event of the erasure. If the message is a reply that was appended with
     its view, `receipt` is its receipt. `same_tools` and `same_system` say whether the request had the tools and the

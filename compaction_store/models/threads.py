@@ -15,10 +15,10 @@ from compaction_store.models.messages import Payload
 class Thread(AsDict):
     """A thread's name, metadata and counters. Keep a copy of `head` elsewhere, so that `verify` can compare the chain.
 
-    `thread_uid` is the thread's key. It begins with the time of the thread's first entry, and no other thread ever has
-    the same key. The name of an erased thread is made from its key. `hidden_seq` is the last seq that `clear` with
-    `hide` covered. The thread is hidden as long as this is its last seq. If the stored metadata cannot be parsed,
-    `metadata` is empty and `fault` says why.
+    `thread_uid` identifies the thread. It begins with the time of the thread's first entry, and no other thread ever
+    has the same one. The name of an erased thread is made from its `thread_uid`. `hidden_seq` is the last seq that
+    `clear` with `hide` covered. The thread is hidden as long as this is its last seq. If the stored metadata cannot be
+    parsed, `metadata` is empty and `fault` says why.
 
     `unknown_pos` is the pos of the first entry that changes views and whose kind this release does not know. No view
     can be made from there on, and `view_tokens` is None.
@@ -81,8 +81,8 @@ class Event(AsDict):
 class TokenStep(NamedTuple):
     """A change of the view's tokens at a pos.
 
-    The messages up to this pos cause it, or the applied record with the number `number`. `change` is None if the record
-    does not say how many tokens it saved, because the compaction was adopted.
+    Its cause is either the messages up to this pos, or the applied record with the number `number`. `change` is None if
+    the record does not say how many tokens it saved, because the compaction was adopted.
     """
 
     pos: int
@@ -154,7 +154,7 @@ class Origin(AsDict):
     """The thread in which a message of a fork was appended, with the pos and the time of the message there.
 
     The message has the same seq there. `thread_id` and `created_at` are None if the thread is not in this database. An
-    erased thread has the name that it got by its erasure.
+    erased thread has the name that it got when it was erased.
     """
 
     thread_id: str | None

@@ -33,7 +33,10 @@ class Verdict(AsDict):
 
     @classmethod
     def of(cls, event: Event) -> Self | None:
-        """Returns the verdict in an event, or None if the event has no valid verdict. A bundle may bring any body."""
+        """Returns the verdict in an event, or None if the event has no valid verdict.
+
+        In a bundle, the body may be anything.
+        """
         number, verdict = event.body.get("number"), event.body.get("verdict")
         if event.kind != "verdict" or type(number) is not int or verdict not in VERDICTS:
             return None

@@ -158,7 +158,7 @@ class AppendQueue:
         """Gives a place to a caller that has waited for `PATIENCE`, unless another caller appends for it already.
 
         Every caller that has had a place for longer than `PATIENCE`, for example because its thread is locked, loses
-        the place. It continues nevertheless.
+        the place. Its append continues nevertheless.
         """
         with self._lock:
             if not (caller.has_place or caller.is_taken):
@@ -179,7 +179,7 @@ class AppendQueue:
         return True
 
     def take(self, leader: Waiting) -> list[Waiting]:
-        """Removes callers from the queue for whom the leader appends. Returns the leader and as many of them as fit.
+        """Removes from the queue as many callers as fit into one append of the leader. Returns the leader and them.
 
         If another caller is appending to the leader's thread, only callers for this thread are taken, because they must
         all wait for the same lock. Otherwise, callers are taken if nobody is appending to their thread.

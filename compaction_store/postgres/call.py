@@ -190,7 +190,8 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
         return None, Verdict(failure, again=True, unknown=False)
     except BaseException as error:
         # The task was cancelled while it connected. The error and the frames of SQLAlchemy refer to each other and to
-        # the unfinished connection. Without this, it would stay open until the garbage collector finds the cycle.
+        # the unfinished connection. Without this, the connection would stay open until the garbage collector finds the
+        # cycle.
         clear_frames(error.__traceback__)
         raise
 
@@ -280,7 +281,7 @@ def after_write(key: str, thread_id: str) -> Iterator[None]:
 
 
 def deadline_for_opening(connect_timeout: float, deadline: float) -> float:
-    """Returns the seconds for opening a store: the connect timeout, but at most the deadline of a call.
+    """Returns how many seconds opening a store may take: the connect timeout, but at most the deadline of a call.
 
     A deadline below two seconds counts as two seconds.
     """
@@ -288,5 +289,5 @@ def deadline_for_opening(connect_timeout: float, deadline: float) -> float:
 
 
 def sleep_in_greenlet(seconds: float) -> None:
-    """Sleeps while the event loop runs, from code inside SQLAlchemy's greenlet."""
+    """Sleeps inside SQLAlchemy's greenlet, and lets the event loop run meanwhile."""
     await_only(asyncio.sleep(seconds))

@@ -105,10 +105,10 @@ def execute_binary(
     values: Sequence[str | bytes | None],
     work: Iterator[None] | None = None,
 ) -> PGresult:
-    """Executes a statement with binary values. It uses no cursor, which would take a tenth of the time of an append.
+    """Executes a statement with binary values. Uses no cursor, because one would take a tenth of the time of an append.
 
     The driver still waits for the server, so an interrupt or a cancellation ends this call like any other. While the
-    server executes the statement, this takes steps of `work` until the work ends or the server answers.
+    server executes the statement, `work` is done step by step until it ends or the server answers.
     """
     driver = driver_of(connection)
     encoding = driver.info.encoding
@@ -134,7 +134,7 @@ def execute_binary(
 
 
 def _work_until_answer(work: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
-    """Takes steps of work until the socket is readable. Between steps, sends the data that libpq still buffers."""
+    """Does work step by step until the socket is readable. Between steps, sends the data that libpq still buffers."""
     unsent = pgconn.flush()
     polled = yielded = time.monotonic()
     with selectors.DefaultSelector() as selector:
@@ -180,7 +180,7 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
     async with driver.cursor() as cursor, cursor.copy(statement) as copy:
         for block in blocks:
             await copy.write(block)
-            # With a fast server, no write waits, so other tasks would not run while the blocks are made.
+            # With a fast server, no write waits. Without this, other tasks would not run until all blocks are written.
             await asyncio.sleep(0)
 
 

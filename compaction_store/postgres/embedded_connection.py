@@ -2,8 +2,8 @@
 
 libpq takes missing parameters from environment variables and service files, even the server's address. The URL of an
 embedded server has the folder of a socket and an empty `hostaddr`. For such a URL, this module passes every parameter
-to libpq. It uses a new connection only if it goes over a Unix socket to the database in this folder. If the server has
-died and this process holds a share in it, the module restarts the server.
+to libpq. It keeps a new connection only if the connection goes over a Unix socket to the database in this folder. If
+the server has died and this process holds a share in it, the module restarts the server.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from psycopg import pq
 from compaction_store.drivers import Call, Work, drive, drive_async
 from compaction_store.errors import CompactionStoreError
 
-# Every parameter that libpq takes from the environment or a service file, except the parameters in the URL and of the
-# engine. libpq does not replace an empty value. With a password, libpq does not read a password file, and the embedded
-# server asks for no password.
+# Every parameter that libpq takes from the environment or a service file, except the parameters that the URL has or the
+# engine sets. libpq does not replace an empty value. With a password, libpq does not read a password file, and the
+# embedded server asks for no password.
 _GIVEN = {
     "hostaddr": "", "password": "unused", "require_auth": "none", "options": "", "target_session_attrs": "any",
     "load_balance_hosts": "disable", "channel_binding": "disable", "gssencmode": "disable", "sslmode": "disable",
@@ -126,7 +126,7 @@ class Server:
                 restarted = True
 
     def _restart(self, failure: psycopg.Error, seconds: float) -> bool:
-        """Restarts a server that has died, if this process holds a share in it. Returns whether it restarted it."""
+        """Restarts a server that has died, if this process holds a share in it. Returns whether it did so."""
         if isinstance(failure, psycopg.errors.ConnectionTimeout):
             return False
         place = (self._folder, self._identifier)
@@ -181,7 +181,7 @@ def _add_bad_variables(failure: psycopg.Error, bad_variables: set[str]) -> bool:
 
 
 class _Environment:
-    """Removes variables from the environment of the process while at least one caller needs it."""
+    """Removes variables from the environment of the process as long as any caller wants them removed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -47,7 +47,8 @@ _UNIQUE_VIOLATION = "23505"
 _LOG_KEYS = ("messages_pkey", "messages_key_idx", "compactions_pkey", "events_pkey")
 # The server was shut down or crashed. The commit may have happened.
 _WENT_DOWN = frozenset({"57P01", "57P02"})
-# The server did not execute the statement: a timeout of the administrator ended the session, or it became read-only.
+# The server did not execute the statement: a timeout that the administrator set ended the session, or the server became
+# read-only.
 _READ_ONLY = "25006"
 _TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", _READ_ONLY})
 _CANCELLED = "57014"
@@ -75,7 +76,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
 
 
 class InDoubt(psycopg.OperationalError):
-    """The server reported a commit, but it may not have waited for its standby. A failover could lose the commit."""
+    """The server reported a commit, but may not have waited for its standby. A failover could lose the commit."""
 
 
 class Verdict(NamedTuple):
@@ -124,16 +125,17 @@ def sqlstate(error: BaseException) -> str | None:
 def _is_of_a_node(state: str | None) -> bool:
     """Returns whether an error comes from a node of a cluster.
 
-    Such an error is internal to Citus, or it says that the tenant is missing, which every call sets on the coordinator.
+    Such an error is either internal to Citus, or says that the tenant is missing. On the coordinator it cannot be
+    missing, because every call sets it there.
     """
     return state is not None and (state.startswith("XX") or state == _NO_TENANT)
 
 
 def _is_of_log(error: BaseException, *, spread: bool) -> bool:
-    """Returns whether a key of the log was violated.
+    """Returns whether a unique key of the log was violated.
 
-    The coordinator of a cluster does not report the name of the key. On a cluster, it is always a key of the log,
-    because all other rows are inserted with ON CONFLICT.
+    The coordinator of a cluster does not report the name of the key. On a cluster, a violated key is always one of the
+    log, because all other rows are inserted with ON CONFLICT.
     """
     name = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
     return spread if name is None else name.startswith(_LOG_KEYS)

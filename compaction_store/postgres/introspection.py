@@ -177,7 +177,7 @@ _RULES_AND_CHILDREN = """
     JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.relnamespace
     WHERE 'compaction_store' IN (cn.nspname, pn.nspname) AND c.relkind <> 'i' AND NOT c.relispartition
 """
-# Functions are grouped by name, because a second function with other arguments could be called instead of the shipped.
+# Functions are grouped by name, because a second function with other arguments could be called instead.
 _FUNCTIONS = """
     SELECT f.subject, f.fact FROM (
         SELECT p.proname || '()' AS name,

@@ -240,7 +240,7 @@ def _comparable(subject: str, fact: str) -> str:
 
 
 def _bare_view(fact: str) -> str:
-    """Removes the differences between the definition of a view in a SQL file and the same definition in Postgres."""
+    """Normalizes the definition of a view, so that the text in a SQL file equals the text that Postgres prints."""
     for printed, written in _OTHERWISE:
         fact = fact.replace(printed, written)
     fact = re.sub(r"ELSE NULL::[a-z ]+\s+END", "END", fact)
@@ -249,7 +249,7 @@ def _bare_view(fact: str) -> str:
 
 
 def _bare(fact: str) -> str:
-    """Removes such differences from the expression of a check constraint. Returns any other fact unchanged."""
+    """Normalizes the expression of a check constraint in the same way. Returns any other fact unchanged."""
     kind, _, condition = fact.partition(" ")
     if kind != "check":
         return fact

@@ -160,7 +160,7 @@ def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:
 
 
 def _find(connection: Connection, key: ThreadKey) -> UUID | None:
-    """Returns the key of the thread with a name. The name of an erased thread contains the key."""
+    """Returns the key of the thread with this name. The name of an erased thread contains the key."""
     stub = erasure.stub_uid(key.thread_id)
     if stub is None:
         uid: UUID | None

@@ -39,7 +39,7 @@ _SETTINGS = {
 
 
 def start(folder: DataFolder) -> int:
-    """Creates, starts or joins the server. Returns the descriptor of the users' lock, held shared by the caller.
+    """Creates, starts or joins the server. Returns the descriptor of the users' lock, which is held shared.
 
     The server runs while any process holds this lock. If this process is killed at any point, the next call completes
     the folder.
@@ -154,7 +154,7 @@ def _start_reaper(folder: DataFolder) -> None:
 
 
 def _python() -> Path | None:
-    """Finds the interpreter of this process. Returns None if a program embeds Python, which then has no reaper."""
+    """Finds the interpreter of this process. Returns None if a program embeds Python. Then there is no reaper."""
     for path in (Path(sys.executable or "-"), Path(sys.prefix) / "bin" / "python3"):
         if path.name.startswith(("python", "pypy")) and path.exists():
             return path
@@ -190,7 +190,7 @@ def _is_running(folder: DataFolder) -> bool:
 
 
 def _stop_lingering_stranger(folder: DataFolder) -> None:
-    """Stops a server without users if it runs the program of another installation, which may be removed by now."""
+    """Stops a server without users if its program is from another installation, which may have been removed."""
     users = open_lock(folder.path / locks.USERS)
     try:
         if try_lock(users) and postmaster.runs(folder.data, folder.program("postgres")) is False:
@@ -209,7 +209,7 @@ def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int,
 
 
 def _remove_leftovers(folder: DataFolder) -> None:
-    """Removes files that a killed server left. Another program may have its process id now, which blocks a start.
+    """Removes the files of a killed server. If another program has the server's old process id, they block a start.
 
     The caller must hold the running lock, so that no server of this package is running. A server that was started by
     hand is an error.

@@ -101,7 +101,7 @@ def looks_up(call: Call) -> bool:
     if command is not None:
         return _shell_looks_up(command)
     humps = _humps(call.name)
-    # A tool that is an editor has a command in its input, such as "view".
+    # If the tool is an editor, its input has a command, such as "view".
     if isinstance(call.given, dict) and isinstance(verb := call.given.get("command"), str) and verb in ("view", "read"):
         return True
     return any(hump in _LOOKS_UP for hump in humps) and not any(hump in _CHANGES for hump in humps)
@@ -247,7 +247,7 @@ def _command_changes(step: Sequence[str]) -> Iterator[FileChange]:
     elif step[0] == "cp" and len(named) > 1:
         yield FileChange(named[-1], "written")
     elif step[0] in ("curl", "wget"):
-        # The file after the option for the output.
+        # The file that follows the option for the output.
         outputs = [to for option, to in pairwise(step) if option in ("-o", "--output", "-O", "--output-document")]
         yield from (FileChange(path, "written") for path in outputs if _is_path(path) and "://" not in path)
     elif step[0] == "restore" or (step[0] == "checkout" and "--" in step):

@@ -1,6 +1,7 @@
 """Recognizes sentences that say what was decided, what was done and why, in ten languages.
 
-They have few names, so a summary that counts names would leave them out. The languages are those of the orders.
+Such sentences have few names, so a summarizer that ranks sentences by their names would leave them out. The languages
+are the same as in `orders`.
 """
 
 from __future__ import annotations

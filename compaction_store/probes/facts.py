@@ -1,4 +1,4 @@
-"""Reads a whole thread once, and collects the names, needs, orders, calls, files and values in each message.
+"""Reads a whole thread once, and collects what the probes ask about: names, orders, calls, files, values.
 
 The facts depend on the messages alone and are computed in linear time. The same facts can be used to probe any number
 of strategies.
@@ -47,7 +47,7 @@ class ThreadMessage(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """A sentence that was planted in a message for a test. A view has kept it if it has all phrases in `wanted`."""
+    """A sentence that was planted in a message for a test. A view has kept it if all phrases in `wanted` are there."""
 
     kind: Literal["rule", "constraint", "fact", "goal", "preference"]
     text: str
@@ -55,7 +55,7 @@ class Planted(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A name or a quotation that a user or a call uses. The key of a quotation is its words, between two spaces."""
+    """A name or a quotation that a user or a call uses. The key of a quotation is " ", its words, and another " "."""
 
     key: str
     kind: str
@@ -165,7 +165,7 @@ class ThreadFacts:
         return found
 
     def has(self, key: str, first: int, last: int) -> bool:
-        """Returns whether any message from the seq `first` to the seq `last` has a name."""
+        """Returns whether any message from the seq `first` to the seq `last` has the name with this key."""
         there = self.seqs.get(key)
         if there is None:
             return False

@@ -55,7 +55,7 @@ _ENGLISH = (
     r"[^.;:]{0,60}\b(?:(?:every|each)(?: of your)?|(?:in|of|to|with) (?:all (?:of )?)?your|in all)"
     r" (?:repl(?:y|ies)|answers?|responses?|messages?)\b"
     rf"|{_CLAUSE}(?:use|write|pick|choose|give|call) [^,.;:]{{2,60}}, not \w"
-    # Questions before a deed, things that stay unchanged, and rules for all things of a kind.
+    # To ask before doing something, to leave something unchanged, and rules for all things of a kind.
     rf"|{_CLAUSE}(?:ask|tell|check with|warn|notify) me (?:first )?(?:before|whenever|when|each time|every time)\b"
     rf"|{_CLAUSE}(?:leave|keep) [^.,;:]{{2,60}} (?:alone|untouched|unchanged|as (?:it|they) (?:is|are))\b"
     rf"|{_CLAUSE}keep (?:all|every|each|any) \w"
@@ -207,7 +207,8 @@ _REPORTS = re.compile(
     r"|sin|senza|sem|sans|не|нельзя|без)\b|[不勿别別無无]|ない|禁|않|마세요|말",
     re.IGNORECASE,
 )
-# Words at the beginning of a sentence that describes and does not order, and words that limit an order to one time.
+# Words at the beginning of a sentence that describes and does not order. The next pattern has words that limit an order
+# to one occasion.
 _DESCRIBES = re.compile(
     r"(?:(?:i|it|that|this|there|he|she|they|which|who|what|why|how|because|if it|when it|seems?|looks?|i'm|it's"
     r"|that's)\b(?!.{0,80}\b(?:you"
@@ -215,7 +216,7 @@ _DESCRIBES = re.compile(
     r"|(?:ich|es|das|er|sie hat|warum|wieso|wir haben|wir hatten)\b|(?:je|j'|il (?!ne faut)|elle|ça|cela|c'est|on a"
     r"|pourquoi)\b"
     r"|(?:yo|eso|esto|él|ella|es|por qué|me|he|ha)\b|(?:eu|isso|isto|ele|ela|é que|por que)\b"
-    # A thing does something: no order, unless the sentence says that it must.
+    # A sentence about what a thing does is not an order, unless it says that the thing must or may do it.
     r"|(?:der|die|das|le|la|les|el|los|las|o|os|as|il|lo|gli) \w+(?! .{0,120}\b(?:muss|müssen|soll|sollen|darf|dürfen"
     r"|bleibt|bleiben|doit|doivent|interdite?s?|debe|deben|puede|pueden|se|prohibid[oa]s?|deve|devem|devono|pode|podem"
     r"|può|possono|va|vanno|proibid[oa]s?|vietat[oaie]|fasst|fassen)\b)(?= .{0,80}\b(?:immer|nie|niemals|nicht"
@@ -258,7 +259,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def may_have_force(text: str) -> bool:
-    """Returns False if no sentence of a text can have lasting force. This is a quick test for long texts."""
+    """Returns False if no sentence of a text can have a word of lasting force. This is a quick test for long texts."""
     if not text.isascii():
         return True
     letters = _LETTERS.findall(text.lower())

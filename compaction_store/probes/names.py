@@ -23,10 +23,10 @@ _QUOTES = (
     "\"'`\u00b4\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
 )
 _BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\u25ff"
-# A date or a time in Chinese or Japanese, which stands in text without spaces.
+# A date or a time in Chinese or Japanese, with no spaces around it.
 _MARKED_DATE = re.compile("(?:\\d{1,4}[年月日時时分秒]){2,6}")
 _RUN = re.compile(f"(?:\\d{{1,4}}[年月日時时分秒]){{2,6}}|[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
-# The same in a text of ASCII and signs, where every other character of a run is one of these.
+# A run in a text of only ASCII and `SIGNS`. It can have no other characters than these.
 _SIMPLE_RUN = re.compile("[#$%&+,\\-./0-9:=?@A-Z\\\\_a-z~\x7f]+")
 # In JSON inside a text, an escape such as an escaped newline is not part of the name that follows it.
 _ESCAPES = re.compile(r'\\[nrt"]')
@@ -202,7 +202,7 @@ def names_in_run(run: str) -> list[Name]:
     return [name for piece in _BETWEEN.split(run) for name in _each(piece)]
 
 
-# Most runs are plain words: letters, all in lower case but the first, and punctuation at the end. These are no names.
+# Most runs are plain words and no names: letters, of which only the first may be a capital, and then punctuation.
 _NOTHING = re.compile(r"[^\W\d_]?[^\W\dA-Z_]*[.,:?-]*")
 
 

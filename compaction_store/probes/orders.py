@@ -90,14 +90,17 @@ def rare_words(text: str) -> frozenset[str]:
 
 
 def wanted_words(order: str) -> frozenset[str]:
-    """Returns the rare words that a passage must have to repeat an order, without words of a ruled-out alternative."""
+    """Returns the rare words that a passage must have to repeat an order.
+
+    Omits an alternative that the order rules out.
+    """
     shorter = rare_words(_INSTEAD.sub("", order))
     return shorter if len(shorter) >= _LEAST_WORDS else rare_words(order)
 
 
 def stem(word: str) -> str:
     if word.startswith("ge") and len(word) > _STEM + 2 and word.endswith(("t", "en")):
-        # A German participle: "gelöscht" is "löschen".
+        # A German participle has the stem of its verb: "gelöscht" is a form of "löschen".
         return word[2 : _STEM + 2]
     # A Korean noun has a particle at its end, so its stem is shorter.
     return word[: 2 if "\uac00" <= word[0] <= "\ud7af" else _STEM]

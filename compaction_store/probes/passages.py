@@ -38,7 +38,7 @@ class Passages:
         return found
 
     def says(self, order: str) -> bool:
-        """Returns whether a passage has all rare words of an order, and a word of lasting force.
+        """Returns whether a passage has all rare words of an order, and a word such as "never" or "must".
 
         The words may be spread over two neighbouring passages. In a script without spaces, seven of ten pairs of
         characters are enough.
@@ -47,7 +47,7 @@ class Passages:
         if not wanted:
             return False
         least = len(wanted) if not any(map(_is_pair, wanted)) else -(-len(wanted) * 7 // 10)
-        # If some words may be missing, begin with enough of the rarest words that a match must have one of them.
+        # If some words may be missing, begin with the rarest words: so many that every match has at least one of them.
         starts = sorted(wanted, key=lambda word: (len(self._by_word.get(word, ())), word))[: len(wanted) - least + 1]
         for index in dict.fromkeys(islice((i for word in starts for i in self._by_word.get(word, ())), _MOST_PASSAGES)):
             for first in (index, index - 1):

@@ -50,8 +50,8 @@ class Probe(AsDict):
 
     `record` is the number of the compaction that the question is about. `text` is the text in question, from a message
     or, for the types `invented` and `stale`, from the summary. A text that looks like a credential is masked, and
-    `is_secret` is True. `place` is the place of the text. `again` is the place where it was needed, called or replaced
-    later. `detail` says more, such as where the text was kept.
+    `is_secret` is True. `place` is the place of the text. `again` is the later place where a name was needed, a call
+    was repeated or a value was replaced. `detail` says more, such as where the text was kept.
     """
 
     type: ProbeType

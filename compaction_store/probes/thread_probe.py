@@ -125,13 +125,17 @@ class ThreadProbe:
         self._shown.append(element)
         self._starts.append(seq)
         if facts.is_assistant:
-            # The same reply may continue with a call, whose names must not count as visible because of this text.
+            # The same reply may continue with a call. The names in the call must not count as visible because of this
+            # text.
             self._said_now.append(element)
         else:
             self._show(element)
 
     def fold(self, fold: Fold) -> list[Probe]:
-        """Folds a span. Returns the probes about the summary itself. Probes about later needs come with these needs."""
+        """Folds a span.
+
+        Returns the probes about the summary itself. A probe about a later use of a name comes with this use.
+        """
         self._flush()
         first = bisect_left(self._starts, fold.start_seq)
         end = bisect_right(self._starts, fold.end_seq)
@@ -183,7 +187,7 @@ class ThreadProbe:
         return self.probes
 
     def used(self, start_seq: int, end_seq: int, *, record: int, calls: int = 2) -> Iterator[Probe]:
-        """Yields a probe for each name that a user or several calls used in a span: whether the view has it.
+        """Yields a probe for each name that a user or several calls used in a span: does the view have the name?
 
         The most used names come first.
         """
@@ -393,7 +397,7 @@ def _field(number: int, said: Said) -> str:
 
 
 def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name | None]]:
-    """Yields the names, each once, and the quotations of a summary. Its sources must have these."""
+    """Yields the names and quotations of a summary that its sources must have. Yields each name once."""
     seen: set[str] = set()
     plain = _SEQ.sub(lambda found: " " * len(found[0]), text)
     for name, start, end in reader.at(plain):
@@ -406,7 +410,10 @@ def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name
 
 
 def _is_claim(name: Name) -> bool:
-    """Returns whether the sources must have a name. Acronyms, years and round numbers may be the summarizer's words."""
+    """Returns whether the sources must have this name.
+
+    Acronyms, years and round numbers may be the summarizer's words.
+    """
     if name.is_strong:
         return True
     return name.kind == "number" and name.key.isdigit() and len(name.key) == 3 and name.key[1:] != "00"  # noqa: PLR2004

@@ -114,7 +114,7 @@ class ResultPage:
 
 
 def is_recalled(content: Any) -> bool:
-    """Returns whether a message's content has the exact form of a tool result. Anyone can write such a content."""
+    """Returns whether a message's content has the exact form of a tool result. Anyone can write such content."""
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         content = content[0].get("text")
     if not isinstance(content, str) or not content.startswith((_HEAD, _FORMER_HEAD)):

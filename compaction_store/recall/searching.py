@@ -43,7 +43,7 @@ class Hit(NamedTuple):
 class Search:
     """The state of a search.
 
-    `hits` are the messages with all the words. `some` are the messages with the most words, for the case that no
+    `hits` are the messages with all the words. `some` are the messages with the largest number of the words, in case no
     message has all of them. `last` is the seq of the last message that was searched.
     """
 
@@ -78,7 +78,7 @@ class Search:
 
     @property
     def some(self) -> list[Hit]:
-        """The messages that contain the most words, in the order of their seqs."""
+        """The messages that contain the largest number of the words, in the order of their seqs."""
         return sorted(hit for _, _, hit in self._some)
 
     @property

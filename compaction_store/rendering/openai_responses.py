@@ -111,7 +111,7 @@ def _image(seq: int, block: Payload) -> Payload:
 
 
 def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payload]:
-    """Adds an output to each unanswered call, which says that there is no result, after its group of calls.
+    """For each unanswered call, adds an output that says that there is no result, after the group of calls.
 
     A result without a call is replaced with a text.
     """

@@ -18,7 +18,7 @@ _LAST_POS = 2**63 - 1
 
 
 def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
-    """Makes the receipt of a reply as JSON. It has the view's pos, the renderer and hashes of the request, no content.
+    """Makes the receipt of a reply as JSON. It has the view's pos, the renderer and hashes, but no content.
 
     If `durable` is false, the receipt also says that the append did not wait for the disk.
     """

@@ -94,7 +94,7 @@ class Period(_Part):
     until: str | None
 
     def is_since(self, moment: datetime) -> bool:
-        """Returns whether a time is not before the beginning of the period."""
+        """Returns whether a time is at or after the beginning of the period."""
         return self.since is None or moment >= datetime.fromisoformat(self.since)
 
     def has(self, moment: datetime) -> bool:

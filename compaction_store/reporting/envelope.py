@@ -50,7 +50,7 @@ def is_json(data: bytes) -> bool:
 
 
 def opened(data: bytes) -> tuple[bytes, str | None]:
-    """Splits a report that is a JSON file into the JSON of its document and its hash, or None if it has no hash."""
+    """Returns the JSON of a JSON report's document, and the hash in the report, or None in place of the hash."""
     found = _END.fullmatch(data, max(len(_JSON), len(data) - _END_BYTES))
     if found is None:
         return data[len(_JSON) :], None
@@ -66,7 +66,7 @@ def packed(document: ReportDocument) -> str:
 
 
 def ended(page: bytes) -> bytes:
-    """Adds the last line to a page, which has the hash of all lines above it."""
+    """Adds a last line to a page, with the hash of all lines above it."""
     return page + f'<p id="hash">SHA-256 of all lines above this one: <code>{sha256(page)}</code></p>\n'.encode()
 
 
@@ -89,7 +89,7 @@ def unpacked(data: str) -> bytes:
 
 
 def own_hash(page: bytes) -> tuple[str | None, str]:
-    """Returns the hash in the last line of a page, or None if it has none, and the computed hash of all other lines."""
+    """Returns the hash in the last line of a page (or None), and the computed hash of all other lines."""
     at = page.rfind(b"\n", 0, -1) + 1
     found = _HASH.fullmatch(page, at)
     return None if found is None else found[1].decode(), sha256(page[:at])

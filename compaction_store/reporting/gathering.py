@@ -26,7 +26,7 @@ from compaction_store.store import Reader
 
 #: The maximum number of threads in a report. For more threads, the caller must make several reports.
 MOST_THREADS = 1000
-#: The maximum number of replies of a thread in a report, which has the last replies of the period.
+#: The maximum number of replies of a thread in a report. If a thread has more, the report has the last ones.
 MOST_REPLIES = 500
 _TRIES = 3
 

@@ -1,7 +1,7 @@
 """The connections of an AsyncStore.
 
-A call runs inside a greenlet of SQLAlchemy, in which the driver awaits the event loop. No thread runs database calls,
-so cancelling a task also cancels its statement on the server.
+A call runs inside a greenlet of SQLAlchemy, in which the driver can await the server. No call runs in a thread, so
+cancelling a task also cancels its statement on the server.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class AsyncConnections(Caller):
         """Runs a query, and retries it until the deadline. Errors name the thread if the first argument is a ThreadKey.
 
         A call without a key is a read. A write has a key, so that it can be repeated safely. A write that is safe to
-        repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier attempt with this key may have
-        happened.
+        repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier attempt with this key may have been
+        written.
         """
         return await greenlet_spawn(self._call, query, arguments, key, is_in_doubt=is_in_doubt)
 

@@ -46,7 +46,7 @@ _ENTRIES_AT = """
     FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
     JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
 """
-# This setting lets a function that Citus calls on a node run statements. They must access only rows of the same shard.
+# With this setting, a function that Citus calls on a node may run statements, but only on rows of the same shard.
 NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
 _REPORTED = """
     SELECT h.thread_uid, r.seq, r.view_tokens, r.payload, r.meta
@@ -300,8 +300,9 @@ def due(
     """Returns a page of the threads whose view has more than `trigger` tokens, roughly the largest first.
 
     Leaves out erased threads, hidden threads, threads that a run has leased, and threads whose last attempt made no
-    progress and whose view has not grown by `margin` since. Rows are ordered by `view_tokens_coarse`, which follows the
-    thread's own columns, and by thread_uid. The last four columns are the columns of `reported`, or NULL.
+    progress and whose view has not grown by `margin` since. Rows are ordered by `view_tokens_coarse` and thread_uid.
+    The column `view_tokens_coarse` comes after the thread's own columns. The last four columns are the columns of
+    `reported`, or NULL.
     """
     # The join is outside the page, so that the function is called only for the threads of the page.
     page = _due(tenant, trigger, margin, after, limit).subquery("page")
@@ -388,7 +389,7 @@ def threads(
 
 
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:
-    """Returns the key and the current name of each of the threads that is in this database."""
+    """Returns the thread_uid and the current name of each of the threads that is in this database."""
     t = schema.threads.c
     wanted: Any = sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid))
     query = sa.select(t.thread_uid, t.thread_id).where(t.tenant == tenant, t.thread_uid == sa.any_(wanted))
@@ -398,10 +399,10 @@ def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[
 
 @contextmanager
 def checkpointing(connection: Connection, tenant: str | None, patience: float) -> Iterator[None]:
-    """Opens a transaction on the primary for a checkpoint over one tenant or over all tenants, and locks out others.
+    """Opens a transaction on the primary for a checkpoint over one tenant or all tenants. Blocks other checkpoints.
 
-    Waits up to `patience` seconds for the lock. After that, the error names the holder of the lock. The transaction is
-    READ COMMITTED, because a snapshot from before the wait would not show the checkpoint that it waited for.
+    Waits up to `patience` seconds for the lock. Then raises an error that names the holder of the lock. The transaction
+    is READ COMMITTED, because a snapshot from before the wait would not show the checkpoint that it waited for.
     """
     if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
         raise NotPrimary("the server must be the primary to make a checkpoint, but it is a standby")
@@ -437,6 +438,9 @@ def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[l
 
 
 def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
-    """Returns the entry at each place, a thread_uid and a pos, in the given order, or None where there is no entry."""
+    """Returns the entries at the given places, in order.
+
+    A place is a thread_uid and a pos. None if there is no entry.
+    """
     found = dict(fetch(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
     return [found.get(i) for i in range(1, len(places) + 1)]

@@ -87,7 +87,7 @@ def load(
     chunk: load_chunk.Chunk,
     work: Callable[[], Iterator[None]] = lambda: iter(()),
 ) -> load_chunk.Placed:
-    """Appends a chunk, or finds it if it was stored before. Runs steps of `work` while the server is busy."""
+    """Appends a chunk, or finds it if it was stored before. Does `work` step by step while the server is busy."""
     values = load_chunk.values(*key, chunk, driver_of(connection).info.encoding)
     with _loading("a load"):
         result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
@@ -102,7 +102,7 @@ def load_threads(
 ) -> list[UUID | None]:
     """Makes threads with their first chunks. Returns their thread_uids, and None for threads that it did not make.
 
-    The caller must load these threads alone.
+    The caller must load each thread that was not made in a separate call.
     """
     values = load_chunk.values_of_threads(tenant, chunks, driver_of(connection).info.encoding)
     with _loading("a load"):

@@ -249,7 +249,7 @@ def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
 def outline(
     connection: Connection, key: ThreadKey, at: int | None, span: tuple[int | None, int | None]
 ) -> list[tuple[Any, ...]]:
-    """Returns a row with the pos, last seq and tokens of a view or of a span of it, then one for each active record."""
+    """Returns a row about a view or a part of it (pos, last seq and tokens), and then a row for each active record."""
     return fetch(
         connection,
         "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)",
@@ -503,7 +503,7 @@ def rewind(
 ) -> list[tuple[Any, ...]]:
     """Ends the view at a seq, and returns the records of this run. A second call with the same run_id writes nothing.
 
-    `bodies` are the body of the revocations and the body of the record.
+    `bodies` has two bodies: one for the revocations, and one for the record.
     """
     return fetch(
         connection,
