@@ -14,7 +14,7 @@ LONGEST_LEASE = 3_600
 _FIRST_PAUSE = 0.008
 # A turn whose place in the queue has not changed for some time polls again after this fraction of that time.
 _PART = 0.3
-# The first in the queue polls at least four times a second and all others twice, since places expire after 5 seconds.
+# Places expire after 5 seconds, so the first in the queue polls at least four times a second, and all others twice.
 _LONGEST_FIRST = 0.25
 _LONGEST_PAUSE = 0.5
 

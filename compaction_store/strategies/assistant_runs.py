@@ -180,9 +180,9 @@ def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, i
 
 
 def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
-    """Returns the run if it splits no call from its result; otherwise, returns the parts that split none.
+    """Returns the whole run, or only parts of it if summarizing the whole run would split a call from its result.
 
-    In Anthropic's format, messages between a call and its result must also stay, because they belong to these turns.
+    In Anthropic's format, the messages between a call and its result are left out too: they are in the same turns.
     """
     links = outline.links
     parts = links.problem(low, high) is not None

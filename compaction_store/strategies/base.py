@@ -28,8 +28,8 @@ Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 class Planner(ABC):
     """The base class of the strategies.
 
-    A callback can use a strategy by calling it with its context; an async callback must await that call. A strategy
-    with an async summarizer needs an AsyncStore.
+    A callback can call a strategy with the context that it got; an async callback must await that call. A strategy with
+    an async summarizer needs an AsyncStore.
     """
 
     @property
@@ -107,7 +107,7 @@ def check_allow(allow: Collection[str]) -> frozenset[str]:
 
 
 def check_saving(value: object, name: str = "min_saving") -> None:
-    """Checks an option that is an integer for a number of tokens, or a float for a share of the tokens."""
+    """Checks an option that is a number of tokens if it is an integer, or a share of the tokens if it is a float."""
     if type(value) not in (int, float) or value < 0 or (type(value) is float and value >= 1):  # type: ignore[operator]
         raise InvalidInput(f"{name} must be an integer >= 0 in tokens, or a float from 0.0 to below 1.0{other(value)}")
 
@@ -118,6 +118,6 @@ def check_count(value: object, name: str, *, least: int) -> None:
 
 
 def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:
-    """Returns a strategy's name: its kind with the options, given as (name, value, default), that are not defaults."""
+    """Returns a strategy's name: its kind and each option, given as (name, value, default), that is not the default."""
     given = [f"{name}={value!r}" for name, value, default in options if value != default]
     return f"{kind}({', '.join(given)})"

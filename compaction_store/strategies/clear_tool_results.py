@@ -1,7 +1,7 @@
 """Replaces old results of tools with one line each. The model still sees that a tool was called and can call it again.
 
-The strategy calls no model. It keeps the ids, so that every call keeps its result, and the user's own text next to a
-result. It also keeps results that are smaller than the line, results that load tools, encrypted results, and
+The strategy calls no model. It keeps the ids, so that every call still has its result. It also keeps the user's own
+text next to a result, results that are smaller than the line, results that load tools, encrypted results, and
 screenshots of OpenAI's computer tool, which cannot be text.
 """
 

@@ -20,7 +20,7 @@ _TEXT_FIELDS = {
 }  # fmt: skip
 _MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
 _THINKING = ("thinking", "redacted_thinking")
-# The fields that have text, or parts with text, by the type of a tool result or of an item with a call and its result.
+# The types of tool results, and of items with a call and its result, each with its fields that have text or parts.
 _INNER = {
     "message": ("content",),
     "tool_result": ("content",),

@@ -171,9 +171,10 @@ class _Sliding(Generic[T]):
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
-        """Returns the number of tokens that `retain` keeps if it is a fraction and there are summaries, else None.
+        """Returns how many tokens `retain` keeps if `retain` is a fraction and there are summaries, else None.
 
-        It is a fraction of the sources. A fraction of the summarized items would keep less in each run.
+        This is a fraction of the tokens of all sources. A fraction of the pieces' own tokens would keep less in each
+        run.
         """
         if type(retain) is int or not any(piece.is_summary for piece in self._pieces):
             return None

@@ -66,7 +66,7 @@ def _has_result(payload: Payload | None) -> bool:
 
 
 class Layout:
-    """Knows which elements of a view may be summarized or removed. It is built in linear time."""
+    """The elements of a view, and the rules for which of them may be summarized or removed. Built in linear time."""
 
     def __init__(
         self, elements: Sequence[Element], pins: Pins | None = None, links: tool_pairs.Links | None = None
@@ -114,7 +114,7 @@ class Layout:
                     yield start, end
 
     def stands_alone(self, index: int) -> bool:
-        """Returns whether an element has no call or result of a pair with another element, and is not inside a pair."""
+        """Returns whether an element neither belongs to a pair with another element nor lies inside such a pair."""
         return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
 
     def parts(
@@ -133,7 +133,7 @@ class Layout:
 
 
 def _between(barriers: Sequence[int], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Yields the parts of a range that lie between barriers."""
+    """Yields the parts into which the indexes in `barriers` divide a range. The barriers are in no part."""
     for place in range(bisect_left(barriers, low), len(barriers)):
         barrier = barriers[place]
         if barrier > high:

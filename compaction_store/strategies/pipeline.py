@@ -68,8 +68,8 @@ class Pipeline(Planner):
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:
     """Returns a strategy that does not change pinned messages. A pin is a seq, a span of seqs or a predicate.
 
-    If a span to summarize or remove contains a pin, the parts around the pin are used. If a span to replace by shorter
-    messages contains a pin, it is refused.
+    If a span to summarize or remove contains a pin, the parts around the pin are used. A span to replace by shorter
+    messages is refused if it contains a pin.
     """
     return _pinned(strategy, Pins(pins))
 

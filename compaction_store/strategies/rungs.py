@@ -1,7 +1,7 @@
 """Chooses how much a ladder changes a view, and how much room its summaries get.
 
-A summary is requested only if there is room for it. The room is found by planning the later rungs with a placeholder of
-that size, so a view that can fit without a summarizer also fits with one.
+A summary is requested only if there is room for it. To find the room, the later rungs are planned with a placeholder of
+the summary's size. A view that can fit without a summarizer therefore also fits with one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ IndexSpan = tuple[int, int]
 
 
 class Goal(NamedTuple):
-    """The tokens that a view should have at most, the tokens that fit the window, and the seqs of unread results.
+    """How small a view should be (`limit`), how small it must be (`most`), and the seqs of unread results.
 
-    Unread results are cut only if the view would not fit the window otherwise. If they take more than half of the
-    limit, the limit is raised by the excess.
+    Both numbers are tokens, and `most` is what fits the window. No model has read the unread results, so they are cut
+    only if the view would not fit the window otherwise. If they take more than half of the limit, the limit is raised
+    by the excess.
     """
 
     limit: int

@@ -22,7 +22,7 @@ _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """Whether the inputs of calls and thinking may be cut, in addition to text."""
+    """Whether calls' inputs and the model's thinking may be cut, in addition to text."""
 
     inputs: bool = True
     thinking: bool = False

@@ -119,7 +119,8 @@ def _room(elements: Sequence[Element], retain: float) -> int | None:
 def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> int:
     """Returns how many elements at the end are kept.
 
-    This is `retain` if it is an integer; otherwise as many elements as fit `room`, or that fraction of all tokens.
+    This is `retain` if it is an integer. Otherwise, it is the number of elements that fit `room`, which is by default
+    the fraction `retain` of all tokens.
     """
     if type(retain) is int:
         check_count(retain, "retain", least=0)
@@ -143,17 +144,17 @@ class SlidingWindow(Planner):
     default is the budget's trigger; if there is no budget, or the view is within it, everything that may be folded is
     folded at once.
 
-    `retain` is the number of messages to keep at the end of the thread, or, as a float, a fraction of its tokens. After
-    the first run, the tokens that the last run kept are kept again, and that fraction of the newer tokens. With a
-    budget, results that no model has read yet are also kept, unless they take more than three quarters of the window.
-    Messages of the user without a reply are not folded.
+    `retain` is the number of messages to keep at the end of the thread, or, as a float, a fraction of its tokens. Later
+    runs keep the tokens that the run before them kept, and that fraction of the newer tokens. With a budget, results
+    that no model has read yet are also kept, unless they take more than three quarters of the window. Messages of the
+    user without a reply are not folded.
 
     If the strategy's own summaries take more than a quarter of the budget's trigger, they are summarized again together
     with the messages after them. Otherwise each fold would save less than the one before, until the view no longer
     fits.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
-    only before a reply, so that roles alternate. `allow` has the meaning that it has for `CompactionContext.compact`.
+    only before a reply, so that roles alternate. `allow` has the same meaning as in `CompactionContext.compact`.
     """
 
     def __init__(

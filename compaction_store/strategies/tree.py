@@ -99,7 +99,7 @@ class SummaryTree(base.Planner):
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        """Yields an ask for each node to make, and stops after the first failure of the summarizer."""
+        """Yields an `Ask` for each summary that the tree needs. Stops when the summarizer fails."""
         builder = builder_of(ctx)
         caller = builder.rename(self.name)
         unread = held_unread(ctx.elements, None if ctx.budget is None else ctx.budget.limit)
@@ -151,7 +151,7 @@ class SummaryTree(base.Planner):
     def _merge(self, row: list[Node]) -> Growth:
         """Merges the last nodes of a row, as long as there are `fan_in` nodes of one level at its end.
 
-        A merged span includes short parts between the summaries that were not summarized.
+        If a part between two of the summaries was too short to be summarized, the merged span includes it.
         """
         while row:
             level = row[-1].level

@@ -25,7 +25,7 @@ from compaction_store.tokens import Counter
 
 # A cut must save more than the cap divided by this number. Smaller savings are not worth a record.
 _LEAST_GAIN = 8
-# If messages must be removed anyway, a cut must save this share of the tokens over the limit, as a divisor.
+# If messages must be removed anyway, a cut must save more than the tokens over the limit, divided by this number.
 _LEAST_PART = 4
 
 
@@ -122,10 +122,11 @@ class Draft:
         return self
 
     def _ends_to_cut(self) -> list[int]:
-        """Returns the first and last elements that are cut together with the middle.
+        """Returns the indexes in `ends` whose elements are cut together with the middle.
 
-        Such an element is cut if it takes more than half of the limit and is not the last message of the user. All of
-        them are cut if removing everything else is not enough.
+        The first or the last message is cut if it takes more than half of the limit and is not the last message of the
+        user. If removing everything else is not enough, all of them are cut, and system messages only if that is still
+        not enough.
         """
         floor = self.caps.floor
         gains = self._gains(self.middle)
@@ -300,7 +301,7 @@ class Draft:
         )
 
     def _worth(self, found: Iterable[tuple[int, int]], gains: Mapping[int, int]) -> int:
-        """Returns how many more tokens removing the spans saves than cutting them to the floor."""
+        """Returns how many more tokens are saved by removing the spans than by cutting them to the floor."""
         return sum(self.tokens[i] - gains.get(i, 0) for low, high in found for i in range(low, high + 1))
 
     def _remove_until(self, indexes: Sequence[int], order: Sequence[int], *, and_summaries: bool) -> None:

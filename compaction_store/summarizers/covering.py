@@ -183,7 +183,7 @@ class _Choice:
         self.left = room
         self.chosen: set[int] = set()
         self._covered: set[str] = set()
-        # The worth that each sentence would add.
+        # The weights that each sentence would add.
         self._new = cover.worth_of_all()
         self._begun: set[tuple[int, str]] = set()
 
@@ -197,7 +197,8 @@ class _Choice:
         heap = [(-self._gain(i), i) for i in indexes if i not in self.chosen]
         heapq.heapify(heap)
         shortest = min((self._cover.lengths[i] for _, i in heap), default=0)
-        # Once no sentence fits, the others need not be looked at. The first one may exceed its share.
+        # Stop when not even the shortest sentence fits. If nothing has been chosen yet, one sentence may exceed the
+        # share.
         while heap and room > (0 if nothing else shortest):
             known, index = heapq.heappop(heap)
             cost = self._cost(index)

@@ -44,7 +44,7 @@ _MARK = "…"
 # How a line of an earlier summary begins: with the seq of its message, and who said it.
 _NOTED = re.compile(r"\[(\d{1,19})\] ([a-z]{2,20}): ")
 
-# The weight of a user's sentence that says what must or must not be: it may bind without being an order.
+# The weight of a user's sentence with a word such as "must", "not" or "wants". It may matter as much as an order.
 _WISH = 2.0
 
 # Words that mark an error, for results that have no field for errors.
@@ -78,7 +78,7 @@ class ExtractiveSummarizer:
         self._share = share
         self._max_tokens = max_tokens
         self._checks = check_checks(checks)
-        # It remembers the names that it has read, because most of them occur again in the next summary.
+        # The reader remembers the names that it has read, because most of them occur again in the next summary.
         self._reader = NameReader()
 
     @property
@@ -139,7 +139,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
 
 
 def _noted(seq: int, line: str) -> _Said:
-    """Returns a line of an earlier summary, as said by whom the line says. So each of its sentences keeps its head."""
+    """Returns a line of an earlier summary, with the seq and the speaker that the beginning of the line names."""
     head = _NOTED.match(line)
     if head is None:
         return _Said(seq, "", line, "notes", 1.5)

@@ -1,7 +1,7 @@
 """Judges whether an answer is a summary. Only clear cases are refused, because a false alarm costs a compaction.
 
-A refusal is recognized by the first words of a short text. An empty shell has only markup and a heading.
-docs/summarizers.md describes the lists of words and their limits.
+A refusal is recognized by the first words of a short text. An answer with only markup, a heading or a placeholder is an
+empty shell. docs/summarizers.md describes the lists of words and their limits.
 """
 
 from __future__ import annotations

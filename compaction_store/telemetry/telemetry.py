@@ -218,7 +218,8 @@ class Telemetry:
     ) -> Iterator[Callable[[Any], Any]]:
         """Opens the span of a request to a model.
 
-        Yields a function that must be called with the answer or the exception, and returns it.
+        Yields a function that must be called with the answer or the exception. The function returns what it was called
+        with.
         """
         labels = conventions.request_attributes(client, parameters)
         attributes = {**thread, **conventions.request_settings(parameters)}
@@ -246,9 +247,10 @@ class Telemetry:
 
 
 def model_call(client: Any, parameters: Mapping[str, Any]) -> AbstractContextManager[Callable[[Any], Any]]:
-    """Opens the span of a request to a model if a store with telemetry makes the request during an operation.
+    """Opens a span of OpenTelemetry for a request to a model, if a store's operation makes the request.
 
-    Yields a function that must be called with the answer or the exception, and returns it.
+    Opens no span if the store has no telemetry. Yields a function that must be called with the answer or the exception.
+    The function returns what it was called with.
     """
     current = _current.get()
     if current is None:

@@ -190,7 +190,7 @@ async def form(request: Request) -> dict[str, str]:
 
 
 def log_failure(request: Request, error: Exception) -> None:
-    """Logs the type and the place in the code of an error of a page, but not its text, which may have content."""
+    """Logs the type of a page's error and its place in the code, but not its text, which may have content."""
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
     entry = {"page": request.scope["path"][:200], "error": type(error).__name__, "at": places[-8:]}
     LOG.error("%s", json.dumps(entry))

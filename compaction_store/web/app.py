@@ -53,7 +53,7 @@ from compaction_store.web import gathering
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.asked import Asked, Wrong, as_object
 
-# The status and the title of the error page. The first class of which an error is an instance counts.
+# The status and the title of the error page for each class of error. The first class that fits an error is used.
 _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (InvalidInput, (400, "This address is wrong")),
     (CompactionNotFound, (404, "Not found")),

@@ -176,7 +176,8 @@ async def view(
 async def _rows(reader: AsyncReader, thread_id: str, changes: list[Change], start: int) -> list[Row]:
     """Reads one page of the rows that compare two views."""
     pieces = list(window((change.part for change in changes), start, ROWS))
-    # The ends of a page may divide a part of messages, so find the part of a message by the end of the part.
+    # A page may begin or end inside a part that consists of messages. Find such a part by its own end, not by the
+    # page's.
     sides = {(change.part.number, change.part.end_seq): change for change in changes}
     ends = sorted(change.part.end_seq for change in changes if change.part.number is None)
     found = []
@@ -237,7 +238,7 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
 
 
 async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Compaction]]:
-    """Returns the later records that revoked or superseded a record, each after the word that says which."""
+    """Returns the later records that undid a record, each after the word "revoked" or "superseded"."""
     later = (("revoked", found.revoked_by), ("superseded", found.superseded_by))
     return [(how, await reader.compaction(found.thread_id, by)) for how, by in later if by is not None]
 

@@ -41,7 +41,8 @@ _STALLED = 100
 _ENTRY = -2
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
-# After this time, every run that was active at the start has ended, or its lease has expired.
+# How long to wait for the lease. After this time, every run that was active at the start of the wait has ended, or its
+# lease has expired.
 _LONGEST_QUEUE = _LEASE_SECONDS
 
 
@@ -153,7 +154,7 @@ async def measured_view(
 
 
 async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estimate: Measured) -> View:
-    """Adds an estimate to the view, or an exact count by the budget's counter if the estimate is close."""
+    """Adds an estimate to the view; above half of the trigger, adds an exact count by the budget's counter instead."""
     if budget.counter is not None and size_estimate.is_worth_counting(estimate, budget):
         try:
             found: Any = await db.run_in_thread(budget.counter, view)
@@ -168,7 +169,7 @@ async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estim
 async def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
     """Takes the thread's lease and compacts.
 
-    If another run has the lease, returns when the view fits the window, and otherwise waits for the lease.
+    If another run has the lease, returns if the view fits the window, and otherwise waits for the lease.
     """
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     wait = _FIRST_WAIT
@@ -199,8 +200,8 @@ async def run_and_commit(
 ) -> CompactionRun:
     """Runs the callbacks on a view and commits what they planned.
 
-    `shown` is the thread's current view, if the callbacks get a different one: those of a repair get the view after the
-    revocation. A repair that plans nothing revokes nothing.
+    `shown` is the thread's current view if that is not the view that the callbacks get: the callbacks of a repair get
+    the view as it will be after the revocation. A repair that plans nothing revokes nothing.
     """
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
     builder = await _run_callbacks(compacting, view)

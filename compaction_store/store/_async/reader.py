@@ -489,7 +489,7 @@ class AsyncReader:
         system: System | None = None,
         records: int | None = None,
     ) -> Explanation:
-        """Returns every record that ever covered a message, its element in the current view, and its receipt.
+        """Returns a message's receipt, its element in the current view, and every record that ever covered it.
 
         For a message that a fork copied, the result also says where it was first appended. `tools` and `system` are
         compared with the hashes in the receipt of a reply. `records` limits the result to that many of the newest
@@ -655,10 +655,10 @@ class AsyncReader:
         """Yields the lines of a bundle: the whole thread up to its head, and everything that is needed to verify it.
 
         The thread is read in pages, so memory does not grow with the thread. `bodies=False` withholds the content of
-        every entry. `bodies` may also be a callable: it is called with each entry's line, a mapping without content,
-        and the content is withheld if it returns False. Commitments stay, so the bundle still verifies. `checkpoint` is
-        copied into the manifest. Entries that are appended during the export are left out; an erasure during the export
-        raises a `Conflict`.
+        every entry. `bodies` may also be a callable that takes the line of an entry, as a mapping without content: the
+        content is withheld if the callable returns False. Commitments stay, so the bundle still verifies. `checkpoint`
+        is copied into the manifest. Entries that are appended during the export are left out; an erasure during the
+        export raises a `Conflict`.
         """
         key = self._key(thread_id)
         export_rows.check_options(bodies, checkpoint)

@@ -1,4 +1,4 @@
-"""Verifies threads, the schema, and both against checkpoints."""
+"""Verifies threads and the schema, and compares threads with checkpoints."""
 
 from __future__ import annotations
 

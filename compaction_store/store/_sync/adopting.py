@@ -1,4 +1,4 @@
-"""Adopts a compaction that a provider made: writes the records that replace its messages in the view."""
+"""Adopts a compaction that a provider made: writes records that make the same change to the thread's view."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def check_event_filter(wanted: EventFilter) -> EventFilter:
 def matching_events(
     db: Connections, thread: ThreadKey, after: int, wanted: EventFilter, *, newest_first: bool
 ) -> Iterator[Event]:
-    """Yields a thread's events after a pos that match a filter."""
+    """Yields the events that match a filter, among those that `events` yields for the same arguments."""
     for event in events(db, thread, after, wanted.kinds, newest_first=newest_first):
         if (
             wanted.actor in (None, event.actor)
@@ -127,7 +127,7 @@ def tenant_events(
     newest_first: bool,
     after: tuple[datetime, UUID, int] | None = None,
 ) -> Iterator[Event]:
-    """Yields the events of all threads of a tenant that match a filter, in the order of their times."""
+    """Yields the events that match a filter, from all threads of a tenant, in the order of their times."""
     while True:
         rows = db.call(queries.tenant_events, tenant, wanted, after, newest_first, _PAGE)
         for name, *row in rows:
@@ -172,8 +172,8 @@ def redaction_of(
 ) -> Event | None:
     """Returns the event that erased a message, or None if the message is not erased.
 
-    The message's row names the pos of the event. The chain does not protect this column, so all later redactions are
-    searched if the event at that pos does not name the message.
+    The message's row has the pos of the event, in a column that the hash chain does not protect. If the event at that
+    pos does not name the message, all redactions after the message are searched.
     """
     if redacted_pos is None:
         return None

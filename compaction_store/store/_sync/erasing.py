@@ -51,7 +51,7 @@ def redact(
 
 
 def find(db: Connections, thread: ThreadKey) -> Thread:
-    """Returns a thread that is to be erased. The name of its stub finds the thread before and after the erasure."""
+    """Returns a thread that is to be erased. It is also found by the name of its stub, even before the erasure."""
     return typed_rows.thread(db.call(queries.thread, thread._replace(uid=erasure.stub_uid(thread.thread_id))))
 
 

@@ -15,7 +15,7 @@ from compaction_store.telemetry.telemetry import Telemetry
 
 
 class Opened(NamedTuple):
-    """The connections and, if they lead to the embedded server, this process's share in the server."""
+    """The connections, and this process's `Share` of the embedded server if they lead to that server."""
 
     db: Connections
     share: embedded.Share | None

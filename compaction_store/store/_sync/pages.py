@@ -44,7 +44,7 @@ def message(db: Connections, thread: ThreadKey, seq: int) -> Message:
 
 
 def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[Message, int | None]:
-    """Returns the message at a seq, and the pos of its erasure according to its row, or None."""
+    """Returns the message at a seq, and the pos of its erasure, or None if its row names no erasure."""
     rows = db.call(queries.replay, thread, seq - 1, seq, 1)
     if not rows:
         raise MessageNotFound(f"no seq {seq}{about(thread.thread_id)}")
@@ -67,8 +67,8 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
 def threads(db: Connections, tenant: str, after: str, *, hidden: bool) -> Iterator[Thread]:
     """Yields threads in the order of their names, with erased threads last.
 
-    A thread that is erased during the iteration gets a new name. The erased threads come last, so that the new name is
-    not missed, and those that were yielded before under their old name are skipped.
+    A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
+    it was yielded before under its old name, it is not yielded again.
     """
     listed = array("Q")
     if erasure.stub_uid(after) is None:
@@ -100,6 +100,6 @@ def _random_bits(thread: Thread) -> int:
 
 
 def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:
-    """Returns a number of rows for the next page that makes it about four megabytes large."""
+    """Returns how many rows to read next for a page of about four megabytes."""
     size = sum(len(row[3] or "") for row in rows) // len(rows) + 1
     return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))

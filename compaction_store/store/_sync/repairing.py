@@ -33,7 +33,7 @@ def repair(
 
 
 def _without(view: View, record: Compaction, inside: View) -> View:
-    """Returns the view without a record: with the elements that its span had just before the record was written.
+    """Returns the view as if a record were revoked: its span has the elements from just before the record was written.
 
     Nothing in the span was erased since then, because such an erasure would have erased the record as well.
     """

@@ -100,17 +100,18 @@ class Store(Reader):
         """Appends one message or several, all or none. The first append creates the thread.
 
         A message is a dict of any JSON shape, a pydantic model or an SDK's object. Repeating a call with the same `key`
-        returns the first result. The thread must end with `expected_seq`, or `SequenceConflict` is raised. Its head
-        must be `expected_head`, as an earlier append, a view or `thread` returned it, or `HeadConflict` is raised.
-        `view` is the view, or its rendering, that a reply was written from. The store keeps a receipt of it, and raises
-        `HeadConflict` if the thread no longer has the last entry of the view, for example after a failover. `meta` and
-        `tokens` are one value for all messages, or a list with one for each. If `view` is given without `meta`, an
-        SDK's reply is stored with the `usage` that it reports as its meta. With `turn`, the append raises `TurnLost` if
-        the turn has lost the thread.
+        returns the first result. With `expected_seq`, the thread must end with that seq, or `SequenceConflict` is
+        raised. With `expected_head`, which an earlier append, a view or `thread` returned, the thread must still have
+        that head, or `HeadConflict` is raised. `view` is the view, or its rendering, that a reply was written from. The
+        store keeps a receipt of the view, and raises `HeadConflict` if the thread no longer has the last entry of the
+        view, for example after a failover. `meta` and `tokens` are one value for all messages, or a list with one for
+        each. If `view` is given without `meta`, an SDK's reply is stored with the `usage` that it reports as its meta.
+        With `turn`, the append raises `TurnLost` if the turn has lost the thread.
 
         With `durable=False`, the call is faster because it does not wait for the server's disk or standbys. If the
         server crashes or fails over within the next second, the messages may be lost after the call has returned. The
-        loss leaves no gap and no half of a call. A later durable write to the same server makes the messages durable.
+        loss leaves no gap, and it never takes only some of the messages of a call. A later durable write to the same
+        server makes the messages durable.
         """
         thread = self._writable_key(thread_id)
         arguments.instance(durable, bool, "durable")
@@ -312,7 +313,7 @@ class Store(Reader):
         """Runs callbacks on the thread's view and commits the compactions that they planned.
 
         Without callbacks, the registered ones are run. With a budget, they run only if the view is over the budget or
-        `force` is set. With a budget, there is also only one run at a time: another call returns at once, or waits for
+        `force` is set. With a budget, a thread has only one run at a time: another call returns at once, or waits for
         the run if its view does not fit the window. `authority` is recorded beside the actor. It is a JSON object of up
         to 8 KiB that says what permits the compaction, such as a policy and its version, an approval or a ticket.
         """
@@ -440,13 +441,14 @@ class Store(Reader):
     ) -> tuple[Compaction, ...]:
         """Applies a compaction that a provider made to the thread's view. Returns the written records.
 
-        `compaction` may be OpenAI's CompactedResponse or a list of messages. These messages then replace `view`, the
-        view that was sent, or its part from `start_seq` to `end_seq`. `compaction` may also be a reply that contains a
-        compaction, a Claude Code boundary, or an observed record. The thread has the replacing messages already, so the
-        messages before them are hidden without a replacement. A boundary that no import recorded needs `start_seq` and
-        `end_seq`, and is recorded with its `summary_text`. The provider's messages are kept unchanged; a compaction
-        that only the provider can read has no `summary_text`. System messages are not replaced. `revoke` undoes an
-        adoption. If the compaction was adopted before, nothing is written.
+        `compaction` may be OpenAI's CompactedResponse or a list of messages. These messages then replace the view that
+        was sent (`view`), or the part of it from `start_seq` to `end_seq`. `compaction` may also be a reply that
+        contains a compaction, a Claude Code boundary, or an observed record. In these three cases, the thread already
+        has the messages that the provider put in place of earlier ones, so the earlier messages are only hidden. A
+        boundary that no import recorded needs `start_seq` and `end_seq`, and is recorded with its `summary_text`. The
+        provider's messages are kept unchanged; a compaction that only the provider can read has no `summary_text`.
+        System messages are not replaced. `revoke` undoes an adoption. If the compaction was adopted before, nothing is
+        written.
         """
         thread = self._writable_key(thread_id)
         made = adoption.read(compaction)
@@ -561,11 +563,11 @@ class Store(Reader):
     ) -> Redaction:
         """Erases messages and the bodies of all compaction records that may repeat their content, all or nothing.
 
-        The payload, meta and salt of each message are erased, and the body of every record whose span or inputs include
-        the message, directly or through other records. Failed and rejected records are erased too. Commitments stay, so
-        the thread still verifies. Messages that are erased already are skipped. A hold or a retention raises `Held`,
-        unless `override` gives a reason to ignore it. Reasons are kept forever, so they should name nobody. With
-        `dry_run`, nothing is written: the result says what would be erased, and the same errors are raised.
+        The payload, meta and salt of each message are erased. So is the body of every record whose span or inputs
+        include the message, directly or through other records. Failed and rejected records are erased too. Commitments
+        stay, so the thread still verifies. Messages that are erased already are skipped. A hold or a retention raises
+        `Held`, unless `override` gives a reason to ignore it. Reasons are kept forever, so they should name nobody.
+        With `dry_run`, nothing is written: the result says what would be erased, and the same errors are raised.
         `confirmed=False` is for an erasure that was ordered but not yet confirmed. It is a dry run that records a
         refusal.
 

@@ -1,8 +1,8 @@
 -- Returns the active records of a thread at a pos, in order: those in force whose span is not inside the span of
--- another record in force. p_last_number is the last number in the head, as for in_force. A record comes before the
--- records inside it. After ten records inside one, the query starts again behind that one, so that of a thousand
--- rewinds, each inside the next, it reads about ten. With p_from and p_to, returns only the records between these two
--- seqs, at which elements of the view must begin and end.
+-- another record in force. p_last_number is the last number in the head, as for in_force. The query yields each record
+-- before the records inside it, which are skipped. After ten skipped records, the query starts again after the outer
+-- record. If a thousand rewinds lie one inside another, it therefore reads only about ten. With p_from and p_to,
+-- returns only the records between these two seqs, at which elements of the view must begin and end.
 CREATE FUNCTION compaction_store.active(
     p_thread_uid uuid, p_at bigint, p_last_number bigint, p_from bigint DEFAULT 1, p_to bigint DEFAULT NULL::bigint
 )

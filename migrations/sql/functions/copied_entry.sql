@@ -1,5 +1,6 @@
--- Returns the entry of the copy of a message. p_entries has the entries of the part that is being copied, which begins
--- after p_pos; the entries of earlier parts are read from their rows.
+-- Returns the entry that a fork's copy of a message has in the chain. copy_log copies a thread in parts: p_entries has
+-- the new entries of the current part, which begins after p_pos. The copies in earlier parts have rows already, and
+-- their entries are read from these rows.
 CREATE FUNCTION compaction_store.copied_entry(
     p_from uuid, p_to uuid, p_seq bigint, p_pos bigint, p_entries bytea[]
 ) RETURNS bytea

@@ -1,5 +1,5 @@
--- Returns a time in microseconds, as it is hashed, or NULL if it is infinite or out of range. The functions never write
--- such times.
+-- Returns a time in microseconds, as it is hashed, or NULL if it is infinite or out of range. No function of this
+-- schema writes such a time.
 CREATE FUNCTION compaction_store.microseconds(p_at timestamptz) RETURNS bigint
 LANGUAGE sql STABLE
 AS $$

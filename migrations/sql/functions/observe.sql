@@ -1,6 +1,7 @@
--- Records compactions that a provider made by itself, for messages that were loaded. p_records has the same form as for
--- commit_compactions. Records that were made from erased messages are refused, no matter when the messages were erased.
--- Returns false if another call has already recorded this run; a retry of the same call is recognized by its salt.
+-- Records the compactions that a provider made by itself in messages that were loaded. p_records has the same form as
+-- in commit_compactions. Records that were made from erased messages are refused, no matter when the messages were
+-- erased. Returns false if another call has recorded this run before. A retry of that call has the salt of its first
+-- record, and returns true.
 CREATE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_records text)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER

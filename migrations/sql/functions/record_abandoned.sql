@@ -1,4 +1,4 @@
--- Records as failed the attempt of the run that has the lease, because its process died or paused for longer than the
+-- Records a failed attempt for the run that has the lease, because its process died or paused for longer than the
 -- lease. Returns the new head. The caller has locked the head and found that the lease has expired. The record has the
 -- run id and the actor of that run; its login is that of this session. Its trigger shows that the run was abandoned,
 -- even after the record is redacted.

@@ -1,9 +1,10 @@
--- Refuses to erase from a thread while a hold or a retention forbids it. refused_by is the pos of the forbidding event
--- and refusal is the reason; both are NULL if nothing forbids it. p_fork_refusal is the error of redact_forks if a fork
--- forbids it. The refusal is recorded as an event of the chain, once for each salt. The function returns the refusal,
--- because raising an error would roll the event back; the client raises the error. A dry run records nothing. p_dry_run
--- is NULL for a call that asks what would be erased before the erasure is confirmed; such a call records a refusal. The
--- caller has locked the head.
+-- Refuses an erasure while a hold or a retention forbids it. refused_by is the pos of the hold or retention, and
+-- refusal is the text of the error; both are NULL if nothing forbids the erasure. If a hold or retention of a fork
+-- forbids it, p_fork_refusal is the text of the error that redact_forks raised. A refusal is recorded as an event of
+-- the chain, once for each salt. The function returns the refusal instead of raising an error, because an error would
+-- roll the event back; the client raises the error. A dry run (p_dry_run is true) records nothing. If the erasure was
+-- ordered but is not confirmed yet, p_dry_run is NULL: nothing will be erased, but a refusal is recorded. The caller
+-- has locked the head.
 CREATE FUNCTION compaction_store.refuse_held(
     p_head compaction_store.heads, p_what text, p_seqs int8multirange, p_actor text, p_salt bytea, p_body text,
     p_dry_run boolean, p_fork_refusal text, OUT refused_by bigint, OUT refusal text

@@ -1,4 +1,5 @@
--- Raises an error if a thread cannot be imported because another thread has its name, or another tenant its thread_uid.
+-- Raises an error if a thread cannot be imported because another thread has its name, or another tenant has its
+-- thread_uid.
 CREATE FUNCTION compaction_store.refuse_taken(p_tenant text, p_thread_id text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
 -- Ends the view of a thread at a seq, with one record that covers everything after the seq. p_kind is rewind, or clear
 -- with p_seq 0. Records that cover messages on both sides of the seq are revoked first, outer records before those
--- inside them. Messages that a rewind or a clear has hidden stay hidden. A seq inside the span of such a record, or at
--- its end, therefore means the start of that span, so that many rewinds in a row are one active record. Returns the
+-- inside them. Messages that a rewind or a clear has hidden stay hidden: if the seq is inside the span of such a
+-- record, or at its end, the view ends before that span. Many rewinds in a row are thus one active record. Returns the
 -- records of this run, or none if the view already ends there. A repeated call with the same run_id writes nothing and
 -- returns the same records. p_expected_head, if given, must be the thread's head. p_hide also hides the thread until
 -- the next append. p_revoked is the body of the revocations, and p_body that of the rewind or clear.

@@ -1,5 +1,5 @@
--- Everything belongs to the owner, a role without a login, and PUBLIC has no privileges. If the roles could not be
--- made, the objects stay with the login that migrates.
+-- Gives the tables, views and functions to compaction_store_owner, a role that cannot log in, and revokes all
+-- privileges of PUBLIC. If the roles could not be made, the login that migrates stays the owner.
 DO $$
 DECLARE
     v_object record;

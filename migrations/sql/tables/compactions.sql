@@ -79,7 +79,8 @@ CREATE INDEX compactions_revokes_idx
     ON compaction_store.compactions (thread_uid, revokes)
     INCLUDE (number, pos, tenant)
     WHERE outcome = 'applied' AND revokes IS NOT NULL;
--- Applied records of unknown kinds, because of which views are refused. The condition must be that in refuse_unknown.
+-- The applied records of unknown kinds. Views of a thread that has one are refused. The condition must be that in
+-- refuse_unknown.
 CREATE INDEX compactions_unknown_idx ON compaction_store.compactions (thread_uid, pos)
     WHERE outcome = 'applied'
         AND kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption');

@@ -19,8 +19,9 @@ CREATE TABLE compaction_store.events (
 );
 
 -- Like messages_listed_idx, but with every row, because a thread has few events, and the pos of its first event is not
--- known. The condition is always true, as that of compactions_listed_idx.
+-- known. The condition is always true, like that of compactions_listed_idx.
 CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) WHERE (pos * 1) IS NOT NULL;
 CREATE INDEX events_audit_idx ON compaction_store.events (tenant, created_at, thread_uid, pos);
--- Critical events of unknown kinds, because of which views are refused. The condition must be that in refuse_unknown.
+-- The critical events of unknown kinds. Views of a thread that has one are refused. The condition must be that in
+-- refuse_unknown.
 CREATE INDEX events_unknown_idx ON compaction_store.events (thread_uid, pos) WHERE critical AND kind NOT IN ('redaction');

@@ -1,7 +1,7 @@
 -- Holds the entries of a bundle, one row each, until finish_import moves them into the log. COPY refuses tables under
--- row-level security, so this table has none: only finish_import reads it, and nobody can choose staged_by, the
--- transaction that separates imports. Bodies are text until they are moved. The table is UNLOGGED, because an import is
--- repeated after a crash.
+-- row-level security, so this table has none. It needs none, because only finish_import reads the table, and nobody can
+-- choose staged_by, the transaction that a row belongs to. Bodies are text until they are moved. The table is UNLOGGED,
+-- because an import is repeated after a crash.
 CREATE UNLOGGED TABLE compaction_store.staged (
     staged_by bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     thread_uid uuid NOT NULL,

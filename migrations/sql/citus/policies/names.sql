@@ -1,5 +1,5 @@
--- Only on a cluster, like the table. The policies of the other tables have a sub-select here, which Citus does not
--- support, so `distribute` replaces those policies.
+-- Only on a cluster, like the table. On a single server, the policies call tenant() in a sub-select. Citus does not
+-- support that, so `distribute` replaces the policies of the other tables.
 ALTER TABLE compaction_store.names ENABLE ROW LEVEL SECURITY;
 ALTER TABLE compaction_store.names FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON compaction_store.names
