@@ -18,7 +18,7 @@ try:
     from agent_framework import HistoryProvider, Message
 except ImportError as error:
     raise MissingExtra("the history provider of the Microsoft Agent Framework", "agent-framework") from error
-# Not in the try block: if a release moves this function, the ImportError must name it.
+# This import is not in the try block, so that the ImportError names the function if a release moves it.
 from agent_framework._sessions import filter_new_messages
 
 # Maps a type of content to the store's type of block, and the content's field names to those of the block.

@@ -220,7 +220,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
 
     async def _state(self, *names: str) -> Payload:
-        """Returns the state of an app or a user. Replaces many changes by one, so that the view stays short."""
+        """Returns the state of an app or a user. If it has many changes, makes them one to keep the view short."""
         try:
             view = await self._call("view", _name(names))
         except ThreadNotFound:

@@ -19,7 +19,7 @@ try:
     from langgraph.checkpoint.base import BaseCheckpointSaver
 except ImportError as error:
     raise MissingExtra("the checkpointer of LangGraph", "langgraph") from error
-# Not in the try block: if a release moves this class, the ImportError must name it.
+# This import is not in the try block, so that the ImportError names the class if a release moves it.
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 OnDelete = Literal["clear", "erase"]

@@ -40,7 +40,7 @@ _TRIES = 5
 
 
 class _Gap(NamedTuple):
-    """Calls of one session that were not stored, for one reason."""
+    """A gap: calls of one session that were not stored, all for the same reason."""
 
     calls: int
     first_at: datetime
@@ -133,7 +133,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         if worker is not None:
             worker.join(timeout + 1)
         elif self._waiting or self._gaps:
-            # The first call came while Python was exiting and could start no thread: store it here.
+            # The first call came while Python was exiting, when no thread can be started, so store it here.
             self._work()
         with self._changed:
             left = len(self._waiting) + sum(gap.calls for gap in self._gaps.values())

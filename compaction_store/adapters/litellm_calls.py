@@ -69,7 +69,7 @@ def call_of(
         meta["failed"] = type(kwargs.get("exception")).__name__
     choices = _field(response, "choices")
     if isinstance(choices, list) and len(choices) > 1:
-        # The conversation continues with the first choice. Its meta keeps the others.
+        # The conversation continues with the first choice. The meta of the reply keeps the others.
         meta["choices"] = [_plain(message) for each in choices[1:] if (message := _field(each, "message")) is not None]
     session = _session(about) if session_of is None else session_of(dict(kwargs))
     if session is not None:

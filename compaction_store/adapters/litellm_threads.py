@@ -163,7 +163,7 @@ class Sessions:
 
 
 def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
-    """Returns the summary that LiteLLM sent in place of messages; None if the client had sent this summary."""
+    """Returns the summary that LiteLLM sent in place of messages; None if the summary came from the client."""
     if not call.sent:
         return None
     text: str = json.loads(call.sent[0])["content"].removeprefix(SUMMARY_PREFIX)

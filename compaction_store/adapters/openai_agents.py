@@ -22,7 +22,7 @@ try:
     from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 except ImportError as error:
     raise MissingExtra("the session of the OpenAI Agents SDK", "openai-agents") from error
-# Not in the try block: if a release moves these names, the ImportError must name them.
+# These imports are not in the try block, so that the ImportError gives the name if a release moves it.
 from agents.memory.session import _await_mutation, _CompactionSnapshot
 
 OnClear = Literal["clear", "erase"]

@@ -29,11 +29,11 @@ class _Shown(NamedTuple):
 
 @dataclass
 class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framework is an extra
-    """A capability that sends the view of the conversation's thread and records compactions by another capability.
+    """A capability that sends the model the view of the thread and records compactions by another capability.
 
-    `wrapped` is a capability that compacts the messages of a request, or a history processor. If it replaces stored
-    messages, the replacement becomes one record, and later runs in any process begin with it. Messages that it omits
-    without a replacement, and its changes to messages that are not saved yet, are not recorded.
+    `wrapped` is a capability that compacts the messages of a request, or a history processor. If `wrapped` replaces
+    stored messages, the replacement becomes one record, and later runs in any process begin with it. Messages that it
+    omits without a replacement, and its changes to messages that are not saved yet, are not recorded.
     """
 
     wrapped: Any
@@ -66,7 +66,7 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         return request
 
     async def _put_view(self, ctx: Any, request: Any) -> tuple[View | None, list[_Shown]]:
-        """Replaces the stored messages at the start of the request by the view, and returns the view and its messages.
+        """Puts the view in place of the stored messages that the request begins with. Returns it and its messages.
 
         Returns None and no messages if the request does not begin with stored messages.
         """

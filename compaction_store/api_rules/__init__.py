@@ -1,11 +1,12 @@
 """Checks messages against the rules of a provider's API, without calling the API.
 
-The API is known to refuse every problem that is reported. Rules that depend on the model, on a beta or on other parts
-of the request are not checked, so an empty result does not mean that the API accepts the request. Problems never quote
-content.
+The API is known to refuse messages with any of the reported problems. Rules that depend on the model, on a beta or on
+other parts of the request are not checked, so an empty result does not mean that the API accepts the request. Problems
+never quote content.
 
 Shapes, types of blocks and required fields are those of the SDKs' types (anthropic 2.12, openai 3.54), and a test
-compares the two. Other rules come from the providers' documentation or from the APIs' errors; each function says which.
+compares them with these types. Other rules come from the providers' documentation or from the APIs' errors; each
+function says which.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ LONGEST_ID = 64
 
 
 def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem]:
-    """Returns the problems for which OpenAI's Responses API would refuse these items as its whole input.
+    """Returns the problems for which OpenAI's Responses API would refuse these items as a request's whole input.
 
     The SDK's types define the items, their fields and the roles, and allow a compaction trigger only at the end. The
     API's errors show the other rules. Every call needs an output, and every output must follow its call; the same holds

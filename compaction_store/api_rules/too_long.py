@@ -1,4 +1,4 @@
-"""Recognizes errors of any SDK that mean that a request was too long for the model.
+"""Recognizes the errors by which any SDK says that a request was too long for the model.
 
 Providers share no error code or type, so the texts of errors are compared too. A text may quote the request, so it is
 neither stored nor repeated.

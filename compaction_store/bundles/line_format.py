@@ -50,7 +50,7 @@ def _hash(value: object) -> bool:
 
 
 def _salt(value: object) -> bool:
-    # If the length could differ, bytes could be moved between the salt and the content under the same commitment.
+    # If a salt could have another length, bytes could be moved between it and the content under the same commitment.
     return value is None or (type(value) is str and _SALT.fullmatch(value) is not None)
 
 

@@ -1,8 +1,8 @@
 """Verifies a bundle line by line. Performs no I/O.
 
-The form of each line is checked, and the chain by the same walk that checks a stored thread. A finding has the number
-of its line and its pos, and never quotes the line. A line that cannot be read ends the check, because the lines after
-it cannot be placed in the chain; the report says so.
+The form of each line is checked. The chain is checked by the walk that also checks stored threads. A finding has the
+number of its line and its pos, and never quotes the line. A line that cannot be read ends the check, because the lines
+after it cannot be placed in the chain; the report says so.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _KEY_NAME = re.compile(r"[!-*,-~]{1,100}")
 
 
 class Signer(Protocol):
-    """A signer of notes by Ed25519: a `SigningKey`, or your own class around a key that never leaves its device."""
+    """A signer of notes with Ed25519: a `SigningKey`, or your own class around a key that never leaves its device."""
 
     @property
     def name(self) -> str: ...

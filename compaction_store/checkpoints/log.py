@@ -75,7 +75,7 @@ class CheckpointLog:
         return self._read(line, "last") if line else None
 
     def heads(self, checkpoint: Checkpoint) -> HeadsFile:
-        """Opens a checkpoint's list of heads, and checks that this list was signed."""
+        """Opens a checkpoint's list of heads, and checks that the list has not changed since it was signed."""
         heads = HeadsFile(self.path.parent / file_name(checkpoint.heads))
         try:
             if heads.size != checkpoint.size or heads.hash() != checkpoint.heads:

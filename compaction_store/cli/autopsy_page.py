@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from compaction_store.evaluation import Evaluation, Replayed
 
 _TITLE = "Autopsy of compactions"
-# The maximum number of losses: a browser could not open a page with all losses of a year of sessions.
+# The maximum number of losses on the page. A browser could not open a page with all losses of a year of sessions.
 _MOST = 1000
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read(store: Reader, thread: str, prices: Path, model: str | None, window: int | None) -> Money:
-    """Estimates the money of a thread's compactions from the prices in a file."""
+    """Estimates what a thread's compactions cost and saved, from the prices in a file."""
     from compaction_store import tokens
     from compaction_store.evaluation import RECORDED, Prices, evaluate, read_thread
 
@@ -33,7 +33,7 @@ def read(store: Reader, thread: str, prices: Path, model: str | None, window: in
 
 
 def as_dict(money: Money) -> dict[str, Any]:
-    """Returns the money as a dict for `json.dumps`."""
+    """Returns the costs and savings as a dict for `json.dumps`."""
     from compaction_store.evaluation.money import BASES, advice, total
 
     return {
@@ -52,7 +52,7 @@ def as_dict(money: Money) -> dict[str, Any]:
 
 
 def show(out: Output, money: Money) -> None:
-    """Prints the money of each record, and advice."""
+    """Prints what each record cost and saved, and advice."""
     from compaction_store.evaluation.money import BASES, advice, total
 
     out.text()

@@ -1,6 +1,7 @@
 """The cost of summarizers: calls and tokens by model, actor and week, from the usage in the records.
 
-A failed call that a fallback replaced counts for the model that failed, because it was billed too.
+If a call failed and a fallback replaced it, its cost counts towards the model that failed, because the call was billed
+too.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ def json_list(path: Path, option: str) -> list[Any]:
 
 
 def head(text: str | None, option: str) -> bytes | None:
-    """Parses a head in the form in which `threads --json`, `verify` and `append --json` print heads."""
+    """Parses a head in the form that `threads --json`, `verify` and `append --json` print."""
     if text is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
         raise misuse(f"must be 64 hexadecimal digits, not {text!r}", option)
     return None if text is None else bytes.fromhex(text)

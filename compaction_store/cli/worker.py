@@ -111,7 +111,7 @@ def _stop_signal() -> Iterator[threading.Event]:
 
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
-            # Exit without cleaning up, because a thread that waits for a summary cannot be interrupted.
+            # Exit without cleaning up, because a Python thread that waits for a summary cannot be interrupted.
             os._exit(128 + number)
         stop.set()
 

@@ -100,7 +100,7 @@ def of_record(record: Compaction) -> Made:
     provider = provider if isinstance(provider, dict) else {}
     what = (record.callback or "provider:compaction").removeprefix("provider:")
     text = record.summary_text
-    # Codex writes the messages with which it continues only into this line, so they are the stand-ins.
+    # Only this line has the messages with which Codex continues, so they are the stand-ins.
     stand_ins = _of_codex(provider) if what == "compacted" else None
     return Made(what, stand_ins, provider, record, text, record.model, record.usage)
 

@@ -105,7 +105,7 @@ def _outcome(check: Check, span: CheckedSpan, text: str) -> _Outcome:
         named = [probe for probe in lost if not probe.is_secret]
         passes = bool(check.passes(len(probes), len(named)))
     except Exception as error:  # noqa: BLE001 — a check may be the caller's, and must not cost the summary
-        # The text of other errors may quote the messages.
+        # Only the text of this package's own errors is recorded: other texts may quote the messages.
         said = {"type": type(error).__name__, "text": own_text(error)}
         return _Outcome(check, 0, [], 0, passes=False, error=said)
     return _Outcome(check, len(probes), named, len(lost) - len(named), passes)
@@ -119,7 +119,7 @@ def _probes(check: Check, span: CheckedSpan, text: str) -> list[Probe]:
         probes = list(found)
     except TypeError:
         if hasattr(type(found), "__iter__"):
-            # The error is the check's own.
+            # The check itself raised the error.
             raise
         probes = [found]
     if not all(isinstance(probe, Probe) for probe in probes):

@@ -153,8 +153,8 @@ class CompactionContext:
         summary is a callable, an async callback must await the result; an async summarizer runs on the event loop, and
         any other runs in a thread. The summary's message has the role `user` unless `role="assistant"` is given.
 
-        If a summary fails one of `checks`, the summarizer is asked once to repair it, if it can, and missing lines of
-        the span are appended. If a strict check fails, the summary is rejected.
+        If a summary fails one of `checks`, a summarizer that can repair its summaries is asked once to do so, and then
+        the lines of the span that are still missing are appended. If a strict check fails, the summary is rejected.
         """
         check_role(role)
         options = SummaryOptions(allowed_rules(allow, reason), reason, role, checks=check_checks(checks))

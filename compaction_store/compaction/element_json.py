@@ -40,7 +40,7 @@ class ElementJson(NamedTuple):
 
 
 class SourceDocument(NamedTuple):
-    """The JSON of each element, and the seqs of erased messages and of messages with media, which are left out."""
+    """The JSON of each element, and the seqs of elements from which erased messages or media are left out."""
 
     pieces: tuple[ElementJson, ...]
     erased: tuple[int, ...]

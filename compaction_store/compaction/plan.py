@@ -180,7 +180,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRun(AsDict, Sequence[Compaction]):
-    """The result of one call of `compact`: its records in order, with any outcome, the reason, and the new view.
+    """The result of one call of `compact`: its records of any outcome in order, the reason, and the new view.
 
     `errors` are the exceptions of callbacks and summarizers, in order. With a budget, the view's `measured` is the best
     known figure for the size of the view.

@@ -1,7 +1,7 @@
 """Builds the plan of a compaction from the requests of callbacks, without access to a database.
 
 The view, the rules and the requests are the only inputs, so the same requests give the same plan. Every attempt is
-kept, whatever its outcome. If a callback raises, only what it planned is withdrawn.
+kept, whatever its outcome. If a callback raises an error, only its own plans are withdrawn.
 """
 
 from __future__ import annotations

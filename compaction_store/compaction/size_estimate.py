@@ -73,7 +73,7 @@ def calibrated(local: int, budget: TokenBudget, found: Reported | None) -> Measu
 
 
 def is_worth_counting(measured: Measured, budget: TokenBudget) -> bool:
-    """Returns whether to count a view exactly. It is counted once, and only if it is above half the trigger."""
+    """Returns whether to count a view exactly. A view is counted only once, and only above half the trigger."""
     return measured.source != "exact" and measured.error is None and 2 * measured.tokens > budget.trigger_tokens
 
 

@@ -59,7 +59,7 @@ class CallRecord:
 
     def failure(self, error: Exception) -> Payload:
         """Describes a failed call for the record of the call that succeeded after it."""
-        # Keep only a text of this package, because errors of other code may quote messages.
+        # Keep the text only if it is this package's own, because errors of other code may quote messages.
         text = own_text(error)
         known = self.failed(error)
         parts = {

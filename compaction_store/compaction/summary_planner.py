@@ -90,7 +90,7 @@ class SummaryPlanner:
                 result.close()
             raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
         if len(self._plan.attempts) != tried:
-            # The summarizer, or code beside it, has planned another compaction in the meantime: check the span again.
+            # The summarizer, or code that ran at the same time, has planned another compaction: check the span again.
             indexes = self._rules.check(span, "summary", options.allow, options.reason)
         self.take(indexes, span, result, options, call)
 

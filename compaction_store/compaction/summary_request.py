@@ -1,6 +1,6 @@
 """The request to a summarizer: the elements of a view to summarize, and the maximum length of the summary.
 
-A request is itself the sequence of its elements, so any callable that takes elements is a summarizer.
+A request is itself the sequence of its elements, so any callable that takes elements can be a summarizer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Summarizer(Protocol):
 
 
 def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: str = "a callable") -> None:
-    """Raises InvalidCallback for an object that cannot be called, and for a class instead of its instance."""
+    """Raises InvalidCallback for an object that cannot be called, and for a class given in place of an instance."""
     if isinstance(summarize, type):
         raise InvalidCallback(f"{what} must be {choices}, not the class {summarize.__name__}")
     if not callable(summarize):

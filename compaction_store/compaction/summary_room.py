@@ -22,7 +22,9 @@ _EMPTY: Payload = {"role": "user", "content": ""}
 
 
 class SummaryOptions(NamedTuple):
-    """The conditions of a summary. With `framed`, the limits include its frame; otherwise they are for its text alone.
+    """The conditions that a summary must meet.
+
+    With `framed`, the limits include the summary's frame; otherwise they are for its text alone.
 
     `room` is the maximum number of tokens, and `stated_room` is a smaller maximum that the summarizer is given. With
     `cut`, a summary that is too long is shortened.

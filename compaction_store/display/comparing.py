@@ -89,7 +89,7 @@ class Sources:
         self._bytes = 0
 
     def add(self, message: Message) -> bool:
-        """Adds an original. Returns False if no more need be added: they are too large, or all facts are found."""
+        """Adds an original. Returns False if no more need be added: all facts are found, or there is too much text."""
         text = "" if message.payload is None or self._is_too_long else said(message.payload)
         self._bytes += len(text)
         if self._is_too_long or self._bytes > _MOST_COMPARED_BYTES:

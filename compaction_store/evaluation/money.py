@@ -23,7 +23,7 @@ BASES: tuple[Basis, ...] = ("measured", "modelled")
 
 @dataclass(frozen=True, slots=True)
 class FoldMoney(AsDict):
-    """The money of one compaction. `calls` is the number of calls with it in the view.
+    """The costs and savings of one compaction. `calls` is the number of calls with it in the view.
 
     `summarizer` is None if the price or the usage of the summarizer is unknown. A compaction was `needed` if the next
     call would not have fitted the window without it; such a compaction is not compared. `basis` is "measured" if all
@@ -56,7 +56,7 @@ class FoldMoney(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class MoneySum(AsDict):
-    """The money of calls and compactions of one basis. `needed` and `unknown` are numbers of compactions left out."""
+    """The costs and savings on one basis. `needed` and `unknown` are the numbers of compactions that are left out."""
 
     requests: float = 0.0
     compared: int = 0
@@ -78,11 +78,11 @@ class MoneySum(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Money(AsDict):
-    """The money of a thread under a policy.
+    """The costs and savings of a thread under a policy.
 
-    `measured` and `modelled` are the costs of the calls' inputs, by recorded usage and by the sizes of the views.
-    `wasted` is the cost of summaries that were not used; None if it is unknown. `beyond_window` are calls that would
-    not have fitted without compaction; the savings leave them out.
+    `measured` and `modelled` are the costs of the calls' inputs, computed from recorded usage and from the sizes of the
+    views. `wasted` is the cost of summaries that were not used; None if it is unknown. `beyond_window` are calls that
+    would not have fitted without compaction; the savings leave them out.
     """
 
     currency: str
@@ -100,7 +100,7 @@ class Money(AsDict):
 def money_of(
     run: Replayed, prices: Prices, model: ModelPrice, *, window: int | None, grown: Mapping[int, int]
 ) -> Money:
-    """Computes the money of a thread. `grown` maps each seq to the tokens of all messages before it."""
+    """Computes the costs and savings of a thread. `grown` maps each seq to the tokens of all messages before it."""
     beyond = [window is not None and grown[call.seq] > window for call in run.calls]
     first = {each.first_call: each for each in sorted(run.folds, key=lambda fold: (-fold.prefix, -fold.record))}
     return Money(
@@ -114,7 +114,7 @@ def money_of(
 
 
 def total(moneys: Iterable[Money], basis: Basis) -> MoneySum:
-    """Adds up the money of one basis over threads."""
+    """Adds up the costs and savings of threads on one basis."""
     listed = list(moneys)
     folds = [fold for money in listed for fold in money.folds if fold.basis == basis]
     known = [fold for fold in folds if not fold.needed and fold.summarizer is not None]

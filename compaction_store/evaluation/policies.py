@@ -14,7 +14,7 @@ from compaction_store.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Callbacks or strategies that compact a view that is over the budget before a call of the model."""
+    """Callbacks or strategies. Before a call of the model, they compact a view that is over the budget."""
 
     name: str
     callbacks: tuple[Callable[..., Any], ...] = field(repr=False)

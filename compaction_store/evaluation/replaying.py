@@ -192,7 +192,7 @@ class _Walk:
         self._probing().fold(Fold(record, start, end, replacement, is_summary=kind in _SUMMARIES))
 
     def revoke(self, record: int) -> None:
-        """Puts the elements that a record replaced back into the view, if the record is in the view."""
+        """Takes a record out of the view, if it is there, and restores the elements that it replaced."""
         for place, element in enumerate(self.elements):
             if element.number == record:
                 under = self._under[record]

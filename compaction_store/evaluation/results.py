@@ -23,7 +23,8 @@ _LEAST_THREADS = 10
 _RESAMPLES = 1000
 _TAIL = 0.025
 _Z = 1.959964
-# A cliff is a round in which the share of kept probes falls by at least this much, shown by at least this many probes.
+# A cliff is a round in which the share of kept probes falls by at least this much. It needs at least this many probes
+# before the round and in it.
 _CLIFF = 0.25
 _LEAST_PROBES = 5
 OPEN_LOOP = (

@@ -15,7 +15,7 @@ from compaction_store.importers.sources import Item, Notes, moment, text, to_loa
 FORMAT = "claude-ai"
 IDS = ("uuid",)
 _ROLES = {"human": "user", "assistant": "assistant"}
-# The fields that a block keeps, by its type; the others are kept under "claude".
+# The fields that each type of block keeps. All other fields are kept under "claude".
 _FIELDS = {
     "text": ("text",),
     "thinking": ("thinking", "signature"),

@@ -112,7 +112,7 @@ def _of_export(path: Path) -> str | None:
 
 
 def _seen(path: Path) -> str:
-    """Describes the files for the error that no format matches."""
+    """Describes the files, for the error that says that no format matches."""
     for file in found_in(path):
         for _, found in file.sample():
             return f"its lines are JSON objects with {_fields(found)}, which match no format"

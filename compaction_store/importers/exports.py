@@ -20,7 +20,8 @@ from compaction_store.importers.sources import Item, Notes, SourceThread
 LONGEST_CONVERSATION = 256 * 1024 * 1024
 _BLOCK = 1024 * 1024
 _NAME = re.compile(r"conversations(?:-\d+)?\.json")
-# Matches a whole string, or a byte that matters outside of strings. A lone quote begins a string that the block cuts.
+# Matches a whole string, or a byte that matters outside of strings. A lone quote begins a string that goes on after the
+# block.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\],]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"

@@ -254,8 +254,9 @@ class _Import:
             self._progress(Progress(self.source.done, self.source.total, self.source.unit, name))
 
     def results(self, done: ThreadLoaded | None) -> Iterator[ThreadImported]:
-        """Yields the results of the threads before a loaded thread, and then its own. If `done` is None, yields all
-        results that are left.
+        """Yields the results of the threads before a loaded thread, and then the result of this thread.
+
+        If `done` is None, yields all results that are left.
         """
         while self._begun:
             begun = self._begun.popleft()

@@ -35,7 +35,7 @@ class Bad(AsDict):
 
 @dataclass(slots=True)
 class Notes:
-    """Counts of input that was not imported: `skipped` is bad input, and `left_out` is no message, such as a title."""
+    """Counts of input that was not imported: bad input in `skipped`, and data such as titles in `left_out`."""
 
     skip_bad: bool
     skipped: int = 0
