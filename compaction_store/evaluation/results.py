@@ -41,8 +41,8 @@ class Rate(AsDict):
     kept: int
     low: float
     high: float
-    #: How the interval was computed. "threads" is the wider one of two: from resampled threads, and from Wilson's
-    #: formula for single probes. "probes" is from that formula only, if there are few threads.
+    #: How the interval was computed. "threads": it covers the interval from resampled threads and the one from Wilson's
+    #: formula for single probes. "probes": it is from that formula only, because there are few threads.
     by: str = "threads"
     #: The smallest and the largest share among the replicates, if there are several.
     spread: tuple[float, float] | None = None
@@ -338,8 +338,8 @@ def judged_by(judge: Judge, runs: Sequence[Replayed], labels: Mapping[str, Mappi
 def _rate(pairs: list[tuple[int, int]], seed: str) -> Rate:
     """Returns a share with its interval.
 
-    The interval is the wider one of two, because resampling says nothing if all threads are alike, and Wilson's formula
-    says nothing about how threads differ.
+    The interval covers two others, because resampling says nothing if all threads are alike, and Wilson's formula says
+    nothing about how threads differ.
     """
     asked, kept = (sum(column) for column in zip(*pairs, strict=True))
     least, most = _wilson(asked, kept)
