@@ -16,14 +16,14 @@ _NAME = f"text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL"
 
 
 def about(thread_id: str) -> str:
-    """Returns the end of an error message that names the thread."""
+    """Returns the last words of an error message, which name the thread."""
     return f" (thread {thread_id!r})"
 
 
 def other(value: object) -> str:
-    """Returns the end of an error message that says what was given: a number itself, or the type of any other value.
+    """Returns the last words of an error message, which say what was given: a number, or the type of another value.
 
-    Text is not quoted, because it may be the content of a message.
+    Text is not quoted, because it may be the content of a message. If a time has no time zone, they say only this.
     """
     if isinstance(value, datetime):
         return ", not one without" if value.tzinfo is None else ""
@@ -106,7 +106,7 @@ def text(value: object, what: str) -> None:
 
 
 def _given(value: object) -> str:
-    """Returns the end of an error message about a name, which says what is wrong with it. Text is not quoted."""
+    """Returns the last words of an error message about a name, which say what is wrong with it. Text is not quoted."""
     if not isinstance(value, str):
         return other(value)
     if "\0" in value:

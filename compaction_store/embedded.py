@@ -37,7 +37,7 @@ _kept: dict[Path, Share] = {}
 class Share:
     """A share in a running server, which keeps the server running. `url` is the server's URL.
 
-    Closing the share or the end of the process releases it.
+    The share is released when it is closed or when the process ends.
     """
 
     def __init__(self, folder: DataFolder, lock: int) -> None:
@@ -97,7 +97,7 @@ def url(folder: Path | None = None) -> str:
     This process keeps the server running until the process ends.
     """
     share = join(folder)
-    # This releases an earlier share of this process, after the new one is taken, so that the server keeps running.
+    # This releases an earlier share of this process. The new share is taken already, so the server keeps running.
     _kept[share.folder] = share
     return share.url
 
@@ -146,7 +146,7 @@ def _package() -> Path:
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations or importlib.util.find_spec("platformdirs") is None:
         raise MissingExtra("a store without a URL", "embedded")
-    # The package may be a link in a private folder to a folder that the server's account can read.
+    # The package may be a symbolic link in a private folder. The server's account can read only the folder behind it.
     return Path(found.submodule_search_locations[0]).resolve()
 
 

@@ -267,7 +267,8 @@ class Walk:
         else:
             self._check_commitments(entry, entry.salt, entry.body)
         if entry.salt is not None and len(entry.salt) != chain.SALT_BYTES:
-            # With a salt of another length, bytes could be moved between salt and content without a new commitment.
+            # With a salt of another length, bytes could be moved between salt and content without changing the
+            # commitment.
             self._find(entry, f"the salt is not {chain.SALT_BYTES} bytes")
 
     def _check_commitments(self, entry: Entry, salt: bytes, body: str) -> None:

@@ -168,7 +168,7 @@ def _is_result(part: Any) -> bool:
 
 
 def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
-    """Returns the index of the last item with a user message that has more than tool results, or None."""
+    """Returns the index of the last item with a user message that is more than tool results, or None."""
     for index in range(len(items) - 1, -1, -1):
         if any(map(_is_users, items[index])):
             return index

@@ -58,9 +58,7 @@ class Loaded(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class ThreadLoaded(AsDict):
-    """The result of `load_threads` for one thread. If the thread was refused, `refused` has the error, and `loaded` is
-    None.
-    """
+    """The result of `load_threads` for one thread. If it was refused, `refused` has the error, and `loaded` is None."""
 
     thread_id: str
     loaded: Loaded | None

@@ -1,8 +1,8 @@
 """Decides which callers of a store append alone, and which appends share a commit.
 
-At most a few callers, those with a place, append at the same time. Further callers wait in a queue. When a caller is
-done, the first caller in the queue gets its place, and appends for itself and for the others in the queue. So a single
-caller never waits, and no timer delays calls in order to combine them.
+Only a few callers can append at the same time: those that have a place. Further callers wait in a queue. When a caller
+is done, the first caller in the queue gets its place, and appends for itself and for the others in the queue. So a
+single caller never waits, and no timer delays calls in order to combine them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Signal:
         self._lock.acquire()
 
     def set(self) -> bool:
-        """Wakes the thread. Returns False if it has stopped waiting."""
+        """Wakes the thread. Always returns True."""
         self._lock.release()
         return True
 
@@ -56,7 +56,7 @@ class AsyncSignal:
         self._wake: asyncio.Future[None] = self._loop.create_future()
 
     def set(self) -> bool:
-        """Wakes the task. Returns False if it has stopped waiting."""
+        """Wakes the task. Returns False if the event loop of the task is closed."""
         try:
             if asyncio.get_running_loop() is self._loop:
                 self._arrive()

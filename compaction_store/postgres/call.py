@@ -215,8 +215,8 @@ def _attempt(
     except (sa.exc.DBAPIError, psycopg.Error, UnicodeEncodeError) as error:
         original = error_translation.original(error)
         if error_translation.is_gone(original):
-            # The other connections of the pool are probably dead too. This replaces each one when it is next taken.
-            # `dispose` would not replace the connections that are in use now.
+            # The other connections of the pool are probably dead too. This makes the pool replace each of them when it
+            # is next taken. `dispose` would not replace the connections that are in use now.
             engine.pool._invalidate(connection, original)  # noqa: SLF001 — there is no public way
         return None, original
     except Exception:
@@ -239,7 +239,7 @@ def _attempt(
 
 
 def _thread_of(arguments: tuple[Any, ...]) -> str:
-    """Returns the end of an error message, which names the thread if the first argument is a ThreadKey."""
+    """Returns the last words of an error message, which name the thread if the first argument is a ThreadKey."""
     first = arguments[0] if arguments else None
     return checks.about(first.thread_id) if isinstance(first, ThreadKey) else ""
 

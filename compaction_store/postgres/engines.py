@@ -242,7 +242,7 @@ def replace_pool(engine: sa.Engine) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Makes new connections and statements of an engine end at the deadline of the call."""
+    """Makes connecting, and every statement of an engine, end at the deadline of the call."""
     if engine not in _engines:
         _engines.add(engine)
         sa.event.listen(engine, "do_connect", _connect)

@@ -1,9 +1,9 @@
 """Creates the data folder of an embedded Postgres, completely or not at all, and runs programs on it.
 
 In the folder, `data` belongs to the server, `locks` has the lock files, and `log` is the server's log. A new `data`
-folder gets its name only when it is complete, so a folder with this name always works. Nothing outside the folder is
-changed, not even the permissions of parent folders. Postgres refuses to run as root, so for root it runs under a
-separate account.
+folder gets its name only when it is complete, so a folder with this name always works. No other folder is changed, not
+even the permissions of parent folders. Postgres refuses to run as root, so for root it runs under a separate account,
+which is created if there is none.
 """
 
 from __future__ import annotations
@@ -196,7 +196,10 @@ def run_detached(command: Sequence[str], account: pwd.struct_passwd | None, **op
 
 @contextmanager
 def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
-    """Opens the log for appending. Yields its descriptor, and a function that reads the reason of a failure from it."""
+    """Opens the log for appending.
+
+    Yields its descriptor, and a function that reads the reason for a failure from it.
+    """
     path = folder.path / "log"
     with suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_BYTES:
@@ -211,7 +214,7 @@ def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
 
 
 def _failure(output: bytes, folder: Path) -> str:
-    """Returns the reason of a program's failure: the lines around its first error, and whether the disk is full."""
+    """Returns why a program failed: the lines around its first error, and whether the disk is full."""
     lines = output.decode("utf-8", "replace").splitlines()
     serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
     # The reason is in the line with the error, in the line before it or in the line after it.

@@ -1,4 +1,4 @@
-"""Classifies tool calls: which calls are equal, which only look something up, and which files a call writes.
+"""Classifies tool calls: which calls are the same, which only look something up, and which files a call changes.
 
 A stored call does not say what its tool does. So this module uses the name of the tool and the first word of a shell
 command. A tool with an unknown name counts neither as a look-up nor as a write.

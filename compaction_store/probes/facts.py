@@ -136,7 +136,7 @@ class ThreadFacts:
                     yield need.key, need.key.split()
 
     def phrases_in(self, texts: Iterable[str]) -> Iterator[str]:
-        """Yields the keys of the thread's quotations that occur in texts."""
+        """Yields the keys of those quotations of the thread that occur in the given texts."""
         if self._phrases:
             for text in texts:
                 for key, _ in self._phrases.found(words(text)):
@@ -229,7 +229,7 @@ def quotation_key(text: str) -> str:
 
 
 def place_of(seq: int, said: Said, start: int, end: int) -> Place:
-    """Returns the place of a part of a text. Searches for it in a JSON string, because escapes change the offsets."""
+    """Returns the place of a part of a text. In a JSON string, searches for it, because escapes change the offsets."""
     if said.raw is None:
         return Place(said.field, start, end, seq)
     at = said.raw.find(said.text[start:end])

@@ -45,7 +45,7 @@ _ENGLISH = (
     r"|\b(?:hard|safety|strict|standing|ground|golden) (?:rule|constraint|limit|requirement)s?\b"
     r"|\b(?:i|we)(?:'d| would)? (?:only )?(?:want|expect|need|like|ask) (?:you )?(?:to )?(?:always|never|only)\b"
     r"|\b(?:budget|spending|time|price|cost|token)s? (?:cap|limit|ceiling|maximum)\b"
-    # A rule for every time, with "a" or "any". A sentence about one thing would have "the" or "this" instead.
+    # A rule that applies every time, with "a" or "any". A sentence about one thing would have "the" or "this" instead.
     rf"|{_CLAUSE}(?:when|before|after) you "
     r"(?!are\b|have\b|see\b|get\b|can\b|find\b|need\b|want\b|were\b|had\b|start\b)"
     r"(?:(?:answer|reply|respond|commit|push|merge|deploy|delete)\w{0,3},|\w+ (?:an?|any|some\w*|[a-z]{2,}s) ?[^.;]*?,)"

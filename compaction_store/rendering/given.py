@@ -18,7 +18,7 @@ System = str | Sequence[Mapping[str, Any]]
 
 
 def digest(value: Any) -> str:
-    """Returns the hash of tools or of a system prompt, as it is in a receipt."""
+    """Returns the hash of a part of a request, such as the tools, in the form that a receipt has."""
     return sha256(encoding.canonical(value).encode()).hexdigest()
 
 

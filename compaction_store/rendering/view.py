@@ -185,9 +185,10 @@ def for_anthropic(
     """Renders the arguments for Anthropic's Messages API: `messages`, `system`, and `betas` if a block needs a beta.
 
     `tools` are added unchanged. `system` is text or blocks, and comes before the system messages of the view. With
-    `system_messages="apart"`, all system messages come before the conversation. With "in_place", later system messages
-    stay in the conversation. `thinking` says whether to drop thinking that is older than a compaction, to keep all
-    thinking, or to drop all. `cache` adds a cache breakpoint with this lifetime after the last summary.
+    `system_messages="apart"`, all system messages come before the conversation, except those that add or remove tools.
+    With "in_place", later system messages stay in the conversation. `thinking` says whether to drop thinking that is
+    older than a compaction, to keep all thinking, or to drop all. `cache` adds a cache breakpoint with this lifetime
+    after the last summary.
     """
     _check("system_messages", system_messages, ("apart", "in_place"))
     _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))

@@ -58,7 +58,8 @@ _REPORTED = """
 _UID = 10
 # Spans of records in force are nested or disjoint. An outer span belongs to a later record, so of all spans around this
 # one the innermost has the lowest number. The query finds it with compactions_span_start_idx and
-# compactions_span_end_idx: at each node, the first row is the innermost. "+ 0" makes the planner use these indexes.
+# compactions_span_end_idx, whose comment explains the nodes: at each node, the first row is the innermost. "+ 0" makes
+# the planner use these indexes.
 _LATER = """
     SELECT later.number FROM compaction_store.compactions AS later
     WHERE later.thread_uid = compactions.thread_uid{named_later} AND later.span_node = n.node

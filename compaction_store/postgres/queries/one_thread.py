@@ -34,7 +34,10 @@ from compaction_store.postgres.cursor import (
 
 
 class ThreadKey(NamedTuple):
-    """The key of a thread: the first parameters of a SQL function. Without `uid`, the function looks up the name."""
+    """The key of a thread, in the form of the first parameters of a SQL function.
+
+    Without `uid`, the function looks up the name.
+    """
 
     uid: UUID | None
     tenant: str

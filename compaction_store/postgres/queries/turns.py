@@ -36,7 +36,10 @@ class Holder(NamedTuple):
 
 
 def held_by(holder: Holder | None) -> str:
-    """Returns the end of an error message, which names the holder. Quotes the names, because these can be any text."""
+    """Returns the last words of an error message, which name the holder.
+
+    Quotes the names, because these can be any text.
+    """
     if holder is None:
         return ""
     if holder.pid is None:
