@@ -1,8 +1,8 @@
 """An append-only log of checkpoints: a file with one JSON line for each checkpoint, and lists of heads beside the file.
 
 `append` returns when the line is on disk. If two processes append after the same line, one of them fails. Keep the
-folder where nobody who can write to the database can write: a change of the database is found because the database then
-no longer matches the log.
+folder where nobody who can write to the database can write. A change in the database is found by comparing the database
+with the log.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def cell(value: object) -> str:
 def _begins_as_formula(text: str) -> bool:
     """Returns whether the first visible character begins a formula.
 
-    It may be another form of that character, such as the full-width one, because some spreadsheets read it as the ASCII
-    character.
+    Other forms of such a character, for example the full-width form, count too, because some spreadsheets read them as
+    the ASCII character.
     """
     first = next((each for each in text if not each.isspace() and unicodedata.category(each)[0] != "C"), "")
     return bool(first) and unicodedata.normalize("NFKC", first)[0] in _FORMULAS

@@ -269,7 +269,7 @@ def _halves(thread: list[Turn]) -> tuple[list[Turn], list[Turn]]:
 
 
 class _Forger:
-    """A superuser who changes one stored message, in one transaction with the triggers disabled."""
+    """A superuser who changes one stored message, in a transaction that disables the triggers."""
 
     def __init__(self, address: str, thread: str) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""The strategy of a repair, which requests a new summary for the span of the record that the repair revokes."""
+"""The strategy of a repair. It requests a new summary for the span of the record that the repair revokes."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
 
 
 def _within(mark: float, limit: int) -> float:
-    """Adapts a mark to a smaller limit. A fraction of less than one token becomes 1.0."""
+    """Adapts a mark to a smaller limit. A fraction that gives less than one token becomes 1.0."""
     if isinstance(mark, int):
         return min(mark, limit)
     return mark if round(mark * limit) >= 1 else 1.0

@@ -1,6 +1,6 @@
 """Distributes the tables over the nodes of a Citus cluster, for the command `distribute`.
 
-The tables of threads are distributed by thread_uid and colocated, so a thread is in one shard, and a call with a
+The tables of threads are distributed by thread_uid and colocated. So a thread is in one shard, and a call with a
 thread's key runs as a whole on the node with this shard. A cluster has one more table, `names`, which is distributed by
 a hash of the name; `postgres.thread_names` finds the keys of threads in it. `distribute` runs in one transaction and
 can be repeated. The functions are those of a single server, except for the files in `migrations/sql/citus/` and for one

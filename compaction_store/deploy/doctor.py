@@ -118,7 +118,8 @@ def _libpq() -> str:
 def _look(url: str, platform: str | None, connect_timeout: float) -> Seen:
     engine = engines.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
     try:
-        # The first call is not retried, so a wrong address fails at once. The second has time for a cluster's shards.
+        # The first call is not retried, so a wrong address fails at once. The second call has a longer deadline,
+        # because it may read from a cluster's shards.
         connections.call_once(engine, lambda _: None)
         return connections.Connections(engine, _PATIENCE).call(lambda connection: _read(connection, platform))
     finally:

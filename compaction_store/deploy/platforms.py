@@ -33,7 +33,7 @@ class Platform(NamedTuple):
     #: The address of the server without the pooler.
     direct: str
     remedy: str | None = None
-    #: The service stores log and pages in its own way, so fsync and full_page_writes have no effect.
+    #: Whether the service stores the WAL and pages in its own way, so that fsync and full_page_writes have no effect.
     has_own_storage: bool = False
     #: Members of this role log in with tokens that are valid for minutes.
     iam_group: str | None = None
@@ -136,7 +136,7 @@ _LOGIN = """
 """
 _IS_MIGRATED = "SELECT pg_catalog.to_regnamespace('compaction_store') IS NOT NULL"
 _SETTING = "SELECT pg_catalog.current_setting(%b::text, true)"
-# The roles as which Supabase's API runs its requests, and the setting with the schemas that it exposes.
+# The roles under which Supabase's API runs its requests, and the setting with the schemas that it exposes.
 _API_ROLES = ("anon", "authenticated", "service_role")
 _API_MAY = """
     SELECT r.rolname::text FROM pg_catalog.pg_roles AS r JOIN pg_catalog.pg_namespace AS n

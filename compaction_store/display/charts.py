@@ -129,7 +129,7 @@ def drawn(line: Course, *, width: int, height: int) -> list[str]:
 
 
 def strip(elements: Sequence[Element], *, width: int) -> str:
-    """Draws a view in one line over its seqs: `·` messages, `█` folded, `▒` both."""
+    """Draws a view as one line over its seqs: `·` for messages, `█` for folded messages, `▒` for both."""
     last = elements[-1].end_seq
     count = min(width, last)
     cells: list[set[str]] = [set() for _ in range(count)]

@@ -37,7 +37,7 @@ Ask = Callable[[str, str], "Summary | str"]
 
 
 class Verdict(NamedTuple):
-    """The numbers of a judge's answers about a summary.
+    """How often a judge gave each answer about a summary.
 
     `unclear` answers are neither yes nor no, and `failed` is the number of calls without an answer.
     """

@@ -97,7 +97,7 @@ def elements(blocks: Iterator[bytes], longest: int) -> Iterator[bytes | None]:
 
 
 class _Splitter:
-    """Splits a JSON array into its elements; looks only at strings, brackets and commas."""
+    """A splitter of a JSON array into its elements. It looks only at strings, brackets and commas."""
 
     def __init__(self, longest: int) -> None:
         self.depth = 0

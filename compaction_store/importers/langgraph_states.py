@@ -74,7 +74,7 @@ def _constructed(value: Any) -> Any:
 
 
 class StateComparison:
-    """Compares a thread's states, one after another: which messages are new, gone or rewritten."""
+    """A comparison of a thread's states, one after another: which messages are new, gone or rewritten."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
