@@ -28,8 +28,8 @@ class KnownThreads:
     def put(self, thread_id: str, before: KnownThread | None, now: KnownThread) -> None:
         """Stores the last seq of an append. `before` is the entry that was known when the append began.
 
-        A lower seq than the known one is usually ignored, because concurrent appends may end in any order. It is stored
-        if it is not after `before`, because the thread has then lost messages.
+        A lower seq than the known one is usually ignored, because concurrent appends may end in any order. A seq that
+        is not above that of `before` is stored, because the thread has then lost messages.
         """
         there = self._threads.get(thread_id)
         is_same = there is not None and there.thread_uid == now.thread_uid

@@ -36,8 +36,8 @@ class ClearToolResults(base.Planner):
 
     Results after the assistant's last message are also kept, unless `keep` is 0, because no model has read them yet.
     Results are cleared in batches, because each batch loses the prompt cache for everything after the first cleared
-    result. A batch must save `clear_at_least`, an integer for a number of tokens or a float for a share of the view, or
-    meet the budget's target.
+    result. A batch must either meet the budget's target or save `clear_at_least`: a number of tokens as an integer, or
+    a share of the view as a float.
     """
 
     def __init__(

@@ -44,10 +44,10 @@ class Ladder(base.Planner):
     The target is that of the budget, or `target_tokens` minus `reserve`, which is 2048 by default. A budget has its own
     reserve, so its target is lowered only if `reserve` is given, and by at most half.
 
-    The summarizer is told the available room, and a longer summary is cut to fit. The old messages are summarized in
-    parts of about `part_chars` characters of JSON, or all at once if `part_chars` is None; both ways make one record.
-    With `keep_recent_tokens`, the recent messages are the fewest at the end that have that many tokens together, and
-    they are cut only after all others are removed.
+    The summarizer gets the available room as its budget, and a longer summary is cut to fit. The old messages are
+    summarized in parts of about `part_chars` characters of JSON, or all at once if `part_chars` is None; both ways make
+    one record. With `keep_recent_tokens`, the recent messages are the fewest at the end that have that many tokens
+    together, and they are cut only after all others are removed.
 
     With a budget, fewer than `keep_recent` messages are kept if they would leave no room for a summary, even with their
     long contents cut. The other messages are then summarized instead of being cut or removed. Results after the

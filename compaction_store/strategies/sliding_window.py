@@ -49,7 +49,7 @@ from compaction_store.tokens import o200k_base
 
 # The names of all sliding windows begin with this.
 _OWN = "SlidingWindow("
-# The share of the trigger, as a divisor, above which the strategy's own summaries are summarized too.
+# The strategy's own summaries are summarized too if they take more than the trigger, divided by this number.
 _FULL = 4
 ThresholdOption = Threshold | Predicate | int | None
 

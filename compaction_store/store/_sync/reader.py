@@ -222,9 +222,9 @@ class Reader:
     def view(self, thread_id: str, *, at: int | datetime | Compaction | None = None) -> View:
         """Returns the thread as the model should see it, with every compacted span replaced.
 
-        Without `at`, this is the current view. `at` may be a pos, a timezone-aware datetime, which selects the last pos
-        that is not later, or a compaction, which selects the view right after it. The current view of a thread that
-        `clear` has hidden cannot be read (`ThreadNotFound`).
+        Without `at`, this is the current view. `at` may be a pos; a timezone-aware datetime, for the last pos that is
+        not later; or a compaction, for the view right after it. The current view of a thread that `clear` has hidden
+        cannot be read (`ThreadNotFound`).
         """
         key = self._key(thread_id)
         if isinstance(at, Compaction):
@@ -247,8 +247,8 @@ class Reader:
         """Returns the parts of the current view, or of the view at a pos, without their messages.
 
         If a view may be too large to read completely, read its outline, and then some of its parts with `elements`.
-        With `span`, only the elements from one seq to another are read; an element must begin at the first seq, and an
-        element must end at the last. This method also finds a thread that `clear` has hidden.
+        With `span`, only the elements from one seq to another are read; one element must begin at the first seq, and
+        one must end at the last. This method also finds a thread that `clear` has hidden.
         """
         key = self._key(thread_id)
         if at is not None:
@@ -587,7 +587,7 @@ class Reader:
 
         The size of a view is estimated from the stored token counts and the usage that the API last reported; the
         budget's counter is not called. Threads that are being compacted are left out. A thread whose last attempt made
-        no progress is left out until its view has grown by the difference between the budget's trigger and its target.
+        no progress is left out until its view has grown by the difference between the budget's trigger and target.
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
         return auditing.due(self._db, self._tenant, budget)

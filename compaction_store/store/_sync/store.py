@@ -150,7 +150,7 @@ class Store(Reader):
         Turns are granted in the order of the requests. Entering the turn waits up to `wait` seconds, then raises
         `TurnTimeout`. The lease is renewed in the background until the turn ends; if the process dies, the turn ends by
         itself within `lease` seconds. A turn holds no connection. `turn.append` raises `TurnLost` if the turn has lost
-        the thread. Turns do not affect any other append.
+        the thread. Appends that use no turn are not affected.
         """
         thread = self._writable_key(thread_id)
         arguments.optional_name(actor, "actor")

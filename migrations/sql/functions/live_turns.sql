@@ -1,5 +1,6 @@
--- Returns the waiting turns whose places have not expired, and the place of a given turn: its place among them, or the
--- place after the last one. The given turn keeps an expired place, because no other turn has passed it yet.
+-- Returns the waiting turns whose places have not expired, and the place of a given turn: its place among them or, if
+-- it has none, the place after the last one. The given turn keeps an expired place, because no other turn has passed it
+-- yet.
 CREATE FUNCTION compaction_store.live_turns(
     p_waiting uuid[], p_until timestamp with time zone[], p_turn_id uuid,
     OUT turns uuid[], OUT until timestamp with time zone[], OUT place integer

@@ -1,5 +1,5 @@
--- Returns the body of a redaction event: the overridden holds and retentions and the thread_uids of the forks that have
--- the messages, followed by p_body. p_forks is the result of redact_forks; p_spares says that the forks were left
+-- Returns the body of a redaction event: the holds and retentions that were overridden, the thread_uids of the forks
+-- that have the messages, and p_body. p_forks is the result of redact_forks; p_spares says that the forks were left
 -- alone. p_body must not have names that such an event uses itself.
 CREATE FUNCTION compaction_store.redaction_body(
     p_body text, p_overrides bigint[], p_forks json DEFAULT NULL::json, p_spares boolean DEFAULT false

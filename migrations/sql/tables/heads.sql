@@ -1,7 +1,7 @@
--- One narrow row for each thread, which every write updates. stalled_tokens is the size of the view at the last attempt
--- at a compaction that made no progress, and NULL after an attempt that made progress. erased_pos is the pos of the
--- thread's erasure; it is stored here because every write reads this row. hidden_seq is the last seq that a clear with
--- the trigger "hide" covers, or NULL without such a clear in force; the thread is hidden as long as hidden_seq equals
+-- One narrow row for each thread, which every write updates. If the last attempt at a compaction made no progress,
+-- stalled_tokens is the size that the view had then; otherwise it is NULL. erased_pos is the pos of the thread's
+-- erasure; it is stored here because every write reads this row. hidden_seq is the last seq that a clear with the
+-- trigger "hide" covers, or NULL without such a clear in force; the thread is hidden as long as hidden_seq equals
 -- last_seq. lease_* describe the run that compacts the thread now, or that died while compacting. With fillfactor 50,
 -- updated rows stay on their page (HOT). This needs unchanged index columns, so the index has a coarse copy of
 -- view_tokens.
