@@ -57,7 +57,7 @@ class Sqlite:
 
     def __init__(self, path: Path) -> None:
         with _translated():
-            # An async import reads from several threads, though never from two at once.
+            # An async import reads from several OS threads, but never from two at once.
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
     def tables(self) -> set[str]:

@@ -110,7 +110,10 @@ def until_text(until: object) -> str:
 
 
 class Named(NamedTuple):
-    """The rows that a redaction names, as ranges of seqs and of record numbers. `is_whole` is for a whole thread."""
+    """The rows that a redaction names, as ranges of seqs and of record numbers.
+
+    `is_whole` is true if it erased a whole thread.
+    """
 
     seqs: list[Range]
     records: list[Range]

@@ -113,8 +113,9 @@ class RedactedFork(AsDict):
 class Redaction(AsDict):
     """The result of an erasure: the pos of its event, and the seqs and record numbers that it erased.
 
-    `thread_id` is the thread's name after the call. `erase` gives a thread a new name. If everything was erased before,
-    the call changes nothing: `pos` is None, and `seqs` and `records` are empty.
+    In a dry run, `pos` is None, and the other fields say what would be erased. `thread_id` is the thread's name after
+    the call. `erase` gives a thread a new name. If everything was erased before, the call changes nothing: `pos` is
+    None, and `seqs` and `records` are empty.
 
     `forks` has the forks with copies of the messages, including forks of forks.
     """

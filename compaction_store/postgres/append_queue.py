@@ -31,14 +31,14 @@ _MOST_MESSAGES_OF_A_CALL = 100
 
 
 class Signal:
-    """Wakes one waiting thread, once."""
+    """Wakes one waiting OS thread, once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def set(self) -> bool:
-        """Wakes the thread. Always returns True."""
+        """Wakes the OS thread. Always returns True."""
         self._lock.release()
         return True
 
@@ -112,7 +112,7 @@ class Waiting:
 
 
 class AppendQueue:
-    """The callers that have a place, and the callers that wait. All threads and event loops of a process share it.
+    """The callers that have a place, and the callers that wait, in all OS threads and event loops that use a store.
 
     At most two callers have a place for the same thread. The server would make further callers wait for the thread's
     lock. If they wait in the queue instead, their appends can share a commit.

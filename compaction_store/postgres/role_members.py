@@ -189,7 +189,7 @@ def findings(members: Sequence[Member]) -> Iterator[str]:
 
 
 def notes(members: Sequence[Member]) -> Iterator[str]:
-    """Yields notes about logins that may change or read everything, which is not a finding."""
+    """Yields notes about logins whose roles or powers are worth knowing, but are not a finding."""
     owners = [m.login for m in members if _OWNER in m.roles and SUPERUSER not in m.powers]
     if owners:
         yield f"logins that may change everything, as members of {_OWNER}: {_names(owners)}"

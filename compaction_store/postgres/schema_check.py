@@ -93,8 +93,9 @@ def check_schema(seen: Facts) -> SchemaReport:
 
 
 def _other_owner(facts: dict[str, str]) -> str | None:
-    """Returns the role that owns all objects if it is not the expected owner, for example after a migration by another
-    login. Returns None otherwise.
+    """Returns the role that owns all objects if it is not the expected owner, or else None.
+
+    Another role owns them, for example, if a login migrated that was not a member of the expected owner.
     """
     owners = {fact for subject, fact in facts.items() if _says_owner(subject)}
     return owners.pop() if len(owners) == 1 and _OWNER not in owners else None

@@ -51,7 +51,7 @@ _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
 
 
 class ThreadNames:
-    """Runs queries with the keys of their threads. Remembers up to 10,000 keys. Threads and tasks may share it."""
+    """Runs queries with the keys of their threads, of which it remembers up to 10,000. Safe for concurrent use."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], UUID] = OrderedDict()

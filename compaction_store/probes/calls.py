@@ -125,7 +125,7 @@ def shell_command(call: Call) -> str | None:
 
 
 def _steps(command: str) -> Iterator[list[str]]:
-    """Yields the words of each simple command. `>` comes before the file that the output is redirected to."""
+    """Yields the words of each simple command. If its output goes to a file, `>` and the file are among them."""
     step: list[str] = []
     for token in _TOKEN.finditer(_without_documents(command[:_LONGEST_COMMAND])):
         if token["end"] is not None:

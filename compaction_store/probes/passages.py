@@ -63,7 +63,10 @@ class Passages:
         return {text for one in self.texts for text, _ in phrases.found(words(one))}
 
     def with_phrases(self, phrases: Iterable[str]) -> dict[str, list[int]]:
-        """Returns the indexes of the passages that have each phrase. A phrase is words with spaces between them."""
+        """Returns for each phrase the indexes of the passages that have it.
+
+        A phrase is words with spaces between them.
+        """
         wanted = list(dict.fromkeys(phrases))
         found: dict[str, list[int]] = {phrase: [] for phrase in wanted}
         automaton = Phrases((phrase, phrase.split()) for phrase in wanted)

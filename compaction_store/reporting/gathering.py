@@ -42,7 +42,10 @@ def gather(
     content: bool = True,
     checkpoints: CheckpointLog | None = None,
 ) -> ReportDocument:
-    """Reads the threads with the given names, or all threads that changed in the period if `threads` is None."""
+    """Reads the threads with these names.
+
+    None means all that began before the period ended and changed after it began.
+    """
     period = Period(
         since=None if since is None else since.isoformat(), until=None if until is None else until.isoformat()
     )

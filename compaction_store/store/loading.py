@@ -141,7 +141,7 @@ class Load:
         return row.size
 
     def count_ahead(self) -> None:
-        """Counts the tokens of the messages that were read ahead. May be called in another thread."""
+        """Counts the tokens of the messages that were read ahead. May be called in another OS thread."""
         for place, payload, size in self._uncounted:
             tokens = self.count(payload, size, place + 1)
             self._encoded[place] = self._encoded[place]._replace(tokens=tokens)

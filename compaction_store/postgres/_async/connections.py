@@ -1,7 +1,7 @@
 """The connections of an AsyncStore.
 
-A call runs inside a greenlet of SQLAlchemy, in which the driver can await the server. No call runs in a thread, so
-cancelling a task also cancels its statement on the server.
+A call runs inside a greenlet of SQLAlchemy, in which the driver can await the server. No statement runs in a worker
+thread, so cancelling a task also cancels its statement on the server.
 """
 
 from __future__ import annotations

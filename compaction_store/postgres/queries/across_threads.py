@@ -100,7 +100,7 @@ _ESCAPED = r"E'\\\\u00[0-7]'"
 
 
 class CompactionFilter(NamedTuple):
-    """Conditions on compaction records. None matches any value."""
+    """Conditions on compaction records. A condition that is None matches any value."""
 
     thread_uid: UUID | None = None
     number: int | None = None

@@ -13,7 +13,7 @@ from compaction_store.postgres.cursor import Connection, fetch, select, transact
 
 
 class EventFilter(NamedTuple):
-    """Conditions on events. None matches any value."""
+    """Conditions on events. A condition that is None matches any value."""
 
     kinds: list[str] | None = None
     actor: str | None = None
