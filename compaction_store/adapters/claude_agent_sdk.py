@@ -1,8 +1,8 @@
 """A session store for the Claude Agent SDK that keeps each transcript as a thread of the store.
 
-A line with a user or assistant message is stored as that message; the message's field `line` has the rest of the line.
-Any other line is stored whole in the field `line`. A compact boundary becomes a compaction record for the messages that
-Claude Code replaced.
+A line with a user or assistant message is stored as that message; the message's field `line` holds the rest of the
+line. Any other line is stored whole in the field `line`. A compact boundary becomes a compaction record for the
+messages that Claude Code replaced.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
     def _recorded(self, config: Any, checkpoint: Any, new_versions: Any) -> Work[None]:
         """Stores the messages of a checkpoint.
 
-        This runs before the inner `put`, so the store has the messages of every saved checkpoint.
+        This runs before the inner `put`, so the store contains the messages of every saved checkpoint.
         """
         about = config["configurable"]
         value = checkpoint["channel_values"].get(self._channel)

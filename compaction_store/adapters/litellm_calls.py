@@ -30,7 +30,7 @@ _TEXTS = {"text", "input_text", "output_text"}
 
 
 class Call(NamedTuple):
-    """A call that waits to be stored. `sent` has the messages that the provider got, if LiteLLM compacted them."""
+    """A call that waits to be stored. `sent` holds the messages that the provider got, if LiteLLM compacted them."""
 
     session: str | None
     scope: str
@@ -97,7 +97,7 @@ def _sent(kwargs: Mapping[str, Any]) -> list[Any]:
 
 
 def _system(about: Mapping[str, Any], kwargs: Mapping[str, Any], sent: Sequence[Any]) -> list[Payload]:
-    """Returns the system prompt of a request to `/v1/messages`, which has it in a field beside the messages."""
+    """Returns the system prompt of a request to `/v1/messages`, where it is in a field beside the messages."""
     request = about.get("proxy_server_request") or {}
     found = (request.get("body") or {}).get("system") or (kwargs.get("optional_params") or {}).get("system")
     first = (kwargs.get("input") or [None])[0]

@@ -82,7 +82,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         self._store.append(key, to_payload(message))
 
     def delete_messages(self, key: str) -> list[Any] | None:
-        """Hides the messages or erases the thread, as `on_delete` says. Returns the messages that the view had."""
+        """Hides the messages or erases the thread, as `on_delete` says. Returns the messages that were in the view."""
         view = self._view(key)
         if not _items(view):
             return None
@@ -112,7 +112,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return self.delete_message(key, -1)
 
     def get_keys(self) -> list[str]:
-        """Returns the names of the tenant's threads whose view has messages."""
+        """Returns the names of the tenant's threads whose view is not empty."""
         found = self._store.threads()
         return [thread.thread_id for thread in found if thread.view_tokens != 0 and not thread.erased_pos]
 

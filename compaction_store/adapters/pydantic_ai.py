@@ -1,6 +1,6 @@
 """A conversation store for Pydantic AI that keeps each conversation as a thread of the store.
 
-An entry of the conversation is a message of the thread, and the message's meta has the ids of the entry and of its
+An entry of the conversation is a message of the thread, and the message's meta holds the ids of the entry and of its
 parent. Pydantic AI's record of the conversation is in the meta of the last message, so one append writes both. If the
 record is written without an entry, or is too long for a meta, it becomes a separate message, which is then hidden. The
 view of the thread is the conversation's history: entries that a branch abandons are hidden, and entries that it returns
@@ -47,7 +47,7 @@ except ImportError as error:
     raise MissingExtra("the conversation store of Pydantic AI", "pydantic-ai") from error
 
 OnDelete = Literal["hide", "erase"]
-# A meta may have 8 KiB. This leaves room for the ids.
+# A meta may take up to 8 KiB. This leaves room for the ids.
 _LONGEST_RECORD = 7000
 _ONE_QUERY = 2000  # the maximum number of messages that one query reads
 _HIDDEN = {"rewind", "clear"}
@@ -171,7 +171,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return True
 
     async def _align(self, state: _State, record: Any, parent: str | None) -> tuple[int, list[Stored]] | None:
-        """Returns the seq up to which the view has the history of an entry, and the entries that the view lacks.
+        """Returns the seq up to which the view shows the history of an entry, and the entries that the view lacks.
 
         If the view goes on after this history, rewinds it and returns None.
         """

@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 class _Shown(NamedTuple):
-    """A message of the view, and the element that has the message."""
+    """A message of the view, and the element that contains the message."""
 
     message: Any
     element: Element

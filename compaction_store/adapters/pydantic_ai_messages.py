@@ -66,7 +66,7 @@ def entry_id(message: Message) -> str | None:
 
 
 def record_of(message: Message) -> tuple[bool, Payload | None]:
-    """Returns whether a message has a conversation's record, and the record: None for a deleted conversation."""
+    """Returns whether a message carries a conversation's record, and the record: None for a deleted one."""
     if message.payload is not None and OURS in message.payload:
         return True, message.payload[OURS]
     found = _ours(message)
@@ -74,7 +74,7 @@ def record_of(message: Message) -> tuple[bool, Payload | None]:
 
 
 def walk(head_id: str, messages: Sequence[Message]) -> list[Stored] | None:
-    """Returns the history that ends at an entry, as far back as `messages` have it; None if they lack the entry."""
+    """Returns the history that ends at an entry, as far back as `messages` go; None if they lack the entry."""
     places = {entry_id(message): place for place, message in enumerate(messages)}
     path: list[Stored] = []
     current: str | None = head_id

@@ -79,7 +79,7 @@ _ENTRY: _Columns = {
     "pos": ("pos", _large), "created_at": ("microseconds", _moment), "salt": ("salt", _bytes),
     "commitment": ("commitment", _bytes), "entry": ("entry", _bytes),
 }  # fmt: skip
-# For each column of each kind: the field of the line that has its value, and the function that encodes the value.
+# For each column of each kind: the field of the line that holds its value, and the function that encodes the value.
 _COLUMNS: dict[str, _Columns] = {
     "message": {
         **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),

@@ -1,6 +1,6 @@
 """Parses and writes the lines of a bundle. Performs no I/O.
 
-A bundle has a manifest, every entry in the order of its pos, and an end mark. A bundle without an end mark is
+A bundle consists of a manifest, all entries in the order of their pos, and an end mark. A bundle without an end mark is
 incomplete. `docs/bundles.md` describes the format, and `offline.py` checks it independently.
 """
 

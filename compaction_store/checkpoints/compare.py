@@ -52,7 +52,7 @@ class NewestCheckpoint:
         return ExpectedThreads((head for head in heads if after is None or head.thread_uid > after), self)
 
     def gone(self, pos: int) -> Finding:
-        """Returns the finding for a thread that the checkpoint has and the database lacks."""
+        """Returns the finding for a thread that is in the checkpoint but not in the database."""
         return Finding(None, f"the thread was at pos {pos} at the checkpoint of {self._time}, and is gone")
 
     @property

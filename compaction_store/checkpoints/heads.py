@@ -109,7 +109,7 @@ class HeadsFile:
         return next(self.between(index, index + 1))
 
     def find(self, thread_uid: UUID) -> tuple[int, Head] | None:
-        """Returns the index and the head of a thread; None if the file does not have the thread."""
+        """Returns the index and the head of a thread; None if the file does not list the thread."""
         low, high = 0, self.size
         while low < high:
             middle = (low + high) // 2

@@ -27,7 +27,7 @@ Sink = Callable[[Checkpoint, Path], Any]
 
 
 class StoredHeads(Protocol):
-    """The threads that the database has at one moment."""
+    """The threads that are in the database at one moment."""
 
     def pages(self) -> Iterable[list[tuple[UUID, str, int, bytes]]]:
         """Yields pages of thread_uid, tenant, last pos and last entry, in the order of thread_uid."""

@@ -1,6 +1,6 @@
 """Makes and checks proofs that a thread is in a checkpoint. Performs no I/O.
 
-For a million threads, a proof has about twenty hashes, which reveal nothing about other threads.
+For a million threads, a proof consists of about twenty hashes, which reveal nothing about other threads.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from compaction_store.checkpoints import CheckpointLog
 
 _SUFFIX = ".jsonl"
-# Bundles without content have their own suffix, so that a folder may have both bundles of a thread.
+# Bundles without content have their own suffix, so that a folder may contain both bundles of a thread.
 _WITHHELD = ".withheld.jsonl"
 INDEX = "index.csv"
 _COLUMNS = (
@@ -139,7 +139,7 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
 
 def _export_one(run: _Export, thread: ThreadValue) -> None:
     target = run.to / _file_name(run, thread)
-    # With a log, always write the file: the log may have a newer checkpoint than the file.
+    # With a log, always write the file: the log may contain a newer checkpoint than the file.
     if run.log is None and _is_up_to_date(target, thread.head):
         run.progress.advance(thread.last_pos)
         run.written.append(_index_row(target))

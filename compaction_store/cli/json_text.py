@@ -9,7 +9,7 @@ from uuid import UUID
 
 
 def encoded(value: Any) -> str:
-    """Returns a value as compact JSON. If a text has a lone surrogate, everything outside ASCII is escaped."""
+    """Returns a value as compact JSON. If a text contains a lone surrogate, everything outside ASCII is escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=_plain)
 

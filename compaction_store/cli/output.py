@@ -203,7 +203,7 @@ class Output:
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
     ) -> int:
-        """Prints a list and returns its length. Each item of `rows` has a value for JSON, and cells for a table.
+        """Prints a list and returns its length. Each item of `rows` is a value for JSON, with cells for a table.
 
         If the list is empty, prints `none`. With JSON, `none` goes to stderr, and only if that is a terminal.
         """

@@ -180,7 +180,7 @@ class _Loop:
     covered: int = 0
     _busy: dict[Future[CompactionRun], tuple[_ThreadKey, float]] = field(default_factory=dict)
     _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
-    # The threads whose run ended in this round. The list of due threads was read before, so it may still have them.
+    # The threads whose run ended in this round. The list of due threads was read before, so it may still contain them.
     _ended: set[_ThreadKey] = field(default_factory=set)
 
     @property

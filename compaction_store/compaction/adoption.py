@@ -22,7 +22,7 @@ _BOUNDARY = "compact_boundary"
 
 
 class Made(NamedTuple):
-    """A provider's compaction of a span. `stand_ins` is None if the thread already has the new messages."""
+    """A provider's compaction of a span. `stand_ins` is None if the new messages are already in the thread."""
 
     what: str
     stand_ins: tuple[Payload, ...] | None
@@ -100,7 +100,7 @@ def of_record(record: Compaction) -> Made:
     provider = provider if isinstance(provider, dict) else {}
     what = (record.callback or "provider:compaction").removeprefix("provider:")
     text = record.summary_text
-    # Only this line has the messages with which Codex continues, so they are the stand-ins.
+    # Only this line contains the messages with which Codex continues, so they are the stand-ins.
     stand_ins = _of_codex(provider) if what == "compacted" else None
     return Made(what, stand_ins, provider, record, text, record.model, record.usage)
 

@@ -86,8 +86,9 @@ class AttemptLog:
         self._failures.append(error)
 
     def void(self, mark: Mark, error: Exception) -> None:
-        """Withdraws everything that was planned since the mark. Records the callback's error, unless an attempt already
-        has it.
+        """Withdraws everything that was planned since the mark.
+
+        Records the callback's error, unless an attempt already records it.
 
         A summary with known usage stays on record as a failed attempt, because it was paid for.
         """

@@ -1,8 +1,8 @@
 """Checks a summary, asks once for a repair, and appends the lines that are still missing.
 
 The outcome is kept for the record. A text that looks like a credential is neither sent to the summarizer nor appended,
-and is counted as exempt. If a check raises an error, or returns something other than probes, the record has the error,
-and the summary has not passed this check.
+and is counted as exempt. If a check raises an error, or returns something other than probes, the record names the
+error, and the summary has not passed this check.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _lines(outcomes: Sequence[_Outcome], span: CheckedSpan) -> tuple[list[str], 
             gone = f" ({probe.kind})" if probe.type == "artifact" and probe.kind != "written" else ""
             named.setdefault(probe.place.seq, []).append(text + gone)
         else:
-            # An order from an earlier summary already has its seq.
+            # An order from an earlier summary already begins with its seq.
             lines.append(text if text.startswith("[") else f"[{probe.place.seq}] user: {text}")
     lines += [f"[{seq}] named: {', '.join(dict.fromkeys(texts))}" for seq, texts in sorted(named.items())]
     return list(dict.fromkeys(lines)), list(dict.fromkeys(unfounded))

@@ -53,7 +53,7 @@ class CheckedSpan:
     def used_names(self, text: str, *, calls: int) -> list[Probe]:
         """Returns a probe for each name that a user, or at least `calls` calls, used in the span.
 
-        A probe is kept if the view still has the name.
+        A probe is kept if the view still contains the name.
         """
         probe = self._probed(text)[0]
         return list(probe.used(self.start_seq, self.end_seq, record=_NO_NUMBER, calls=calls))
@@ -97,7 +97,7 @@ class Check(ABC):
     question that failed has `kept=False`.
 
     `probes` must not be async. On an event loop it runs in a thread, so it may take long. If it raises an error, the
-    record has the error's type, and the summary has not passed.
+    record names the error's type, and the summary has not passed.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -123,14 +123,14 @@ class Check(ABC):
 
 
 class KeepsOrders(Check):
-    """A check that the summary has the users' standing orders, such as "never push to main"."""
+    """A check that the summary contains the users' standing orders, such as "never push to main"."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return span.probes(text, "standing_order")
 
 
 class KeepsIdentifiers(Check):
-    """A check that the view still has the names that a user wrote in the span, or that at least `calls` calls used.
+    """A check that the view still contains the names that a user wrote in the span, or that `calls` or more calls used.
 
     The check passes if at least the share `least` of these names is left.
     """
@@ -173,7 +173,7 @@ class QuotesAreQuotes(Check):
 
 
 class NothingStale(Check):
-    """A check that the summary has no value that was replaced inside the span, unless it also has the newer value."""
+    """A check that the summary gives no value that was replaced inside the span, unless it also gives the newer one."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return span.probes(text, "stale")

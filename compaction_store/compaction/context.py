@@ -149,7 +149,7 @@ class CompactionContext:
         """Plans to replace a span by a summary: a text, a `Summary`, or a callable that is given the elements.
 
         The span is two seqs, or a range or slice of positions in `message_elements`: `compact(range(0, 5), summary)`.
-        An empty range plans nothing and calls no summarizer. Returns the messages that the view then has. If the
+        An empty range plans nothing and calls no summarizer. Returns the messages that are then in the view. If the
         summary is a callable, an async callback must await the result; an async summarizer runs on the event loop, and
         any other runs in a thread. The summary's message has the role `user` unless `role="assistant"` is given.
 

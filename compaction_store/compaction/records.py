@@ -24,7 +24,7 @@ def to_json(
     measured: Payload | None = None,
     first: Iterable[Payload] = (),
 ) -> str:
-    """Returns the attempts of a run as JSON for the commit. Each attempt has columns, and a body with its own salt.
+    """Returns the attempts of a run as JSON for the commit. Each attempt is columns, and a body with its own salt.
 
     The records in `first` come before the attempts.
     """
@@ -56,7 +56,7 @@ def _body(attempt: Attempt) -> Payload:
     """Returns the body of an attempt's record. Empty fields are left out, because people read bodies."""
     body: Payload = {}
     if (summary := attempt.summary) is not None:
-        # The summary of a failed or rejected attempt has its cost, but no text.
+        # The summary of a failed or rejected attempt keeps its cost, but not its text.
         parts = {
             "summary_text": summary.text or None, "summarizer": summary.summarizer, "prompt": summary.prompt,
             "settings": summary.settings, "usage": summary.usage, "provider": summary.provider,
@@ -94,7 +94,7 @@ def from_row(row: Sequence[Any]) -> Compaction:
 
 
 def has_authority(record: Compaction, wanted: Mapping[str, Any]) -> bool:
-    """Returns whether a record's authority has all members of `wanted`."""
+    """Returns whether a record's authority contains all members of `wanted`."""
     stated = record.authority
     return stated is not None and all(
         name in stated and canonical(stated[name]) == canonical(value) for name, value in wanted.items()

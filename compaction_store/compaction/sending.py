@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import plain
 from compaction_store.rendering.view import Rendered, View
 
-# If the provider gives no figures, each request has this share of the size of the previous request.
+# If the provider gives no figures, each request is limited to this share of the size of the previous one.
 _SHORTER = 0.75
 # A margin, because the provider's figures include the tools and the system prompt, which do not get shorter.
 _MARGIN = 0.9

@@ -1,7 +1,7 @@
 """Estimates the size of a view in a model's tokens, by an exact count, a calibrated count or the store's own count.
 
-If a reply has a receipt and a usage, the usage gives the size of the view that the model was sent. The ratio of this
-size to the store's own count of that view calibrates later counts.
+If a reply has a receipt and reports its usage, the usage gives the size of the view that the model was sent. The ratio
+of this size to the store's own count of that view calibrates later counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compaction_store.messages.documents import parsed
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View
 
-# The highest credible ratio of a model's tokens to the store's. Above it, the request had content besides the view.
+# The highest credible ratio of a model's tokens to the store's. Above it, the request contained more than the view.
 _MOST_RATE = 2.0
 # The lowest credible ratio. Below it, a mock API made up the figure, or the server left out most of the request.
 _LEAST_RATE = 0.25

@@ -53,7 +53,7 @@ class CallRecord:
         )
 
     def failed(self, error: Exception) -> Summary:
-        """Describes a failed call. An exception may have a Summary with the cost in its attribute `attempted`."""
+        """Describes a failed call. An exception's attribute `attempted` may hold a Summary with the cost."""
         known = getattr(error, "attempted", None)
         return self.summary(without_text(known) if isinstance(known, Summary) else Summary(""))
 

@@ -64,7 +64,7 @@ class TrackedView:
 
 @dataclass(frozen=True)
 class Repair:
-    """A summary to repair: its text, the lines that it lacks, and the texts in it that no message has."""
+    """A summary to repair: its text, the lines that it lacks, and the texts in it that are in no message."""
 
     text: str = field(repr=False)
     missing: tuple[str, ...] = field(repr=False)

@@ -80,7 +80,7 @@ _COPY_NAMES = """
     SELECT compaction_store.name_uid(t.tenant, t.thread_id), t.tenant, t.thread_id, t.thread_uid
     FROM compaction_store.threads AS t WHERE t.salt IS NOT NULL
 """
-# Empties the coordinator's own tables. They still have the old rows, which no erasure would reach. The trigger that
+# Empties the coordinator's own tables. They still contain the old rows, which no erasure would reach. The trigger that
 # refuses TRUNCATE is disabled for this, on the coordinator only.
 _EMPTIED = (
     "SET LOCAL citus.enable_ddl_propagation = off",
@@ -99,7 +99,7 @@ _FUNCTIONS = """
     WHERE n.nspname = 'compaction_store' ORDER BY p.proname
 """
 _FUNCTION = "SELECT pg_catalog.create_distributed_function(%b::text::regprocedure)"
-# Citus finds a statement's shard by the values of its parameters, which a generic plan does not have.
+# Citus finds a statement's shard by the values of its parameters, which a generic plan does not know.
 _GENERIC = """
     SELECT p.oid::regprocedure::text
     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace

@@ -185,7 +185,7 @@ def check_name(name: str | None) -> None:
 
 
 def recognized(connection: Connection) -> list[str]:
-    """Returns the names of the services whose roles the server has."""
+    """Returns the names of the services whose roles exist on the server."""
     groups = [platform.group for platform in PLATFORMS.values()]
     names = []
     for group, is_aurora in queries.fetch(connection, _GROUPS, (groups,)):

@@ -8,7 +8,7 @@ from compaction_store.models import Event, Verdict
 
 
 def described(event: Event) -> str:
-    """Describes an event in words. Leaves out values of the wrong type, because a bundle's bodies may have any JSON."""
+    """Describes an event in words. Leaves out values of the wrong type, because a bundle's body may be any JSON."""
     body = event.body
     if event.kind == "redaction":
         what = "the whole thread: " if body.get("whole") is True else ""

@@ -29,7 +29,7 @@ _SIGNS = re.compile(r"[\W_]+")
 def _bare(text: str) -> str:
     """Returns the letters and digits of a text.
 
-    If the text has a name, the result contains the letters and digits of the name's key.
+    If the text contains a name, the result contains the letters and digits of the name's key.
     """
     return _SIGNS.sub("", text.casefold())
 
@@ -60,7 +60,7 @@ class Facts:
     ) -> None:
         self._names = names or NameReader()
         self._keys: set[str] = set()
-        # For each key that is still searched for: the letters and digits that a text with this key must have.
+        # For each key that is still searched for: the letters and digits that a text with this key must contain.
         self._sought: dict[str, str] | None = None
         self._has_quotations = True
         if only is not None:

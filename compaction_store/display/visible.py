@@ -41,7 +41,7 @@ def lines(text: str) -> list[str]:
 def json_shown(text: str) -> str:
     """Returns JSON for the same value in which unsafe characters are JSON escapes.
 
-    Raw control characters below U+0020 become spaces, because valid JSON has them only between tokens.
+    Raw control characters below U+0020 become spaces, because in valid JSON they occur only between tokens.
     """
     text = _CONTROLS.sub(" ", text)
     if text.isascii() and text.isprintable():

@@ -1,7 +1,8 @@
 """Plants sentences with known facts into threads in memory, to see which of them a policy keeps.
 
 This helps with threads in which little is needed later, and in CI. Each sentence is a rule, a constraint, a fact, a
-goal or a preference, and has phrases that a view has only if it kept the sentence's content. Nothing is stored.
+goal or a preference, and contains phrases that are in a view only if the view kept the sentence's content. Nothing is
+stored.
 """
 
 from __future__ import annotations

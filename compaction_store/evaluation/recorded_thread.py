@@ -72,7 +72,7 @@ def is_summary(message: Message) -> bool:
 
 
 def _occurred(message: Message) -> datetime:
-    """Returns the time of a message. An imported message was stored later, so its meta has the time."""
+    """Returns the time of a message. An imported message was stored later, so the time is in its meta."""
     at = None if message.meta is None else message.meta.get("occurred_at")
     try:
         return datetime.fromisoformat(at) if isinstance(at, str) else message.created_at

@@ -33,9 +33,7 @@ WITHDRAWALS = ("rewind", "clear")
 
 
 class ModelCall(NamedTuple):
-    """A call of the model: the tokens of its view, the tokens at the start that the previous call also had, and its
-    usage.
-    """
+    """A call of the model: the tokens of its view, the tokens that it shares with the previous call, and its usage."""
 
     seq: int
     tokens: int
@@ -282,7 +280,7 @@ def _replacement(record: Compaction) -> tuple[Payload | None, ...]:
 
 
 class _Simulated(_Walk):
-    """A replay with the compactions that a policy would have made."""
+    """A replay of the thread with the compactions that a policy would have made."""
 
     def __init__(self, thread: RecordedThread, policy: Policy, counter: TokenCounter) -> None:
         super().__init__(thread, policy.name, policy.budget.limit)

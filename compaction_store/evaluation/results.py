@@ -284,7 +284,7 @@ def best_policy(found: Evaluation) -> str | None:
 def result_of(
     name: str, runs: Sequence[Replayed], money: Sequence[Money], *, seed: int, times: int, judged: Judged | None
 ) -> PolicyResult:
-    """Adds up the runs of a policy. `runs` has the `times` replicates of each thread one after another."""
+    """Adds up the runs of a policy. `runs` contains the `times` replicates of each thread one after another."""
     by_type: dict[ProbeType, list[tuple[int, int]]] = {}
     by_replicate: dict[ProbeType, list[list[int]]] = {}
     rounds: dict[ProbeType, defaultdict[int, list[int]]] = {}

@@ -123,7 +123,7 @@ def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
 
 
 def _words(content: Any) -> tuple[str, bool]:
-    """Returns the text of a message's content, and whether the content has only text."""
+    """Returns the text of a message's content, and whether the content is only text."""
     if isinstance(content, str):
         return content, True
     if not isinstance(content, dict):
@@ -146,5 +146,5 @@ def _texts(values: list[Any]) -> Iterator[str]:
         elif isinstance(value, dict):
             inside = list(_texts([value.get(name) for name in _WORDS]))
             kind = value.get("content_type")
-            # The export has pictures and sounds in separate files, so only their type is known.
+            # Pictures and sounds are in separate files of the export, so only their type is known.
             yield from inside or ([f"[{kind}]"] if isinstance(kind, str) else [])

@@ -19,7 +19,7 @@ except ImportError:
     msgpack = None
 
 _MAX_DEPTH = 200
-# The extension types of LangGraph. Those of objects have a module, a name, and the value from which the object is made.
+# The extension types of LangGraph. Those of objects hold a module, a name, and the value from which the object is made.
 _OBJECTS = range(6)
 _WITH_FIELDS = frozenset({2, 4, 5})
 _ARRAY = 6

@@ -1,7 +1,7 @@
-"""Reads Claude.ai's account export, whose messages have blocks much like those of Anthropic's API.
+"""Reads Claude.ai's account export, whose messages consist of blocks much like those of Anthropic's API.
 
-The export has the results of tools in Claude's own messages. They become user messages, as in the API. Fields that the
-API does not have are kept under "claude".
+In the export, the results of tools are in Claude's own messages. They become user messages, as in the API. Fields that
+the API does not have are kept under "claude".
 """
 
 from __future__ import annotations

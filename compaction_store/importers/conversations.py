@@ -84,7 +84,7 @@ def _stem(file: LineFile) -> str:
 
 
 def request(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the request in a line; None if there is none. A line of a batch has the request in a field."""
+    """Returns the request in a line; None if there is none. In a line of a batch, the request is in a field."""
     for inner in (found, found.get("body"), found.get("params")):
         if isinstance(inner, dict) and "role" not in inner and (
             isinstance(inner.get("messages"), list) or isinstance(inner.get("input"), list | str)
@@ -95,7 +95,7 @@ def request(found: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def said_in(asked: dict[str, Any]) -> list[Any]:
-    """Returns the messages of a request, and of the response if the line has it."""
+    """Returns the messages of a request, and of the response if the line contains one."""
     messages = asked.get("messages")
     if isinstance(messages, list):
         first = [{"role": "system", "content": asked["system"]}] if asked.get("system") else []

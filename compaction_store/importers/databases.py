@@ -83,7 +83,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Replaces SQLite's errors, whose text may quote data, with errors that have only the code."""
+    """Replaces SQLite's errors, whose text may quote data, with errors that give only the code."""
     try:
         yield
     except sqlite3.Error as error:

@@ -157,7 +157,7 @@ def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Export:
-    """The files of an export. `read` yields a conversation's messages. `ids` names the fields that may have its id."""
+    """The files of an export. `read` yields a conversation's messages. `ids` names the fields that may hold its id."""
 
     unit = "bytes"
 

@@ -1,12 +1,13 @@
 """Reads LangGraph's checkpoints. A thread gets every message that was ever in its state, in the order of appearance.
 
-A checkpoint has the messages of one moment, so all kept checkpoints are read, from the oldest to the latest. Messages
-that a later checkpoint no longer has are still imported. A record says that they were removed or rewritten, and has the
-messages that replaced them. If a checkpoint only adds messages, only the new messages are read.
+A checkpoint contains the messages of one moment, so all kept checkpoints are read, from the oldest to the latest.
+Messages that a later checkpoint no longer contains are still imported. A record says that they were removed or
+rewritten, and contains the messages that replaced them. If a checkpoint only adds messages, only the new messages are
+read.
 
 Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches.
 
-Postgres has each version of the messages in a row of its own; in SQLite every checkpoint contains the whole state.
+In Postgres, each version of the messages is in a separate row; in SQLite, every checkpoint contains the whole state.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ class Element(NamedTuple):
 
 
 class State(NamedTuple):
-    """The messages of a checkpoint. If `goes_on` is true, `elements` has only the messages that the checkpoint adds to
-    the previous one.
+    """The messages of a checkpoint.
+
+    If `goes_on` is true, `elements` contains only the messages that the checkpoint adds to the previous one.
     """
 
     elements: list[Element]
@@ -78,7 +79,7 @@ class StateComparison:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        # The seq of each imported message, and its hash in the last state that had it.
+        # The seq of each imported message, and its hash in the last state that contained it.
         self._places: dict[str, int] = {}
         self._forms: dict[str, bytes] = {}
         self._shown: set[str] = set()
@@ -114,7 +115,7 @@ class StateComparison:
         self._forms.update((element.name, element.form) for element in state.elements)
 
     def _gone(self, about: dict[str, Any], elements: list[Element], new: list[Element]) -> Iterator[Item]:
-        """Yields a record for each span of messages that a state no longer has, with their replacement."""
+        """Yields a record for each span of messages that are no longer in a state, with their replacement."""
         there = {element.name for element in elements}
         places = sorted(self._places[name] for name in self._shown if name not in there and name in self._places)
         if not places:

@@ -1,6 +1,6 @@
 """Reads files of JSON lines, from any line on. Memory grows with the longest line, not with the file.
 
-JSON is read strictly. NaN is refused. An object that has the same name twice is refused too, because Python would
+JSON is read strictly. NaN is refused. An object that contains the same name twice is refused too, because Python would
 silently drop one of the two values.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from compaction_store.errors import InvalidSource
 from compaction_store.importers.sources import Notes
 
-# A message may have 16 MiB; escapes in JSON can triple that, and the line has more fields than the message.
+# A message may take 16 MiB; escapes in JSON can triple that, and the line contains more fields than the message.
 LONGEST_LINE = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _LOOKED_AT = 200

@@ -1,4 +1,4 @@
-"""The interface of an importer: a source has threads, and a thread has messages and records of earlier compactions.
+"""The interface of an importer: a source yields threads, and a thread yields messages and records of compactions.
 
 Input that cannot be read is never ignored. It raises `InvalidSource` with its place or, if bad input is skipped, is
 recorded in the thread's `Notes`. Neither quotes any content.
