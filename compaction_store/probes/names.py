@@ -23,7 +23,7 @@ _QUOTES = (
     "\"'`\u00b4\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
 )
 _BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\u25ff"
-# A date or a time in Chinese or Japanese, with no spaces around it.
+# A date or a time in Chinese or Japanese. It needs no spaces around it.
 _MARKED_DATE = re.compile("(?:\\d{1,4}[年月日時时分秒]){2,6}")
 _RUN = re.compile(f"(?:\\d{{1,4}}[年月日時时分秒]){{2,6}}|[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
 # A run in a text of only ASCII and `SIGNS`. It can have no other characters than these.

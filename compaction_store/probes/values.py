@@ -121,7 +121,7 @@ def _assignments(sentence: str) -> Iterator[Statement]:
 
 
 def _about(before: str) -> str:
-    """Returns the last words before a value, if they name the thing that has the value, or else ""."""
+    """Returns the stems of the last rare words before a value, if they name the thing that has it, or else ""."""
     clause = re.split(r"[,;:.!?()\"`*]|\b(?:and|but|because|that|which|if|when|so)\b", before)[-1]
     found = [stem(word) for word in words(clause) if word]
     kept = [word for word in found if word in rare_words(clause) and word not in _AGE][-_MOST_KEY_WORDS:]
