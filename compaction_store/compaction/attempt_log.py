@@ -17,7 +17,7 @@ Indexes = tuple[int, int]
 
 
 class AttemptLog:
-    """A log of attempts. Each attempt has the name of the callback that made it, and the authority that it stated."""
+    """A log of attempts, each with the name of its callback, and the authority that the callback stated."""
 
     def __init__(self, plan: Plan, thread_id: str, authority: Payload | None = None) -> None:
         self.callback = "callback"

@@ -24,9 +24,9 @@ def to_json(
     measured: Payload | None = None,
     first: Iterable[Payload] = (),
 ) -> str:
-    """Returns the attempts of a run as JSON for the commit. Each attempt is columns, and a body with its own salt.
+    """Returns the attempts of a run as JSON for the commit.
 
-    The records in `first` come before the attempts.
+    Each attempt consists of columns, and of a body with its own salt. The records in `first` come before the attempts.
     """
     of_run = {} if measured is None else {"measured": measured}
     records = list(first)
