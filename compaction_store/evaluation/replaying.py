@@ -33,7 +33,7 @@ WITHDRAWALS = ("rewind", "clear")
 
 
 class ModelCall(NamedTuple):
-    """A call of the model: the tokens of its view, the tokens that it shares with the previous call, and its usage."""
+    """A call of the model: the tokens of its view, those of the prefix shared with the previous call, and its usage."""
 
     seq: int
     tokens: int
