@@ -190,7 +190,7 @@ def test_no_stand_in_gains_the_authority_of_the_system(store: Any, callback: Any
     run = store.compact("t", callback)
     assert [record.outcome for record in run] == ["failed"]
     assert isinstance(run.errors[0], cs.InvalidInput)
-    assert "must not be a system message" in str(run.errors[0])
+    assert "must not have a system message" in str(run.errors[0])
     assert [message["role"] for message in run.view.messages] == ["system", "user", "user", "user"]
 
 

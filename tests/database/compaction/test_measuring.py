@@ -236,10 +236,10 @@ def test_a_plan_says_what_the_view_takes_before_and_after(store: Face) -> None:
 def test_what_does_not_fit_says_by_whose_figure(store: Face) -> None:
     turn(store, 1.5)
     local = store.view("t").tokens
-    with pytest.raises(BudgetExceeded, match=r"takes \d+ tokens \(calibrated\), \d+ fit") as caught:
+    with pytest.raises(BudgetExceeded, match=r"at most \d+ tokens, not \d+ tokens \(calibrated\)") as caught:
         store.fit("t", TokenBudget(round(local * 1.2)))
     assert caught.value.view.measured is not None
-    with pytest.raises(BudgetExceeded, match=rf"takes {local} tokens \(calibrated\)|takes \d+ tokens"):
+    with pytest.raises(BudgetExceeded, match=rf"not ({local} tokens \(calibrated\)|\d+ tokens)"):
         store.fit("t", TokenBudget(10))
 
 

@@ -338,7 +338,7 @@ def test_an_erasure_of_unknown_outcome_names_the_stub(
         store.append("t", HI)
         stub = erasure.stub_name(key_of(superuser, "t"))
         proxy.cuts = 1
-        with pytest.raises(cs.OutcomeUnknown, match=f"call erase.'{stub}'"):
+        with pytest.raises(cs.OutcomeUnknown, match=rf"erase\('{stub}'\)"):
             store.erase("t", reason="asked for")
     finally:
         proxy.close()
