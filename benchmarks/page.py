@@ -10,7 +10,7 @@ from benchmarks.contest import Contest
 from benchmarks.peers import ENTRIES, OURS, OURS_ASYNC, RAW
 from benchmarks.rows import Result, Rounds, formatted, result
 
-BEGIN = "<!-- Written by `python -m benchmarks --write`, up to the line that says so. -->"
+BEGIN = '<!-- Written by `python -m benchmarks --write`, up to the comment "Up to here". -->'
 END = "<!-- Up to here. -->"
 
 

@@ -30,6 +30,11 @@ def other(value: object) -> str:
     return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
 
 
+def other_choice(value: object) -> str:
+    """Returns the last words of an error about a choice between texts: another text is not named by its type."""
+    return ", not another text" if isinstance(value, str) else other(value)
+
+
 def name(value: object, what: str) -> None:
     if not _is_name(value):
         raise InvalidInput(f"{what} must be {_NAME}{_given(value)}")
@@ -42,7 +47,7 @@ def optional_name(value: object, what: str) -> None:
 
 def one_of(value: object, choices: tuple[str, ...], what: str) -> None:
     if value is not None and value not in choices:
-        raise InvalidInput(f"{what} must be one of {', '.join(choices)}{other(value)}")
+        raise InvalidInput(f"{what} must be one of {', '.join(choices)}{other_choice(value)}")
 
 
 def number(value: object, what: str, *, least: int) -> None:

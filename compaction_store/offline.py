@@ -239,7 +239,7 @@ def depth(content: str) -> int:
 
 
 def is_document(line: Line, content: str) -> bool:
-    """Returns whether the content of a line obeys the rules for documents."""
+    """Returns whether a line's content is a valid document and agrees with its other fields, such as the role."""
     said = document("payload" if line["type"] == "message" else "body", content)
     if said is None:
         return False

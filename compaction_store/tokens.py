@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from compaction_store.arguments import other
+from compaction_store.arguments import other, other_choice
 from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
 from compaction_store.tokenizing import o200k
@@ -102,7 +102,7 @@ class Counter:
         if type(tokens) is not int or tokens < 0:
             raise InvalidInput(f"tokens must be an integer >= 0{other(tokens)}")
         if keep not in _KEEPS:
-            raise InvalidInput(f"keep must be one of {', '.join(_KEEPS)}{other(keep)}")
+            raise InvalidInput(f"keep must be one of {', '.join(_KEEPS)}{other_choice(keep)}")
         ruler = self._measure()
         if len(ruler.head(text, tokens)) == len(text):
             return text

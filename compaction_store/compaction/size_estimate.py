@@ -123,7 +123,7 @@ def check_budget(budget: object, *, awaits: bool) -> None:
 
 
 def in_own_tokens(budget: TokenBudget | None, view: View) -> TokenBudget | None:
-    """Converts the limit and the marks of a budget to the store's own tokens, in which elements are counted."""
+    """Converts the limit, trigger and target of a budget to the store's own tokens, in which elements are counted."""
     measured = view.measured
     if budget is None or measured is None or measured.source == "local":
         return budget

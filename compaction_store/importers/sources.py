@@ -18,7 +18,7 @@ from compaction_store.models import Observed, ToLoad
 
 Item = ToLoad | Observed
 
-# The maximum number of skipped places that a thread's notes list. Further places are only counted.
+# A thread's notes name at most this many skipped places, and only count the others.
 _KEPT = 100
 # A timestamp above this is in milliseconds: as seconds, it would be in the year 5138.
 _LAST_SECOND = 10**11

@@ -1,7 +1,8 @@
 """Walks through the history of a thread, and finds out what each fold lost and invented, and which calls were repeated.
 
-The caller reports the events in order: a message was appended, a span was folded, or a record was revoked. Each message
-enters and leaves the view once for each fold around it, so the time is linear in the length of messages and summaries.
+The caller reports the events in order: a message was appended, a span was folded, or a record was revoked. Without
+revocations, each message and each summary enters the view once and leaves it at most once. So the time is linear in
+their length.
 """
 
 from __future__ import annotations

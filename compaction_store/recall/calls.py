@@ -52,7 +52,8 @@ def read(given: Any) -> Call:
         arguments = _parsed(_field(function, "arguments"))
         return Call(_field(function, "name"), arguments, lambda result: _message(name, result))
     raise InvalidInput(
-        f"call must be a tool_use block, a function_call item or an entry of tool_calls, and have an id{other(given)}"
+        "call must be a tool_use block with an id, a function_call item with a call_id, or an entry of tool_calls with"
+        f" an id{'' if isinstance(given, Mapping) else other(given)}"
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from compaction_store.arguments import other
+from compaction_store.arguments import other_choice
 from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import AsDict, plain
 from compaction_store.models import Element, Measured, Payload
@@ -239,4 +239,4 @@ def rerender(view: View, renderer: object, options: object) -> Any:
 
 def _check(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
-        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}{other(value)}")
+        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}{other_choice(value)}")

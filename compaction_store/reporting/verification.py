@@ -82,7 +82,11 @@ def _document(data: bytes, findings: list[str]) -> ReportDocument:
 
 
 def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> None:
-    """Makes the page again and compares it with the file. Another build may make another page from the same data."""
+    """Renders the page again from its data, and compares it with the file.
+
+    A difference is a finding if this build of the package made the report. Otherwise it is a note, because another
+    build may render the same data differently.
+    """
     try:
         from compaction_store.reporting.page import render  # noqa: PLC0415 — needs an extra
     except MissingExtra:

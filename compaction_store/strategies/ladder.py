@@ -4,7 +4,8 @@
 2. Contents are cut to 8192 tokens, then 4096, and so on down to 128.
 3. Messages are removed from the middle outwards.
 4. The first and the last message are cut.
-5. Summaries are cut, removed or withdrawn.
+5. Summaries are cut or removed. If that is not enough, the summaries of this call are withdrawn, and the view is
+   shortened without them.
 
 Calls are removed together with their results. Only the final form is committed, with one record for each contiguous
 span and one for each summary that failed.

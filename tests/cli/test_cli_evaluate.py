@@ -36,7 +36,7 @@ def test_recorded_and_other_compactions_are_compared(run: Run) -> None:
     shown = run("evaluate", *TRY, "--table").stdout
     assert "tokens a call" in shown
     assert "assistant-runs:retain=6" in shown
-    assert "Replies are the recorded ones" in shown
+    assert "All replies are the recorded replies" in shown
     assert SECRET not in shown
 
 

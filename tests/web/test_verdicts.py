@@ -142,7 +142,7 @@ def test_words_must_be_shown_to_be_judged(url: str) -> None:
     async def steps(client: Client) -> None:
         raise AssertionError(client)
 
-    with pytest.raises(InvalidInput, match="without content"):
+    with pytest.raises(InvalidInput, match="if content is False"):
         reviewing(url, steps, content=False)
 
 

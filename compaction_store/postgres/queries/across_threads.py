@@ -255,7 +255,7 @@ def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
 
 
 def _texts(authority: Mapping[str, Any]) -> list[str]:
-    """Returns the quoted names and texts that a body with this authority contains if it has no escapes.
+    """Returns the keys and texts of an authority, each in quotation marks, as a body without escapes contains them.
 
     The query searches for these texts and does not parse the body, because no function of Postgres can parse every JSON
     text that the table may have.

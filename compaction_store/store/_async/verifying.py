@@ -56,7 +56,7 @@ class Verification:
         if self.progress is not None and not callable(self.progress):
             raise InvalidInput(f"progress must be a callable, not {type(self.progress).__name__}")
         if self.level not in LEVELS:
-            raise InvalidInput(f"level must be one of {', '.join(LEVELS)}{arguments.other(self.level)}")
+            raise InvalidInput(f"level must be one of {', '.join(LEVELS)}{arguments.other_choice(self.level)}")
         if (self.level == "checkpoint") != (self.log is not None):
             given = "missing with level checkpoint" if self.log is None else f"given with level {self.level}"
             raise InvalidInput(f"checkpoints must be given with level checkpoint and no other level, and is {given}")

@@ -1,5 +1,6 @@
--- Gives the tables, views and functions to compaction_store_owner, a role that cannot log in, and revokes all
--- privileges of PUBLIC. If the roles could not be made, the login that migrates stays the owner.
+-- Grants each role its privileges, revokes those of PUBLIC, and makes compaction_store_owner, a role that cannot log in,
+-- the owner of the tables, views and functions. If the roles could not be made, the login that migrates stays the
+-- owner.
 DO $$
 DECLARE
     v_object record;
