@@ -56,7 +56,7 @@ def _body(attempt: Attempt) -> Payload:
     """Returns the body of an attempt's record. Empty fields are left out, because people read bodies."""
     body: Payload = {}
     if (summary := attempt.summary) is not None:
-        # The summary of a failed or rejected attempt keeps its cost, but not its text.
+        # The summary of a failed or rejected attempt comes without its text, but with its cost.
         parts = {
             "summary_text": summary.text or None, "summarizer": summary.summarizer, "prompt": summary.prompt,
             "settings": summary.settings, "usage": summary.usage, "provider": summary.provider,

@@ -80,9 +80,10 @@ class MoneySum(AsDict):
 class Money(AsDict):
     """The costs and savings of a thread under a policy.
 
-    `measured` and `modelled` are the costs of the calls' inputs, computed from recorded usage and from the sizes of the
-    views. `wasted` is the cost of summaries that were not used; None if it is unknown. `beyond_window` are calls that
-    would not have fitted without compaction; the savings leave them out.
+    `measured` is the cost of the inputs of the calls with recorded usage, and `modelled` that of the other calls,
+    computed from the sizes of their views. `wasted` is the cost of summaries that were not used; None if it is unknown.
+    `beyond_window` is the number of calls that would not have fitted without compaction; the savings leave these calls
+    out.
     """
 
     currency: str

@@ -338,8 +338,8 @@ def judged_by(judge: Judge, runs: Sequence[Replayed], labels: Mapping[str, Mappi
 def _rate(pairs: list[tuple[int, int]], seed: str) -> Rate:
     """Returns a share with its interval.
 
-    The interval covers two others, because resampling says nothing if all threads are alike, and Wilson's formula says
-    nothing about how threads differ.
+    The interval is the union of Wilson's, which ignores how threads differ, and of one from resampling the threads,
+    which has no width if all threads are alike. With few threads, it is only Wilson's.
     """
     asked, kept = (sum(column) for column in zip(*pairs, strict=True))
     least, most = _wilson(asked, kept)

@@ -95,7 +95,7 @@ class _Calls:
 
 
 def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
-    """Returns the chat message; None if the message is empty."""
+    """Converts a message of the export: a text, a tool call or a tool result. Returns None if the message is empty."""
     author = message.get("author")
     author = author if isinstance(author, dict) else {}
     content = message.get("content")

@@ -79,7 +79,7 @@ class _Verification:
         """Returns the next entry up to the head. Returns None at the end, or if the walk is outdated."""
         while not self.is_outdated:
             yield from self._pages.fill(self._walk.pos, self.head.last_pos)
-            # If a row was erased during the walk, its redaction comes after the head that the walk knows.
+            # If a row was erased during the walk, its redaction comes after the known head. So the head is read again.
             pos, kind = self._pages.next() or (self._walk.redactions.latest, None)
             if pos <= self.head.last_pos:
                 return None if kind is None else self._pages.pop(kind)

@@ -68,8 +68,8 @@ def secrets(text: str) -> Iterator[tuple[int, int]]:
                 yield found.span(group)
 
 
-# Each pattern, with the group that is the credential, the length of its shortest match, and words. If there are words,
-# a text that has none of them in lower case has no match. Most texts have none and need not be searched.
+# Each pattern, with the group that is the credential, the length of its shortest match, and signs. If there are signs,
+# every match contains one of them in lower case. Most texts contain none, and need not be searched.
 _PATTERNS: tuple[tuple[re.Pattern[str], int, int, tuple[str, ...]], ...] = (
     (_PREFIXED, 0, 15, (
         "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",

@@ -182,7 +182,7 @@ class _Reading:
         self.tokens += media.image(_data(data) if isinstance(data, dict) else data, detail)
 
     def _file(self, block: dict[str, Any]) -> None:
-        """Reads a file. OpenAI's formats have its content in a field that is named like the type of the block."""
+        """Counts a file, audio or video. OpenAI's formats have the content in a field named after the block's type."""
         inner = block.get(_kind(block))
         held = inner if isinstance(inner, dict) else block
         self._value(held.get("filename"))

@@ -295,7 +295,6 @@ def test_a_wrong_argument_is_refused(store: Store) -> None:
 
 _RUN = """
 import asyncio, os, sys
-sys.path.insert(0, sys.argv[2])
 from compaction_store import Store
 from compaction_store.adapters.claude_agent_sdk import StoreSessions
 from test_claude_agent_sdk import KEY, boundary, summary, talk
@@ -313,9 +312,10 @@ asyncio.run(main())
 def test_what_was_compacted_is_there_when_the_process_has_ended(store: Store, url: str, tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(_RUN, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     done = subprocess.run(
-        [sys.executable, str(script), url, str(Path(__file__).parent)], capture_output=True, text=True, timeout=120,
-        check=False, env=os.environ | {"HOME": str(tmp_path)},
+        [sys.executable, str(script), url], capture_output=True, text=True, timeout=120, check=False,
+        env=environment | {"HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 7, done.stderr[-2000:]
     [record] = store.compactions(NAME)

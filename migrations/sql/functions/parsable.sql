@@ -1,6 +1,6 @@
--- Rewrites a JSON text for functions that decode its strings. Postgres refuses to decode NUL and lone surrogates, so
--- these are replaced by a random text that nobody can have written before. Equal names stay equal, however they are
--- escaped.
+-- Rewrites a JSON text so that Postgres can decode its strings. Postgres refuses NUL and lone surrogates, so each is
+-- replaced by a random text that nobody can have written before. Two keys that are equal stay equal, even if they are
+-- escaped differently.
 CREATE FUNCTION compaction_store.parsable(p_text text) RETURNS text
 LANGUAGE plpgsql
 AS $$
