@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from compaction_store import __version__
-from compaction_store.checkpoints import Checkpoint, CheckpointLog
+from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
 from compaction_store.display.comparing import Said, element_texts, without_text
@@ -34,7 +34,7 @@ from compaction_store.errors import (
     ThreadNotFound,
     UnknownEntry,
 )
-from compaction_store.models import LEVELS, Report, Thread
+from compaction_store.models import LEVELS
 from compaction_store.models.verdicts import VERDICTS
 from compaction_store.store import AsyncReader, AsyncStore
 
@@ -52,6 +52,7 @@ except ImportError as error:
 from compaction_store.web import gathering
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.asked import Asked, Wrong, as_object
+from compaction_store.web.verifications import Verifications
 
 # The status and the title of the error page for each class of error. The first class that fits an error is used.
 _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
@@ -155,7 +156,7 @@ class _Pages:
         self._reader = reader
         self._reviews = reviews
         self._form_tokens = FormTokens()
-        self._verified: dict[str, tuple[datetime, Report]] = {}
+        self._verified = Verifications(checkpoints)
         self._charts: dict[tuple[str, bytes], str] = {}
         self._tenant = tenant
         self._content = content
@@ -338,33 +339,15 @@ class _Pages:
         name, pos = asked.text("id"), asked.needed("pos")
         found = await gathering.certificate(self._reader, name, pos)
         self._seen(request, "certificate", thread_id=name, at=pos)
-        newest = self._newest()
-        signed = None if newest is None else await asyncio.to_thread(self._signed_pos, newest, found["thread"])
+        newest = self._verified.newest_checkpoint()
+        signed = None if newest is None else await asyncio.to_thread(self._verified.signed_pos, newest, found["thread"])
         more = {
             "newest": newest, "signed_pos": signed, "now": datetime.now(UTC),
-            "verified": self._verification(found["thread"]),
+            "verified": self._verified.of(found["thread"]),
         }  # fmt: skip
         return self._html(
             request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
         )
-
-    def _verification(self, thread: Thread) -> tuple[datetime, Report] | None:
-        """Returns the last verification of a thread by these pages.
-
-        Compares the thread_uid, because the name may have belonged to another thread when it was verified.
-        """
-        found = self._verified.get(thread.thread_id)
-        return None if found is None or found[1].thread_uid != thread.thread_uid else found
-
-    def _newest(self) -> Checkpoint | None:
-        return None if self._checkpoints is None else self._checkpoints.last()
-
-    def _signed_pos(self, newest: Checkpoint, thread: Thread) -> int:
-        """Returns the pos up to which a checkpoint covers a thread, or 0 if it does not cover the thread."""
-        assert self._checkpoints is not None  # noqa: S101 — there is a newest checkpoint
-        with self._checkpoints.heads(newest) as heads:
-            found = heads.find(thread.thread_uid)
-        return 0 if found is None else found[1].pos
 
     async def integrity(self, request: Request, asked: Asked) -> Response:
         """Verifies a thread, and lists the threads that were verified since the server was started."""
@@ -375,17 +358,15 @@ class _Pages:
             thread = await self._reader.thread(name, hidden=True)
             if thread.last_pos <= _MOST_VERIFIED:
                 report = await self._reader.verify(name, level=chosen, checkpoints=self._checkpoints)
-                self._verified.pop(name, None)
-                newest_first = [(name, (datetime.now(UTC), report)), *self._verified.items()]
-                self._verified = dict(newest_first[: gathering.ROWS])
-        newest = self._newest()
+                self._verified.keep(name, report)
+        newest = self._verified.newest_checkpoint()
         found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}
         more = {
             "title": "Integrity",
             "most": _MOST_VERIFIED,
             "level": chosen,
             "levels": LEVELS,
-            "verified": self._verified,
+            "verified": self._verified.newest_first,
         }
         return self._html(request, "integrity.html", {**more, **found})
 
