@@ -1,4 +1,4 @@
-"""What these pages have verified, and what the newest checkpoint covers."""
+"""The verifications that these pages have run, and the threads that the newest checkpoint covers."""
 
 from __future__ import annotations
 
