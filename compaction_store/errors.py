@@ -12,7 +12,7 @@ CompactionStoreError
     - InvalidSpan                the span must begin and end at the boundaries of elements of the view
     - InvalidBundle              the bundle does not verify; .line and .pos
     - InvalidSource              the source of an import does not have the expected format; .line
-    - InvalidCheckpoint          no known key signed the note, the list of heads or the proof
+    - InvalidCheckpoint          the note, the heads or the proof is malformed, changed or not signed by a known key
     - CounterFailed              the token counter raised an error or did not return an integer >= 0
     - InvalidCallback            this store cannot run the callback, strategy or summarizer; also a TypeError
     - ActorRequired              the store was opened with require_actor=True, and the call names no actor
@@ -130,7 +130,11 @@ class InvalidMeta(InvalidInput):
 
 
 class InvalidCheckpoint(InvalidInput):
-    """No known key signed the note, the list of heads or the proof."""
+    """The note, the list of heads or the proof does not hold.
+
+    For example, it is malformed, it was changed after it was signed, it does not fit the thread or the checkpoint
+    before it, or no known key signed it.
+    """
 
 
 class CounterFailed(InvalidInput):

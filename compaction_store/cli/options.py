@@ -313,7 +313,7 @@ def seqs(texts: list[str]) -> list[range]:
             raise misuse(f"must be seqs such as 7 or spans such as 12-20, not {text!r}", "SEQS")
         start, end = int(match[1]), int(match[2] or match[1])
         if not 1 <= start <= end:
-            raise misuse(f"a span must begin at 1 or later and must not end before its beginning, not {text!r}", "SEQS")
+            raise misuse(f"a span must begin at 1 or later and end at or after its beginning, not {text!r}", "SEQS")
         found.append(range(start, end + 1))
     return found
 

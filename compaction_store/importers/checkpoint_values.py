@@ -173,7 +173,7 @@ def _extension(code: int, value: Any) -> Any:
 
 @contextmanager
 def _translated(failure: str = "the bytes are damaged") -> Iterator[None]:
-    """Replaces the library's errors, some of which quote data."""
+    """Replaces the errors of msgpack, some of which quote data, by `Undecodable`, which quotes none."""
     try:
         yield
     except msgpack.OutOfData:

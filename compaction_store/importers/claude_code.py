@@ -169,7 +169,7 @@ class _Reading:
 
 
 def _preserved(about: dict[str, Any]) -> list[str]:
-    """Returns the ids of the messages that a compaction preserved."""
+    """Returns the ids of the messages that a compaction preserved; of a preserved segment, only the first id."""
     names: list[Any] = []
     if isinstance(messages := about.get("preservedMessages"), dict) and isinstance(messages.get("uuids"), list):
         names += messages["uuids"]

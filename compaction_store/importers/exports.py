@@ -46,7 +46,10 @@ class Exported:
                 self.size = archive.getinfo(member).file_size
 
     def conversations(self, notes: Notes) -> Iterator[tuple[str, Conversation]]:
-        """Yields the conversations, each with its place in the file; `notes` records other values."""
+        """Yields each conversation with its place in the file.
+
+        Notes each value that is left out because it is too long, cannot be read or is not a JSON object.
+        """
         for number, data in enumerate(self._elements(), 1):
             where = f"conversation {number:,} of {self.name}"
             if data is None:

@@ -89,7 +89,11 @@ class Redactions:
         return {kind: erasure.missing(ranges, claims[kind].ranges()) for kind, ranges in by_kind.items()}
 
     def unordered(self, *, beyond: int) -> None:
-        """Adds a finding for entries that claim a pos after `beyond`, because no redaction can follow there."""
+        """Adds a finding for each range of erased entries that claim a redaction after `beyond`.
+
+        `beyond` is the last pos of the thread, after which there is none, or `NEVER` at the end of the walk, for all
+        claims that are left.
+        """
         for pos in [pos for pos in self._claims if pos > beyond]:
             for kind, runs in self._claims.pop(pos).items():
                 for found in runs.ranges():

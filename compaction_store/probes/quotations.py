@@ -25,9 +25,10 @@ _MOST_WORDS = 60
 
 
 def quotations(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the start and the end of each quotation of at least three words, without its quotation marks.
+    """Yields the start and the end of each quotation of 3 to 60 words, without its quotation marks.
 
-    A quotation with an ellipsis yields its parts.
+    A quotation with an ellipsis yields those of its parts that have as many words. A text of ASCII characters without
+    spaces is a name and is left out.
     """
     for quoted in _QUOTED.finditer(text):
         start, end = quoted.span(quoted.lastindex or 0)

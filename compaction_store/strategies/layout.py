@@ -76,7 +76,8 @@ class Layout:
         self._known = links
         self.last_user = tool_pairs.last_user(items)
         self.systems = frozenset(i for i, messages in enumerate(items) if any(map(tool_pairs.is_system, messages)))
-        # A removal leaves an element without messages, which does not count as a neighbour.
+        # A removal leaves an element without messages. It is skipped when the first element, the last one and the
+        # neighbours of a system message are looked for.
         filled = [i for i, element in enumerate(elements) if element.messages]
         self.first = next((i for i in filled if i not in self.systems), len(items))
         self.last = filled[-1] if filled else -1

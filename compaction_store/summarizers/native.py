@@ -19,7 +19,8 @@ from compaction_store.rendering.blocks import parts
 from compaction_store.rendering.view import View
 
 Render = Callable[[View], Mapping[str, Any]]
-# Parameters that the API refuses in a compaction request, and those that this module sets.
+# Parameters that a caller must not give: those that the API refuses in a compaction request, and those that the
+# summarizer sets itself.
 UNFIT = ("context_management", "stop_sequences", "output_format", "stream", "compaction", "messages", "model")
 
 

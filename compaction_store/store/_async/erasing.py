@@ -41,7 +41,11 @@ async def redact(
     dry_run: bool | None,
     forks: bool,
 ) -> Redaction:
-    """Erases messages. If `dry_run` is None, nothing is erased, but a refusal is recorded."""
+    """Erases messages. If `dry_run` is True, nothing is written.
+
+    If it is None, the erasure is not confirmed yet: nothing is erased, but if a hold or a retention forbids the
+    erasure, the refusal is recorded.
+    """
     salt = os.urandom(16)
     seconds = sum(end - start + 1 for start, end in ranges) * _SECONDS_A_MESSAGE
     row = await db.with_more_time(seconds).call(

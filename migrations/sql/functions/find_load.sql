@@ -12,8 +12,8 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- FOR UPDATE writes the row, so that with synchronous replication the commit of this transaction waits for the
-    -- standby, as that of the load does.
+    -- FOR UPDATE makes this transaction write. So with synchronous replication its commit waits for the standby, just
+    -- as the commit of the load does.
     SELECT h.last_seq INTO v_last_seq
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     RETURN QUERY

@@ -9,7 +9,7 @@ CREATE FUNCTION compaction_store.replay(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- Without table statistics, the planner would sort a whole thread to find its end.
+-- Force the index: without table statistics, the planner would read and sort a whole thread to return a few rows.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 -- Use a generic plan: it fits all values, and planning takes as long as running the query.
