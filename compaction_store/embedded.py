@@ -1,4 +1,4 @@
-"""Starts the embedded Postgres, whose binaries come from a wheel. A store that is opened without a URL uses it.
+"""Starts the embedded Postgres, whose binaries come from a wheel. A store for which no URL is configured uses it.
 
 Any number of processes can use one server. Each process holds a share in the server. A process loses its share when it
 closes the share, exits or is killed. The server stops when no share is left. A process may be killed at any point: the
@@ -37,11 +37,12 @@ _kept: dict[Path, Share] = {}
 class Share:
     """A share in a running server, which keeps the server running. `url` is the server's URL.
 
-    The share is released when it is closed or when the process ends.
+    The share is released when it is closed or garbage-collected, or when the process ends.
     """
 
     def __init__(self, folder: DataFolder, lock: int) -> None:
-        # If a share is garbage-collected without `close`, this releases its lock, and the reaper stops the server.
+        # If a share is garbage-collected without `close`, this releases its lock. Then the reaper, a small process that
+        # waits for this, stops the server.
         self._release = weakref.finalize(self, os.close, lock)
         self.folder = folder.path
         self.folder_of_socket = str(_socket_folder(folder.data))

@@ -9,12 +9,12 @@ CompactionStoreError
     - InvalidKey
     - InvalidMeta
     - BatchTooLarge
-    - InvalidSpan                the span must begin and end at the boundaries of elements of the view
+    - InvalidSpan                the span is not in the view, or ends before its start
     - InvalidBundle              the bundle does not verify; .line and .pos
-    - InvalidSource              the source of an import does not have the expected format; .line
+    - InvalidSource              the source of an import cannot be read or has an unexpected format; .line
     - InvalidCheckpoint          the note, the heads or the proof is malformed, changed or not signed by a known key
-    - CounterFailed              the token counter raised an error or did not return an integer >= 0
-    - InvalidCallback            this store cannot run the callback, strategy or summarizer; also a TypeError
+    - CounterFailed              the token counter raised an error or did not return an integer from 0 to 2³¹-1
+    - InvalidCallback            the callback, strategy or summarizer cannot be used: it is async, say; also a TypeError
     - ActorRequired              the store was opened with require_actor=True, and the call names no actor
   · ThreadNotFound
   · MessageNotFound
@@ -31,7 +31,7 @@ CompactionStoreError
     - TurnLost                   the turn's lease expired and another turn began, or the thread was erased
     - Held                       a hold or a retention forbids the erasure; override= erases anyway
     - CheckpointRefused          the database contradicts the last checkpoint; nothing was signed; .findings
-  · Rejected                     a rule forbids the compaction; a record with the outcome "rejected" was written
+  · Rejected                     a rule forbids the compaction; in most cases, a "rejected" record was written
     - SplitPair                  the span separates a tool call from its result
     - PendingCall                the span has a tool call that has no result yet
     - SystemInside               the span has a system message; override with allow={"system"}
@@ -45,25 +45,25 @@ CompactionStoreError
   · SummarizerError              there is no summary; the span stays as it is
     - SummaryRefused             the model refused to summarize
     - SummaryCutShort            the model's answer was cut off
-    - SummaryUseless             the model's answer is empty
+    - SummaryUseless             the model's answer is empty, or has only markup or a heading
     - SummaryTooLong             the model's answer is no shorter than its source
     - SourceTooLong              the source does not fit the model, even in parts
     - NativeRefused              the span breaks a rule of the API's own compaction; nothing was sent
-    - SummarizerUnavailable      the API was overloaded, rate limited or unreachable until the deadline; .status
-    - SummarizerRejected         the API refused the request; .status
+    - SummarizerUnavailable      the API was overloaded, rate limited or unreachable until the last retry; .status
+    - SummarizerRejected         the API refused the request, or its answer was malformed; .status
     - SummarizersFailed          all of several summarizers failed; .errors
   · Unreadable                   a stored document is malformed; run verify
   · UnknownEntry                 a newer release wrote an entry that changes views; this release does not know its kind
   · NotRenderable                the requested format cannot express a message; .seq and .part
   · BudgetExceeded               the view does not fit the token budget; .view
   · DatabaseError                the server refused the call or could not be reached
-    - DatabaseUnavailable        the server could not be reached or gave up; nothing was written
+    - DatabaseUnavailable        the server could not be reached or gave up, or the store is closed; nothing was written
     - OutcomeUnknown             the write may have happened: retry with .key
     - ThreadDamaged              the thread's rows contradict its head: run verify; nothing was written
-    - PermissionDenied           the login lacks a role; the message names it
+    - PermissionDenied           the login lacks a role or a right; the message says which
     - NotPrimary                 the server is a standby, which may lag behind the primary
     - SchemaOutOfDate            the schema must be migrated, or this package upgraded
-    - UnsupportedDatabase        the server is not Postgres 15 or newer with the encoding UTF8
+    - UnsupportedDatabase        the database cannot be used: for example, its encoding is not UTF8
   · ThreadWentBack               the append was stored, but the thread has lost messages; .written
   · NotConfigured                the call needs something that was not configured
     - MissingExtra               an optional dependency is not installed
@@ -91,7 +91,7 @@ class CompactionStoreError(Exception):
     _is_own = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the type and the text. A text that this package did not write may quote a message, so it is None."""
+        """Returns the type and the text, or None for a text that this package did not write: it may quote a message."""
         return {"type": type(self).__name__, "text": own_text(self)}
 
     def __new__(cls, *args: object, **_keywords: object) -> Self:
@@ -106,11 +106,11 @@ class InvalidInput(CompactionStoreError, ValueError):
 
 
 class InvalidThreadId(InvalidInput):
-    """A thread_id must be text of 1 to 255 bytes of UTF-8 without NUL."""
+    """A thread_id must be text of 1 to 255 bytes of UTF-8 without NUL. A new one must not begin with "erased:"."""
 
 
 class InvalidMessage(InvalidInput):
-    """A message must be one JSON object."""
+    """A message must be one JSON object, and an append must have at least one message."""
 
 
 class MessageTooLarge(InvalidMessage):
@@ -138,11 +138,16 @@ class InvalidCheckpoint(InvalidInput):
 
 
 class CounterFailed(InvalidInput):
-    """The token counter raised an error or did not return an integer >= 0. The text of its error is not repeated."""
+    """The token counter raised an error or did not return an integer from 0 to 2,147,483,647.
+
+    The text of the counter's own error is not repeated.
+    """
 
 
 class InvalidCallback(InvalidInput, TypeError):
-    """The store cannot run the callback, strategy, summarizer or counter, for example because it is async."""
+    """A callback, strategy, summarizer, check or counter cannot be used: for example, it is async on a `Store`, or it
+    returned a value of a wrong type.
+    """
 
 
 class ActorRequired(InvalidInput):
@@ -154,7 +159,7 @@ class BatchTooLarge(InvalidInput):
 
 
 class InvalidSpan(InvalidInput):
-    """A span must begin and end at the boundaries of elements of the view."""
+    """A span must lie in the view and must not end before its start. An adopted span must not cut a compaction."""
 
 
 class InvalidBundle(InvalidInput):
@@ -167,7 +172,7 @@ class InvalidBundle(InvalidInput):
 
 
 class InvalidSource(InvalidInput):
-    """The source of an import does not have the expected format. `.line` is the line number, if it is a text file."""
+    """The source of an import cannot be read or has an unexpected format. `.line` is the line's number, or None."""
 
     def __init__(self, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -175,7 +180,7 @@ class InvalidSource(InvalidInput):
 
 
 class ThreadNotFound(CompactionStoreError, LookupError):
-    """The thread has no messages in this tenant."""
+    """The tenant has no such thread, or the thread is hidden."""
 
 
 class MessageNotFound(CompactionStoreError, LookupError):
@@ -183,7 +188,7 @@ class MessageNotFound(CompactionStoreError, LookupError):
 
 
 class CompactionNotFound(CompactionStoreError, LookupError):
-    """The thread has no record with that number."""
+    """The thread has no record with that number, or none of the compaction to adopt."""
 
 
 class PositionNotFound(CompactionStoreError, LookupError):
@@ -277,7 +282,7 @@ class CheckpointRefused(Conflict):
 
 
 class Rejected(CompactionStoreError):
-    """A rule forbids the compaction, and a record with the outcome "rejected" was written.
+    """A rule forbids the compaction. For most rules, a record with the outcome "rejected" was written.
 
     `.rule` is the name of the rule for `allow=`, or empty if the rule cannot be overridden.
     """
@@ -335,7 +340,7 @@ class PinnedInside(Rejected):
 
 
 class NoProgress(Rejected):
-    """A compaction of this span was just rejected, and the thread has not changed since."""
+    """A compaction of this span was just rejected, and the thread has not changed since. No record is written."""
 
 
 class SummarizerError(CompactionStoreError):
@@ -361,7 +366,7 @@ class SummaryUseless(SummarizerError):
 
 
 class SummaryTooLong(SummarizerError):
-    """The model's answer is no shorter than its source."""
+    """The model's answer is no shorter than its source, or the source is too short for a shorter summary."""
 
 
 class SourceTooLong(SummarizerError):
@@ -373,7 +378,10 @@ class NativeRefused(SummarizerError):
 
 
 class SummarizerUnavailable(SummarizerError):
-    """The API was overloaded, rate limited or unreachable until the deadline. `.status` is None without a response."""
+    """The API was overloaded, rate limited or unreachable until the last retry or the deadline.
+
+    `.status` is None without a response.
+    """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -381,7 +389,10 @@ class SummarizerUnavailable(SummarizerError):
 
 
 class SummarizerRejected(SummarizerError):
-    """The API refused the request, and a retry would not help. `.status` is None if the request was not sent."""
+    """The API or its client refused the request, or the answer was malformed, and a retry would not help.
+
+    `.status` is the API's HTTP status, or None if it did not refuse the request.
+    """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -417,7 +428,10 @@ class NotRenderable(CompactionStoreError):
 
 
 class DatabaseError(CompactionStoreError):
-    """The server refused the call; `.sqlstate` has the reason. The error quotes neither the statement nor values."""
+    """The server refused the call or could not be reached. `.sqlstate` has the server's reason, if it gave one.
+
+    The error quotes neither the statement nor values.
+    """
 
     def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
         super().__init__(message)
@@ -425,11 +439,14 @@ class DatabaseError(CompactionStoreError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The server could not be reached, or it gave up before anything was written."""
+    """The server could not be reached or gave up, or the store is closed. Nothing was written."""
 
 
 class OutcomeUnknown(DatabaseError):
-    """The connection broke during a write, so the write may have happened. Retry the call with `.key` to be sure."""
+    """A write may have happened, for example because the connection broke before the server answered.
+
+    To be sure, retry the call with `.key`, or unchanged if `.key` is None.
+    """
 
     def __init__(self, message: str, *, key: str | None, sqlstate: str | None = None) -> None:
         super().__init__(message, sqlstate=sqlstate)
@@ -441,7 +458,7 @@ class ThreadDamaged(DatabaseError):
 
 
 class PermissionDenied(DatabaseError):
-    """The login lacks a role that the call needs. The message names the role."""
+    """The login lacks a role or a right that the call needs. The message says which."""
 
 
 class NotPrimary(DatabaseError):
@@ -453,7 +470,7 @@ class SchemaOutOfDate(DatabaseError):
 
 
 class UnsupportedDatabase(DatabaseError):
-    """The server must be Postgres 15 or newer with the encoding UTF8."""
+    """The server must be Postgres 15 or newer with the encoding UTF8. A Citus cluster must meet further conditions."""
 
 
 class ThreadWentBack(CompactionStoreError):

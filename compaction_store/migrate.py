@@ -109,7 +109,7 @@ def check(url: str) -> None:
 
 
 def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
-    """Runs a migration in one transaction. If it cannot get a lock, retries it up to `TRIES` times."""
+    """Runs a migration in one transaction. If it cannot get a lock, makes up to `TRIES` attempts in all."""
     engine = _engine(url)
     try:
         for last in [False] * (TRIES - 1) + [True]:

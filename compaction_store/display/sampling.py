@@ -10,7 +10,8 @@ from compaction_store.models import Verdict
 
 #: The largest population that a sample is drawn from, and the largest sample.
 MOST_POPULATION, MOST_DRAWN = 20_000, 200
-# On each side, the true number lies outside of its bound with a probability of at most 1 in 40: 95 % confidence.
+# The true number lies below the lower bound, and above the upper bound, with a probability of at most 1 in 40 each.
+# That is 95 % confidence.
 _ONE_IN = 40
 
 
@@ -58,8 +59,8 @@ def _weight(population: int, drawn: int, bad: int, hits: range) -> int:
 
 
 def _least_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the lower bound: the smallest number of bad records for which a sample with `seen` or more bad records is
-    likely enough.
+    """Returns the lower bound: the smallest number of bad records for which a sample has `seen` or more bad records
+    with a probability above 1 in 40.
     """
     low, high = seen, population - drawn + seen
     while low < high:
@@ -72,8 +73,8 @@ def _least_bad(population: int, drawn: int, seen: int) -> int:
 
 
 def _most_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the upper bound: the largest number of bad records for which a sample with `seen` or fewer bad records is
-    likely enough.
+    """Returns the upper bound: the largest number of bad records for which a sample has `seen` or fewer bad records
+    with a probability above 1 in 40.
     """
     low, high = seen, population - drawn + seen
     while low < high:

@@ -1,4 +1,4 @@
-"""Formats messages for people: their texts, and their tool calls in the form `call: read({"page": 7})`."""
+"""Formats messages for people: texts, tool calls as `call: read({"page": 7})`, and tool results as `result: …`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ARGUMENTS = ("arguments", "input", "action")
 
 
 def said(payload: Payload | None) -> str:
-    """Returns the text of a message of any format."""
+    """Formats a message of any API. If it has no text, call or result, returns its JSON."""
     if payload is None:
         return "(erased)"
     content = payload.get("content")

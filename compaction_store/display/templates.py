@@ -34,7 +34,7 @@ def environment(folder: Path) -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Escapes control characters and characters that change the direction of text, so that they are visible."""
+    """Escapes the control, direction and invisible characters in a text, so that they can be seen."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, Lines):

@@ -1,8 +1,8 @@
 """Makes text safe for a terminal: one line stays one line, and every character is visible.
 
 Names, reasons, actors, models and messages may contain anything. Control characters, line breaks, characters that
-change the writing direction, and invisible ones are escaped, so that two different names also look different. Emoji
-are kept: a joiner or a variation selector is not escaped between their parts.
+change the writing direction, and invisible ones are escaped, so that nobody can hide one in a name. Emoji are kept: a
+joiner between two emoji and a variation selector after one are not escaped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _JOINER = "\u200d"
 _SELECTORS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
 _TAB = 4
-# The Unicode categories of controls, formats, surrogates, and line and paragraph separators.
+# The Unicode categories of control characters, format characters, surrogates, and line and paragraph separators.
 _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # Invisible characters of other categories: Unicode's default ignorables, including those not assigned yet.
 _IGNORED = (
@@ -67,7 +67,7 @@ def _is_seen(text: str, at: int) -> bool:
 
 
 def _is_pictorial(text: str, at: int) -> bool:
-    """Returns whether the character is an emoji or a skin tone."""
+    """Returns whether the character may be an emoji or a skin tone, by its Unicode category."""
     return 0 <= at < len(text) and unicodedata.category(text[at]) in {"So", "Sk", "Sm"} and not text[at].isascii()
 
 

@@ -164,7 +164,7 @@ def summed(
 
 
 def _digest(thread: RecordedThread) -> str:
-    """Returns the SHA-256 of everything from a thread that a replay uses: its messages and its records."""
+    """Returns the SHA-256 of a thread's messages and records: texts, tokens and spans, without usage and times."""
     whole = hashlib.sha256(json.dumps(thread.thread_id).encode())
     for message in thread.messages:
         text = message.text if message.text is not None else json.dumps(message.payload, sort_keys=True)

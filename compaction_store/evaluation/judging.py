@@ -103,8 +103,8 @@ class Agreement(NamedTuple):
     """The agreement of a judge with people: the number of records that both judged, the number of equal verdicts, and
     kappa.
 
-    Kappa is 1 for full agreement and 0 for agreement by chance; None if people or the judge gave all records the same
-    verdict.
+    Kappa is 1 for full agreement and 0 for agreement by chance. It is None if there are no such records, or if people
+    and the judge gave all of them one and the same verdict.
     """
 
     labelled: int
@@ -125,7 +125,7 @@ def agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
 
 
 def labels_of(events: Iterable[Any]) -> Mapping[int, bool]:
-    """Maps the number of a record to people's newest verdict on it. Leaves out records with an unsure verdict."""
+    """Maps the number of a record to people's newest verdict on it. Leaves out a record if this verdict is unsure."""
     found: dict[int, bool] = {}
     for event in events:
         record, verdict = event.body.get("number"), event.body.get("verdict")

@@ -1,9 +1,9 @@
 """Computes the money that each compaction cost and saved: measured if the usage of calls was recorded, else modelled.
 
 A compaction takes tokens off every later call until it is replaced or undone. Its cost is that of its summarizer's
-calls, and that of the part of the next request after the summary, because this part is no longer in the provider's
-cache. Measured and modelled figures are never added up. Calls that would not have fitted the window without compaction
-are counted separately, because there is no cost to compare them with.
+calls, and that of the next request from the summary on, because this part is not in the provider's cache. Measured and
+modelled figures are never added up. Calls that would not have fitted the window without compaction are counted
+separately, because there is no cost to compare them with.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class FoldMoney(AsDict):
     """The costs and savings of one compaction. `calls` is the number of calls with it in the view.
 
     `summarizer` is None if the price or the usage of the summarizer is unknown. A compaction was `needed` if the next
-    call would not have fitted the window without it; such a compaction is not compared. `basis` is "measured" if all
-    figures come from recorded usage.
+    call would not have fitted the window without any compaction; such a compaction is not compared. `basis` is
+    "measured" if the usage was recorded of the call before the compaction and of all calls with it.
     """
 
     record: int
@@ -56,7 +56,11 @@ class FoldMoney(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class MoneySum(AsDict):
-    """The costs and savings on one basis. `needed` and `unknown` are the numbers of compactions that are left out."""
+    """The costs and savings on one basis.
+
+    `needed` and `unknown` are the numbers of compactions that are left out: those that were needed, and those of which
+    the cost of the summarizer is unknown.
+    """
 
     requests: float = 0.0
     compared: int = 0
@@ -173,7 +177,8 @@ def _of_fold(
     else:
         saved = len(with_it) * model.call(abs(taken_off), abs(taken_off))
     billed_anew = 0.0
-    # If several folds come before one call, everything after the first of these folds in the view is billed again.
+    # If several folds come before one call, everything from the first of these folds in the view on is billed again. So
+    # only this fold gets the cost.
     if 0 < fold.first_call < len(run.calls) and first[fold.first_call] is fold:
         before, call = run.calls[fold.first_call - 1], run.calls[fold.first_call]
         again = _measured_again(before, call, grown) if is_measured else _modelled_again(fold, before, call)
@@ -187,13 +192,13 @@ def _of_fold(
 
 
 def _modelled_again(fold: Folded, before: ModelCall, call: ModelCall) -> int:
-    # The tokens of the previous call that come after the fold and are still in the view.
+    # The tokens of the summary, and those of the previous call after the span, as far as they are still in the view.
     again = max(0, before.tokens - fold.prefix - fold.tokens_before) + fold.tokens_after
     return min(again, call.tokens - call.prefix)
 
 
 def _measured_again(before: ModelCall, call: ModelCall, grown: Mapping[int, int]) -> int:
-    """Returns the tokens that were not read from the cache although the previous call had sent them."""
+    """Returns the tokens that were not read from the cache, without those of messages since the previous call."""
     assert before.usage is not None  # noqa: S101 — it is measured
     assert call.usage is not None  # noqa: S101
     if not before.usage.cache_read and not before.usage.cache_write:

@@ -24,9 +24,10 @@ _FIRST_PART = 0.7
 
 
 def plant(thread: RecordedThread, count: int, *, seed: int, counter: Counter) -> RecordedThread:
-    """Returns the thread with `count` sentences added, at the ends of users' messages in its first part.
+    """Returns the thread with `count` sentences added, at the ends of texts of users in the first part of the thread.
 
-    A thread without a user message there is returned unchanged. The same seed plants the same sentences.
+    If this part has no user message with a text, the thread is returned unchanged. The same seed plants the same
+    sentences.
     """
     arguments.number(count, "count", least=1)
     last = int(len(thread.messages) * _FIRST_PART)

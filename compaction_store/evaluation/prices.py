@@ -124,6 +124,7 @@ def _price(name: str, given: Any) -> ModelPrice:
         is_number = type(value) in (int, float) and 0 <= value < _MILLION
         if not is_number and (key in _NEEDED or value is not None):
             raise InvalidInput(
-                f"{key} of the price of {name!r} must be a number >= 0 for a million tokens, not {_shown(value)}"
+                f"{key} of the price of {name!r} must be a number >= 0 and < {_MILLION:,} for a million tokens,"
+                f" not {_shown(value)}"
             )
     return ModelPrice(**{key: given[key] for key in _KNOWN if given.get(key) is not None})

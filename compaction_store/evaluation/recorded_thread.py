@@ -45,8 +45,8 @@ class RecordedThread:
     def folds(self) -> list[Compaction]:
         """The records that changed what the model was sent, in order.
 
-        These are the applied records. An imported thread has no applied records, so these are its observed records: the
-        summaries that its program made.
+        These are the applied records. If there are none, as in most imported threads, these are the observed summaries,
+        which the program made that the thread comes from.
         """
         applied = [record for record in self.records if record.outcome == "applied"]
         observed = [
@@ -57,7 +57,7 @@ class RecordedThread:
 
     @property
     def is_erased_in_part(self) -> bool:
-        """Whether content that an evaluation needs was erased."""
+        """Whether the content of a message was erased. An evaluation needs all messages."""
         return any(message.payload is None for message in self.messages)
 
     def log(self) -> Iterator[Message | Compaction]:

@@ -75,7 +75,7 @@ class Replayed:
     outcomes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     summarizers: dict[str, SummarizerUse] = field(default_factory=dict)
-    #: The number of calls whose view was over the model's window.
+    #: The number of calls whose view was over the limit of the policy's budget, or over the window for recorded ones.
     over_window: int = 0
     #: The tokens of summarizers whose text was not used.
     wasted: dict[str, SummarizerUse] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class _Walk:
     def finish(self) -> None:
         if self._probe is None:
             return
-        # A repeated call is visible in the thread, so the summary is not needed to find it.
+        # A repeated call is visible in the thread, so this type of probe is kept even if the summary is unreadable.
         sealed = self.result.unreadable
         self.result.probes = [
             probe

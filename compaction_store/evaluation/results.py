@@ -56,8 +56,9 @@ class Rate(AsDict):
 class Judged(AsDict):
     """The verdicts of a judge on the summaries of a policy. No other figure includes them.
 
-    Of `asked` summaries, `good` had a majority of yes, `split` had different answers, and `undecided` had as many yes
-    as no. `agreement` compares the judge with people's verdicts on the thread's own records; None without verdicts.
+    Of `asked` summaries, `good` had a majority of yes, `split` had different answers, an unclear answer or a failed
+    call, and `undecided` had as many yes as no. `failed` is the number of failed calls. `agreement` compares the judge
+    with people's verdicts on the thread's own records; None without verdicts.
     """
 
     model: str | None
@@ -139,7 +140,10 @@ class PolicyResult:
 
     @property
     def unreadable(self) -> int:
-        """The number of summaries that only a provider can read. Only the rate of repeated calls includes them."""
+        """The number of records that only a provider can read, or that were erased.
+
+        Only the rate of repeated calls includes them.
+        """
         return sum(len(run.unreadable) for run in self.runs)
 
     def money_sum(self, basis: Basis) -> MoneySum:
@@ -263,7 +267,7 @@ class Evaluation:
 
 
 def best_policy(found: Evaluation) -> str | None:
-    """Returns a sentence on the policy that would have saved the most money, or None if only one can be compared.
+    """Returns a sentence on the policy that would have saved the most money, or None if fewer than two can be compared.
 
     Only modelled figures are compared, because nothing can be measured for policies other than the recorded one.
     """

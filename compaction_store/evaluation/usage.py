@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Usage(NamedTuple):
-    """The input tokens of a call that the model's API reported.
+    """The input tokens of a call, as the model's API reported them.
 
     `fresh` tokens were neither read from the API's cache nor written to it.
     """

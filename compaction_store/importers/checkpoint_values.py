@@ -121,7 +121,7 @@ def _unpacker(data: bytes, at: int = 0) -> Any:
 def _check(data: bytes) -> None:
     """Raises Undecodable unless the bytes are exactly one value.
 
-    This check comes before decoding, because the library would allocate memory for every element that the header of an
+    This check comes before decoding, because msgpack would allocate memory for every element that the header of an
     array claims.
     """
     unpacker = _unpacker(data)

@@ -41,7 +41,10 @@ class Codex(Files):
 
 
 def session_of(file: LineFile) -> str:
-    """Returns the id in the first header. A forked rollout begins with its own header, and copied headers follow."""
+    """Returns the id in the first header, or else the file's name.
+
+    A forked rollout begins with its own header, and copied headers follow.
+    """
     for _, found in file.sample():
         header = found.get("payload") if found.get("type") == "session_meta" else found
         if isinstance(header, dict) and (found is not header or _is_old_header(found)):

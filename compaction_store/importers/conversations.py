@@ -89,7 +89,7 @@ def request(found: dict[str, Any]) -> dict[str, Any] | None:
         if isinstance(inner, dict) and "role" not in inner and (
             isinstance(inner.get("messages"), list) or isinstance(inner.get("input"), list | str)
         ):  # fmt: skip
-            # An item of the Responses API may have a field `input` too.
+            # An item of the Responses API may have a field `input` too. Such an item has a type and is not a request.
             return None if isinstance(inner.get("type"), str) and "messages" not in inner else inner
     return None
 
@@ -107,7 +107,10 @@ def said_in(asked: dict[str, Any]) -> list[Any]:
 
 
 def answered(found: dict[str, Any]) -> list[_Part] | None:
-    """Returns the messages of an OpenAI response, or None. Anthropic's response is itself a message."""
+    """Returns the messages of an OpenAI response, or None. Of several choices, only the first is returned.
+
+    Anthropic's response is itself a message.
+    """
     kind = found.get("object")
     about = {
         "occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model")),

@@ -27,7 +27,7 @@ def is_summary(value: Any) -> bool:
 
 
 def chat_message(value: Any) -> Any:
-    """Converts a LangChain message, or a value that its reducers accept as one; returns None for other values."""
+    """Converts a LangChain message, or a value that LangGraph accepts as one; returns None for other values."""
     if isinstance(value, Object):
         return _of_object(value)
     if isinstance(value, str):

@@ -2,8 +2,8 @@
 
 A checkpoint contains the messages of one moment, so all kept checkpoints are read, from the oldest to the latest.
 Messages that a later checkpoint no longer contains are still imported. A record says that they were removed or
-rewritten, and contains the messages that replaced them. If a checkpoint only adds messages, only the new messages are
-read.
+rewritten, and contains the message that replaced them, if one did. If a checkpoint only adds messages, only the new
+messages are decoded.
 
 Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches.
 
@@ -161,7 +161,7 @@ class SqliteCheckpoints(Checkpoints):
             raise InvalidSource(f"checkpoint {checkpoint} cannot be read: {failure}")
 
     def _stored(self, checkpoint: str, kind: str, blob: bytes, comparison: StateComparison) -> _Stored | None:
-        """Returns the messages in a checkpoint; None if it has none."""
+        """Returns the messages in a checkpoint; None if the thread had no messages yet."""
         if kind == "json":
             whole = parsed(blob)
             values, versions = (whole.get(name) or {} for name in ("channel_values", "channel_versions"))

@@ -90,7 +90,7 @@ class LineFile:
             number += 1
 
     def objects(self, notes: Notes, runs: Iterable[Run] | None = None) -> Iterator[tuple[Line, dict[str, Any]]]:
-        """Yields the lines that are JSON objects. `notes` records other lines."""
+        """Yields the lines that are JSON objects. Other lines are refused with `notes`."""
         for line in self.lines(runs):
             why = "it is not a JSON object"
             try:

@@ -49,9 +49,10 @@ class Progress(NamedTuple):
 class ThreadImported(AsDict):
     """The result of importing one thread.
 
-    `loaded` is None if the thread had no messages, or if the store refused it with the error `refused`. `skipped` is
-    the number of lines, rows or messages that could not be read, and `bad` describes the first hundred of them.
-    `left_out` is the number of lines, rows or messages that do not belong to the conversation.
+    `loaded` is None if the thread had no messages, or if it could not be read or the store refused it. In these two
+    cases, `refused` is the error. `skipped` is the number of lines, rows or messages that could not be read, and `bad`
+    describes the first hundred of them. `left_out` is the number of lines, rows or messages that do not belong to the
+    conversation.
     """
 
     thread_id: str

@@ -35,7 +35,10 @@ class Bad(AsDict):
 
 @dataclass(slots=True)
 class Notes:
-    """Counts of input that was not imported: bad input in `skipped`, and data such as titles in `left_out`."""
+    """Counts of input that was not imported: bad input in `skipped`, and data such as titles in `left_out`.
+
+    `refuse` counts and describes bad input if `skip_bad` is true. Otherwise it raises `InvalidSource`.
+    """
 
     skip_bad: bool
     skipped: int = 0
@@ -84,7 +87,7 @@ class Source(Protocol):
 
 
 def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None) -> ToLoad | None:
-    """Returns a message to load. If the store would refuse the message, adds the reason to `notes` and returns None.
+    """Returns a message to load. If the store would refuse the message, refuses it with `notes` and returns None.
 
     The message is checked here, because the store would not know its place in the source.
     """
@@ -111,7 +114,10 @@ def count(value: Any) -> int | None:
 
 
 def moment(value: Any) -> str | None:
-    """Returns a time in ISO 8601. `value` has this format, or is a number of seconds or milliseconds since 1970."""
+    """Returns a time in ISO 8601, or None for any other value than a text or a time as a number.
+
+    A text is returned as it is. A number is in seconds or milliseconds since 1970.
+    """
     if isinstance(value, str):
         return value or None
     if type(value) not in (int, float) or value < 0:

@@ -72,7 +72,7 @@ def is_name(salt: bytes | None, thread_id: str, commitment: bytes) -> bool:
 
 
 def name_commitment(salt: bytes, thread_id: str) -> bytes:
-    """Computes the commitment to a thread's name. Once the salt is erased, nobody can use it to confirm a guess."""
+    """Computes the commitment to a thread's name. Without the salt, nobody can use it to confirm a guess."""
     return sha256(_NAME + salt + thread_id.encode()).digest()
 
 
@@ -82,7 +82,7 @@ def genesis(thread_uid: UUID, tenant: str, name_commitment: bytes) -> bytes:
 
 
 def commitment(salt: bytes, body: bytes) -> bytes:
-    """Computes the commitment to content. Once the salt is erased, nobody can use it to confirm a guess."""
+    """Computes the commitment to content. Without the salt, nobody can use it to confirm a guess."""
     return sha256(_CONTENT + salt + body).digest()
 
 

@@ -11,7 +11,7 @@ _HIDE = "hide"
 
 
 class Hiding:
-    """The `clear` records with the trigger `hide` that were not revoked, by their numbers."""
+    """The `clear` records with the trigger `hide` that were neither revoked nor erased, by their numbers."""
 
     def __init__(self) -> None:
         self._clears: dict[int, int] = {}

@@ -45,7 +45,7 @@ class Stored(NamedTuple):
 
 
 def findings(stored: Stored) -> tuple[Finding, ...]:
-    """Returns the findings about a thread's rows in `threads` and `heads`."""
+    """Returns the findings about a thread's rows in `threads`, `heads` and, on a cluster, the table of names."""
     name = stored.thread_id
     found = []
     if name is None:

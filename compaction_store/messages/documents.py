@@ -1,8 +1,8 @@
 """Checks the JSON documents that a thread stores: payload, meta, metadata, and the body of a record or an event. Pure.
 
-Every JSON parser can read a document that obeys these rules, and all parsers get the same result. So one bad row cannot
-stop a query over a whole tenant. `docs/integrity.md` states the rules. The SQL functions, `verify`, imports and both
-verifiers of bundles apply them.
+Every JSON parser can read a document that obeys these rules, so one bad row cannot stop a query over a whole tenant.
+All parsers get the same result, if they take the last value of a name that a payload repeats. `docs/integrity.md`
+states the rules. The SQL functions, `verify`, imports and both verifiers of bundles apply them.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class Log:
     def is_due(self, stored: int) -> bool:
         """Returns whether a record can be written once `stored` messages are stored.
 
-        Without any, there is no thread yet.
+        Until a message is stored, there is no thread.
         """
         return bool(self._met) and 0 < stored >= self._met[0].place
 

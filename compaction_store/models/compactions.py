@@ -173,7 +173,7 @@ class Compaction(AsDict):
 
     @property
     def error(self) -> Payload | None:
-        """The error of a failed or rejected attempt: its `type`, its `text`, and the place `at` which it was raised."""
+        """The error of a failed or rejected attempt: its `type`, its `text`, and where it was raised, as `at`."""
         return self._object("error")
 
     @property
@@ -243,7 +243,7 @@ class CompactionTree(AsDict):
         ]
         return {"number": self.record.number, "records": listed}
 
-    # None of these methods recurses, because the tree may be deeper than the recursion limit.
+    # None of the methods below recurses, because the tree may be deeper than the recursion limit.
 
     def walk(self) -> Iterator[tuple[int, CompactionTree]]:
         """Yields this tree and all trees inside it with their depths. A tree comes before the trees inside it."""
@@ -275,7 +275,7 @@ class CompactionTree(AsDict):
 class Sample(AsDict):
     """Records that were drawn at random from a population. `population` is the number of records in it.
 
-    If `is_whole` is False, more records match, and the population has only the oldest of them.
+    If `is_whole` is False, more records match the filters, and the population has only the oldest of them.
     """
 
     records: tuple[Compaction, ...]

@@ -201,7 +201,7 @@ def _attempt(
 ) -> tuple[_T | None, BaseException | None]:
     """Runs the query in autocommit, and returns the result or the database's error. Always closes the connection.
 
-    The connections of a caller's own engine need not be in autocommit.
+    The connections of a caller's own engine need not be in autocommit, so it is turned on for the query.
     """
     given: Any = connection.dbapi_connection
     waiter = waiters.waiter(connection.driver_connection)  # type: ignore[arg-type]

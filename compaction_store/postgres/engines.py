@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VARIABLE = "COMPACTION_STORE_URL"
 # The connect parameter that has the embedded server. It is not passed to the driver.
 _OWN = "own_server"
-# The maximum number of connection attempts, including those whose caller has given up.
+# The maximum number of simultaneous connection attempts, including those whose caller has given up.
 _MOST_CONNECTING = 64
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVES = 3
@@ -246,7 +246,7 @@ def prepare(engine: sa.Engine) -> None:
     if engine not in _engines:
         _engines.add(engine)
         sa.event.listen(engine, "do_connect", _connect)
-        # An engine with its own `creator` does not fire `do_connect`.
+        # An engine with its own `creator` does not fire `do_connect`, so this gives its connections their waiters.
         sa.event.listen(engine, "connect", _connected, insert=True)
 
 

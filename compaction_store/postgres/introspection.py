@@ -133,7 +133,8 @@ _INDEXES = """
         AND c.relkind IN ('r', 'p') AND NOT c.relispartition
         AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR o.own)
 """
-# This leaves out Citus's trigger and the internal triggers of foreign keys, because a user's tables may refer to these.
+# This leaves out Citus's own trigger, and the internal triggers of foreign keys, because a user's tables may have
+# foreign keys to these tables.
 _TRIGGERS = """
     SELECT pg_catalog.format('trigger %%s.%%s', c.relname, g.tgname), pg_catalog.concat_ws(', ',
         CASE g.tgenabled WHEN 'A' THEN 'always' WHEN 'D' THEN 'disabled' ELSE 'enabled ' || g.tgenabled::text END,

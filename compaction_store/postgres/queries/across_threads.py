@@ -390,7 +390,7 @@ def threads(
 
 
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:
-    """Returns the thread_uid and the current name of each of the threads that is in this database."""
+    """Returns the thread_uid and the current name of each given thread that the tenant has in this database."""
     t = schema.threads.c
     wanted: Any = sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid))
     query = sa.select(t.thread_uid, t.thread_id).where(t.tenant == tenant, t.thread_uid == sa.any_(wanted))
@@ -431,7 +431,7 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
 
 
 def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yields pages of the heads of all threads from one snapshot, in the order of thread_uid."""
+    """Yields pages of the heads of a tenant's threads or of all threads, from one snapshot, ordered by thread_uid."""
     fetch(connection, _ALL_HEADS if all_tenants else _HEADS)
     while rows := fetch(connection, f"FETCH {page:d} FROM heads"):
         yield rows

@@ -39,7 +39,7 @@ def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, 
 
 
 def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) -> tuple[Any, ...]:
-    """Does the same as `erase`. Unless a hold forbids the erasure, also ends the thread's turns and frees its name."""
+    """Does the same as `erase`. If nothing forbids the erasure, also ends the thread's turns and frees its name."""
     name = key.tenant, key.thread_id
     with together(connection):
         fetch(connection, _END_TURNS, (*name, False))

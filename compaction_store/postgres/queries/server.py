@@ -10,7 +10,7 @@ from compaction_store.postgres.cursor import Connection, fetch
 
 OLDEST_SERVER = 150000
 WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
-# The table exists only if Citus is installed.
+# The table pg_dist_local_group exists only if Citus is installed.
 IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
 IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
 
