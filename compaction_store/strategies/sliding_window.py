@@ -149,9 +149,9 @@ class SlidingWindow(Planner):
     that no model has read yet are also kept, unless they take more than three quarters of the window. Messages of the
     user without a reply are not folded.
 
-    If the strategy's own summaries take more than a quarter of the budget's trigger, they are summarized again together
-    with the messages after them. Otherwise each fold would save less than the one before, until the view no longer
-    fits.
+    Without a `threshold`, the strategy's own summaries are summarized again, together with the messages after them, if
+    they take more than a quarter of the budget's trigger. Otherwise each fold would save less than the one before,
+    until the view no longer fits.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
     only before a reply, so that roles alternate. `allow` has the same meaning as in `CompactionContext.compact`.
