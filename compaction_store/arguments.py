@@ -23,7 +23,8 @@ def about(thread_id: str) -> str:
 def other(value: object) -> str:
     """Returns the last words of an error message, which say what was given: a number, or the type of another value.
 
-    Text is not quoted, because it may be the content of a message. If a time has no time zone, they say only this.
+    Text is not quoted, because it may be the content of a message. Of a datetime, the words say only that it lacks a
+    time zone.
     """
     if isinstance(value, datetime):
         return ", not one without" if value.tzinfo is None else ""
@@ -31,7 +32,7 @@ def other(value: object) -> str:
 
 
 def other_choice(value: object) -> str:
-    """Returns the last words of an error about a choice between texts: another text is not named by its type."""
+    """Returns the last words of an error about a choice between texts. Text is neither quoted nor named by its type."""
     return ", not another text" if isinstance(value, str) else other(value)
 
 

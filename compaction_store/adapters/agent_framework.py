@@ -76,7 +76,7 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Appends the messages. Leading messages are skipped if the history already ends with them."""
+        """Appends the messages, except those that repeat the history or its end."""
         del state, kwargs
         name = _checked(session_id)
         payloads = [to_payload(message) for message in messages]
@@ -108,7 +108,7 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload) -> Any:
-    """Converts a stored message back. The store's own summaries, and other dicts, become text messages."""
+    """Converts a stored message back. If the content is a string, as in a summary of the store, it becomes one text."""
     rest = {name: value for name, value in payload.items() if name != "content"}
     content = payload.get("content")
     if not isinstance(content, list):

@@ -34,8 +34,8 @@ _TRANSCRIPTS, _SUMMARIES = 64, 1000
 class _Known(NamedTuple):
     """The cached state of a thread.
 
-    `seqs` maps the uuid of a line to its seq. `boundaries` maps the seq of a compact boundary to its line, until the
-    boundary has a compaction record.
+    `seqs` maps the uuid of a line to its seq. `boundaries` maps the seq of a compact boundary to its line, until its
+    compaction record is written or proves unnecessary.
     """
 
     thread: Thread | None
@@ -138,7 +138,10 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return known
 
     async def _compact(self, name: str, known: _Known) -> _Known:
-        """Writes a compaction record for each boundary that a message line follows. That line may be the summary."""
+        """Writes a compaction record for each boundary that a message line follows. That line may be the summary.
+
+        No record is written if the view shows nothing that the boundary replaced.
+        """
         for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
             while True:
                 view = await self._call("view", name)
@@ -273,7 +276,7 @@ def _note(known: _Known, seq: int, entry: Payload) -> None:
 
 
 def _preserved(boundary: Payload) -> list[str]:
-    """Returns the uuids of the messages that a compaction preserved."""
+    """Returns the uuids that a boundary lists as preserved, and the first uuid of its preserved segment."""
     about = boundary.get("compactMetadata")
     about = about if isinstance(about, dict) else {}
     messages, segment = about.get("preservedMessages"), about.get("preservedSegment")
@@ -283,7 +286,7 @@ def _preserved(boundary: Payload) -> list[str]:
 
 
 def _summary(line: Payload) -> str | None:
-    """Returns the text of a summary line; None for any other line."""
+    """Returns the text of a summary line; None for any other line, or if the text is empty."""
     message = line.get("message")
     content = message.get("content") if line.get("isCompactSummary") is True and isinstance(message, dict) else None
     if isinstance(content, str):

@@ -39,7 +39,8 @@ _FOLD_STATE = 200
 class _Stored(NamedTuple):
     """A session as it is stored: the message that started it, and its events with their seqs.
 
-    The ADK's compactions are among the events. Their seq is 0, because they are not messages of the thread.
+    The ADK's compactions are among the events. The seq of a compaction is 0 if it is in a compaction record and not a
+    message of the thread.
     """
 
     started: Payload
@@ -220,7 +221,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
 
     async def _state(self, *names: str) -> Payload:
-        """Returns the state of an app or a user. If it has many changes, makes them one to keep the view short."""
+        """Returns the state of an app or a user. Replaces many changes by one in the view, to keep the view short."""
         try:
             view = await self._call("view", _name(names))
         except ThreadNotFound:

@@ -1,7 +1,7 @@
 """Converts LangChain messages to chat messages, and back. Fields that a chat message lacks are kept under "langchain".
 
-The command `import` stores messages in the same form. Only fields with default values are left out, so every message
-can be restored.
+The command `import` stores messages in the same form. Only fields with default values are left out, so a message can
+be restored if all its values are JSON.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
 
 
 def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
-    """Converts a stored message back. The store's own summaries, and other dicts, become text messages."""
+    """Converts a stored message back. Content that is neither text nor a list becomes text, as JSON."""
     payload = as_given(payload)
     ours = payload.get(OURS)
     ours = ours if isinstance(ours, dict) else {}

@@ -139,7 +139,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             left = len(self._waiting) + sum(gap.calls for gap in self._gaps.values())
             left += sum(note.payload.get("calls", 0) for note in self._notes)
         if left:
-            _LOG.error("%d calls of LiteLLM were not stored: the store could not be reached in time", left)
+            _LOG.error("%d calls of LiteLLM were not stored before the logger was closed", left)
         return not left
 
     def _put(self, kwargs: Any, response: Any, start: Any) -> None:
@@ -255,7 +255,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             except Exception as error:  # noqa: BLE001 — the function that opens the store is the application's
                 if tries == 0:
                     why = error if isinstance(error, CompactionStoreError) else type(error).__name__
-                    _LOG.warning("the store cannot be reached, calls of LiteLLM wait: %s", why)
+                    _LOG.warning("the store failed, and calls of LiteLLM wait: %s", why)
             pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
             tries += 1
             with self._changed:

@@ -56,7 +56,10 @@ class Sessions:
         self._summaries: OrderedDict[str, Payload] = OrderedDict()
 
     def store_call(self, call: Call) -> Work[None]:
-        """Stores the new messages of a call. A call that is already stored changes nothing."""
+        """Stores the new messages of a call. A call that is already stored changes nothing.
+
+        If the call only asked for a summary, stores nothing, and remembers its meta and usage.
+        """
         if call.summary is not None:
             _remember(self._summaries, call.summary, {**call.meta, **({"usage": call.usage} if call.usage else {})})
             return

@@ -1,7 +1,8 @@
 """A chat store for LlamaIndex that keeps the messages of each key in a thread of the store.
 
-Deleted messages leave the view and stay in the thread. `set_messages` compares the new list with the view: it appends
-new messages at the end, and records a change before the end, such as a summary, as a replacement.
+Deleted messages leave the view and stay in the thread. With `on_delete="erase"`, `delete_messages` erases the thread
+instead. `set_messages` compares the new list with the view: it appends new messages at the end, and records a change
+before the end, such as a summary, as a replacement.
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         new = given[start : len(given) - kept]
         if kept and self._adopt(key, view, items, start, end, new):
             return
-        # If no message after the range stays, or the range cannot be replaced, hide the rest of the view and append the
-        # new messages.
+        # If no message after the changed range stays, or the range cannot be replaced, hide the view from the range on,
+        # and append the new messages.
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)
         self._append(key, given[first:])
@@ -231,7 +232,7 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload) -> Any:
-    """Converts a stored message back. The store's own summaries, and other dicts, become text messages."""
+    """Converts a stored message back. If the content is a string, as in a summary of the store, it becomes one text."""
     content = payload.get("content")
     if not isinstance(content, list):
         return ChatMessage(role=payload.get("role", "user"), content=content if isinstance(content, str) else "")

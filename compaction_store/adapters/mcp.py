@@ -90,7 +90,7 @@ class McpTools:
         ]
 
     async def call(self, name: str, given: Payload | None) -> Recalled:
-        """Runs a call. Any mistake in the call becomes an error result, so that the model can call again."""
+        """Runs a call. A mistake in the call, or a failure of the store, becomes an error result for the model."""
         try:
             if self._counter.takes_long(0):
                 await in_thread(self._counter.prepare)

@@ -94,7 +94,8 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     ) -> _CompactionSnapshot | None:
         """Returns the newest `limit` items, and a function that replaces those from an index on with OpenAI's output.
 
-        `prune_prefix` is ignored, because all items stay in the thread.
+        Returns None if a subclass overrides the methods of this class. `prune_prefix` is ignored, because all items
+        stay in the thread.
         """
         del prune_prefix
         if not self._is_plain():

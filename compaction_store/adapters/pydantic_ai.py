@@ -206,7 +206,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             else:
                 break
         if last > end:
-            # Rewinding into a compaction revokes it.
+            # If the entry is inside the compaction, rewind to the entry, which revokes the compaction.
             at = path[-1].seq if path and end < path[-1].seq < last else end
             await self._call("rewind", name, at, view=view, reason="branch", actor=self.actor)
             return None

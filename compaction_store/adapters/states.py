@@ -29,7 +29,7 @@ _KNOWN = 64
 _ADOPTIONS = 8
 # After this many conflicts with other writers, give up.
 _CONFLICTS = 100
-# The kinds of records that this module writes. Records of other kinds are the store's own compactions.
+# The kinds of records that the adapters write. Records of other kinds are the store's own compactions.
 _OF_STATES = ("adoption", "rewind", "clear")
 Covered = Mapping[int, frozenset[str]]
 
@@ -152,7 +152,8 @@ class Threads:
         self, thread_id: str, state: list[Payload], place: int, head: bytes | None, meta: Payload | None
     ) -> Work[None]:
         for part in batches(state[place:]):
-            # Another writer may create the thread first, such as a middleware beside a checkpointer.
+            # Expect a new thread to be empty, because another writer, such as a middleware beside a checkpointer, may
+            # create it first.
             expected: dict[str, Any] = {"expected_seq": 0} if head is None else {"expected_head": head}
             appended = yield from self.call("append", thread_id, state[place:][part], meta=meta, **expected)
             head = appended.head
@@ -168,7 +169,10 @@ class Threads:
         return None if thread.erased_pos else thread.head
 
     def _covered(self, view: View, state: list[Payload]) -> Work[Covered]:
-        """Maps the number of each of the store's own compactions to the identities of the messages that it replaces."""
+        """Maps the number of each of the store's own compactions to the identities of the messages that it replaces.
+
+        Compactions whose replacement is in the state are left out.
+        """
         there = {name(payload) for payload in state}
         found: dict[int, frozenset[str]] = {}
         for element in view.elements:
@@ -247,7 +251,7 @@ def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tu
     while i < len(items):
         payload, element, is_message = items[i]
         if is_message and payload is None:
-            # The message was erased in the store, but not in the state.
+            # The message was erased in the store. The state may still have it.
             i += 1
             if j < len(state) and not (i < len(items) and items[i].payload == state[j]):
                 j += 1

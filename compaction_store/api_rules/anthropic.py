@@ -80,7 +80,8 @@ def refused_by_anthropic(
     results come first in the user's next turn. It also says that the result of a server's tool comes in the turn of its
     call, or later if the turn was paused. The API's errors show that ids must be unique, that no text may be blank and
     that no turn may end in thinking. With `manual_thinking` (a fixed thinking budget instead of adaptive thinking), a
-    turn with thinking must begin with thinking, and so must the turn whose calls were just answered.
+    turn with thinking must begin with thinking, and so must the last assistant turn, unless a user's turn follows it
+    that does not consist of results alone.
     """
     problems = Problems(messages)
     if len(messages) > MOST_MESSAGES:
@@ -184,7 +185,7 @@ def _values(problems: Problems, index: int, kind: str, block: Payload) -> None:
     if kind == "compaction" and block.get("content") == "":
         problems.add(index, "empty_text", "a compaction block is empty")
     if block.get("signature" if kind == "thinking" else "data") == "":
-        problems.add(index, "thinking_signature", f"a {kind} block is not signed")
+        problems.add(index, "thinking_signature", f"the signature or the data of a {kind} block is empty")
     if kind in CALLS and not isinstance(block.get("input", {}), dict):
         problems.add(index, "tool_input", "the input of a call is not an object")
     name = block.get(CALLS.get(kind, "tool_use_id"))
@@ -215,7 +216,7 @@ def _after_compaction(problems: Problems, parts: list[_Part]) -> list[_Part]:
 
     A compaction block that the client requested is signed. It must be the only one and come first. A block that a
     threshold triggered is not signed and may be anywhere: the API ignores everything before the last such block. The
-    API also ignores blocks without content.
+    API also ignores compaction blocks without content.
     """
     places = [place for place, part in enumerate(parts) if part.kind == "compaction" and part.block.get("content")]
     if not any(parts[place].block.get("signature") for place in places):
@@ -281,7 +282,10 @@ def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
 
 
 def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
-    """Checks that no turn ends in thinking and, with manual thinking, that a turn with thinking begins with it."""
+    """Checks that no turn ends in thinking.
+
+    With manual thinking, also checks that every turn with thinking, and the current turn, begin with thinking.
+    """
     for place, turn in enumerate(turns):
         if turn[0].role != "assistant":
             continue

@@ -19,8 +19,9 @@ def refused_by_openai(messages: Sequence[Payload | None]) -> list[Problem]:
     """Returns the problems for which OpenAI's Chat Completions API would refuse these messages.
 
     The SDK's types define the roles, the parts of the content and the fields of calls; an assistant message must have
-    content or calls. The API's errors show three more rules. The results of a message's calls must follow the message
-    directly, one for each call and no others. A list of calls must not be empty. Ids have at most 40 characters.
+    content, calls, audio or a refusal. The API's errors show three more rules. The results of a message's calls must
+    follow the message directly, one for each call and no others. A list of calls must not be empty. The ids of calls
+    have at most 40 characters.
     """
     problems = Problems(messages)
     waiting: dict[str, int] = {}

@@ -58,11 +58,11 @@ def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem
     """Returns the problems for which OpenAI's Responses API would refuse these items as a request's whole input.
 
     The SDK's types define the items, their fields and the roles, and allow a compaction trigger only at the end. The
-    API's errors show the other rules. Every call needs an output, and every output must follow its call; the same holds
-    for approvals. Reasoning must be followed by the item that it led to. The content of a reply consists of output
-    parts, and that of any other message of input parts. No item may occur twice. Ids of calls have at most 64
-    characters. If the input contains an item reference, outputs without a call are not reported, because the reference
-    may refer to the call.
+    API's errors show the other rules. Every call that the API does not answer itself needs an output, and every output
+    must follow its call; the same holds for approvals. Reasoning must be followed by the item that it led to. The
+    content of a reply consists of output parts, and that of any other message of input parts. No two items may have the
+    same id. Ids of calls have at most 64 characters. If the input contains an item reference, outputs without a call
+    are not reported, because the reference may refer to the call.
     """
     problems = Problems(items)
     kinds = [_kind(item) for item in items]

@@ -52,7 +52,10 @@ _LONGEST_TEXT = 10_000
 
 
 class TooLong(NamedTuple):
-    """The refusal of a request as too long. The figures are in the provider's tokens, or None if it gave none."""
+    """The refusal of a request as too long. The figures are in the provider's tokens, or None if they are not known.
+
+    `limit` does not include the tokens that the request reserves for the output, if the provider stated them.
+    """
 
     tokens: int | None
     limit: int | None

@@ -65,7 +65,7 @@ class BundleVerifier:
         for kind, ranges in named.items():
             for start, end in ranges:
                 what = f"{ORDINALS[kind]} {start}" if start == end else f"{ORDINALS[kind]}s {start} to {end}"
-                self._walk.findings.add(line["pos"], f"the redaction names {what}, not erased by it", self.lines)
+                self._walk.findings.add(line["pos"], f"the redaction names {what}, which it did not erase", self.lines)
         return line
 
     def _read(self, data: bytes) -> Line | None:
@@ -118,7 +118,7 @@ class BundleVerifier:
         if line["sha256"] != self._digest.hexdigest():
             self._find("the bundle is not, byte for byte, what was exported", self.lines)
         if line["entries"] != self._walk.count:
-            self._find(f"the bundle ends after {line['entries']} entries, {self._walk.count} are there", self.lines)
+            self._find(f"the end mark counts {line['entries']} entries, the bundle has {self._walk.count}", self.lines)
         if self.manifest is not None and line["head"] != self.manifest["head"]:
             self._find("the end mark names another head than the manifest", self.lines)
 
@@ -201,7 +201,7 @@ def verify_bundle(
     head: bytes | None = None,
     public_keys: Iterable[bytes | str] = (),
 ) -> Report:
-    """Verifies the lines of a bundle without a database. The report lists every finding.
+    """Verifies the lines of a bundle without a database. The report lists the findings, at most 1,000 of them.
 
     `head` is a hash that you kept elsewhere: that of the entry at `pos` or, without `pos`, of the last entry. A bundle
     whose chain was recomputed has another hash there. With `public_keys`, the bundle must carry a checkpoint that
@@ -217,7 +217,7 @@ def verify_bundle(
         if type(pos) is not int or pos < 1:
             raise InvalidInput(f"pos must be an integer >= 1{arguments.other(pos)}")
         if head is None:
-            raise InvalidInput("pos must be given together with head, the entry at that pos")
+            raise InvalidInput("pos must be given together with head, the hash of the entry at that pos")
     if isinstance(public_keys, str | bytes) or not isinstance(public_keys, Iterable):
         raise InvalidInput(f"public_keys must be a list of public keys, not {type(public_keys).__name__}")
     verifier = BundleVerifier(pos=pos, head=head, public_keys=[public_key(key) for key in public_keys])

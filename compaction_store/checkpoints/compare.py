@@ -97,7 +97,7 @@ class ExpectedThreads:
             self._next = next(self._heads, None)
 
     def end(self) -> tuple[Finding, ...]:
-        """Returns a finding for each expected thread that the walk did not meet."""
+        """Returns a finding for each expected thread that the walk did not meet; beyond 1,000, one for the rest."""
         while self._next is not None:
             self._miss(self._next)
             self._next = next(self._heads, None)

@@ -166,7 +166,7 @@ class HeadsWriter:
 
 
 def sync_folder(folder: Path) -> None:
-    """Syncs a folder to disk, so that the names of its new files survive a crash of the machine."""
+    """Syncs a folder to disk, so that the names of its new files survive a crash. Does nothing on Windows."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

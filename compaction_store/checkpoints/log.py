@@ -1,8 +1,8 @@
 """An append-only log of checkpoints: a file with one JSON line for each checkpoint, and lists of heads beside the file.
 
-`append` returns when the line is on disk. If two processes append after the same line, one of them fails. Keep the
-folder where nobody who can write to the database can write. A change in the database is found by comparing the database
-with the log.
+`append` returns when the line is on disk. If two processes append after the same line, one of them fails. A change in
+the database is found by comparing the database with the log, so keep the log's folder where nobody who can write to the
+database can write.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class CheckpointLog:
         return heads
 
     def proof(self, thread_uid: UUID, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
-        """Returns the proof that a checkpoint, by default the newest, contains a thread: for `export(…, checkpoint=…)`.
+        """Returns the proof that a checkpoint, by default the newest, contains a thread.
 
-        The proof reveals nothing about other threads.
+        The proof is for `export(…, checkpoint=…)`. It reveals nothing about other threads.
         """
         chosen = checkpoint or self.last()
         if chosen is None:

@@ -47,7 +47,7 @@ def check_proof(carried: Mapping[str, Any], thread_uid: UUID, *keys: bytes | str
         raise InvalidCheckpoint("this is not a proof that a thread is in a checkpoint") from None
     checkpoint = notes.read(note, *map(public_key, keys))
     if prefix != PREFIX or uid != thread_uid.bytes or type(index) is not int:
-        raise InvalidCheckpoint("the proof is for another thread")
+        raise InvalidCheckpoint("the proof is malformed, or is for another thread")
     if not leads(leaf(data), index, checkpoint.size, hashes, checkpoint.root):
         raise InvalidCheckpoint("the proof does not lead to the checkpoint")
     return Proved(checkpoint, pos, entry)

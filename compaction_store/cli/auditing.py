@@ -208,8 +208,8 @@ def explain(
 ) -> None:
     """Shows the history of one message: every record that covers it, and the part of the view that has or replaces it.
 
-    For a reply that was appended with its view, also shows the view that the model was sent, and the hashes of the
-    request's tools and system prompt. A newline at the end of the --system file is ignored.
+    For a reply that was appended with its view, also shows the pos of the view that the model was sent, and the hashes
+    of the request's tools and system prompt. A newline at the end of the --system file is ignored.
     """
     out = options.with_text(as_json, text=text)
     given_tools = None if tools is None else options.json_list(tools, "--tools")
@@ -320,7 +320,9 @@ def events(
     as_json: AsJson = None,
     as_csv: AsCsv = False,
 ) -> None:
-    """Lists events of one or all threads: erasures, refused erasures, holds, releases, retentions and forks."""
+    """Lists events of one or all threads: erasures, refused erasures, holds, releases, retentions, forks, verdicts and
+    evaluations.
+    """
     options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
     out = options.output(as_json, as_csv=as_csv)
     names = ["tenant"] * all_tenants + ["thread"] * (thread is None)

@@ -68,7 +68,7 @@ def autopsy(
             "--processes",
             metavar="N",
             min=1,
-            help="The number of processes that import and examine. [default: one a core]",
+            help="The number of processes that import and examine. [default: one for each core; one for little data]",
             show_default=False,
         ),
     ] = None,
@@ -79,8 +79,8 @@ def autopsy(
     standing orders that a summary left out, and names that a summary invented.
 
     Imports sessions of Claude Code, of Codex or of any other format that import reads, and examines every compaction in
-    them. Without --url, the sessions are stored in the embedded Postgres, and nothing leaves the machine. A second run
-    imports only new messages.
+    them. Without the URL of a database, the sessions are stored in the embedded Postgres, and nothing leaves the
+    machine. A second run imports only new messages.
     """
     from compaction_store.evaluation.evaluating import summed
 
@@ -175,5 +175,5 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
     for loss in listed:
         out.text(f"{line(loss.session)}: {sentence(loss.probe)}")
     if len(losses) > len(listed):
-        out.text(f"and {len(losses) - len(listed):,} more: --json and --out have all of them")
+        out.text(f"and {len(losses) - len(listed):,} more: --json has all of them, and --out the first 1,000")
     out.text(OPEN_LOOP)

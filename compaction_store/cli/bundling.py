@@ -1,6 +1,7 @@
 """Exports threads as bundles, which can be verified without a database.
 
-An interrupted export can be repeated: a second export to the same folder writes only threads that have changed.
+An interrupted export can be repeated: a second export to the same folder writes only threads that have changed, unless
+it adds a checkpoint.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def export(
     """Exports threads as bundles. A bundle is a file with everything stored of a thread, and can be verified offline.
 
     With --checkpoints, a bundle includes the newest checkpoint and the proof that the thread is in it. Verify a bundle
-    with python -m compaction_store.offline FILE, which needs nothing else of this package. A thread whose file in the
-    folder is up to date is not written again.
+    with python -m compaction_store.offline FILE, which needs nothing else of this package. Without --checkpoints, a
+    thread whose file in the folder is up to date is not written again.
     """
     from compaction_store.deploy import doctor
 

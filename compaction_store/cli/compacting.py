@@ -85,8 +85,9 @@ def compact(
 ) -> None:
     """Compacts threads with a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
 
-    With --window, a thread is compacted only if its view is above --trigger. Without --window there is no budget, and
-    the strategy folds as much as it can. The exit code is 1 if compactions were attempted and none was applied.
+    With --window and without --force, a thread is compacted only if its view is above --trigger. Without --window there
+    is no budget, and the strategy folds as much as it can. The exit code is 1 if a thread was refused, or if none of
+    its attempted compactions was applied.
     """
     if bool(threads) == due:
         raise misuse("give either thread names or --due", "THREADS")

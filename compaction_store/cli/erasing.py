@@ -180,7 +180,7 @@ def hold(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Puts a thread on hold: nothing can be erased from it until it is released."""
+    """Puts a thread on hold: nothing can be erased from it until it is released, except with --override."""
     with options.store(url, tenant) as store:
         done = store.hold(thread, reason=reason, actor=actor, authority=authority)
     _show_event(Output(as_json=as_json), done, "is on hold")
@@ -216,7 +216,9 @@ def retain(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Retains a thread: nothing can be erased from it before a date. The newest retention applies."""
+    """Retains a thread: nothing can be erased from it before a date, except with --override. The newest retention
+    applies.
+    """
     end = options.moment(until, "--until")
     if end is None:  # pragma: no cover — typer requires it
         raise misuse("is required", "--until")

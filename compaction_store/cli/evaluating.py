@@ -159,7 +159,8 @@ def evaluate_threads(
             "--processes",
             metavar="N",
             min=1,
-            help="The number of processes that replay. [default: one for each core]",
+            help="The number of processes that replay. [default: one for each core; one for fewer than 40 threads, or"
+            " with --judge]",
             show_default=False,
         ),
     ] = None,

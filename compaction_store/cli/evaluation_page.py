@@ -1,4 +1,4 @@
-"""Writes an evaluation as one self-contained HTML file, without scripts and without any text of messages."""
+"""Writes an evaluation as one self-contained HTML file without scripts. The figures quote no messages."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def fork(
 ) -> None:
     """Copies a thread, or its beginning up to a pos, as a new thread.
 
-    The two threads are then independent. Each thread records the thread_uid of the other.
+    The two threads are then independent, except that erasing a message also erases its copies in forks. Each thread
+    records the thread_uid of the other.
     """
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:

@@ -1,6 +1,6 @@
 """The command `import`, which reads bundles, and the files and databases of other programs.
 
-The same command continues an interrupted import. After a complete import, it adds nothing.
+The same command continues an interrupted import. After a complete import, it adds only new messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from compaction_store.importers import ThreadImported
 
 _BUNDLES = "bundle"
-# Bundles, and `importers.FORMATS`.
+# The format of bundles, and the formats in `importers.FORMATS`.
 FORMATS = (
     _BUNDLES, "openai-agents", "anthropic", "chatgpt", "claude-ai", "claude-code", "codex", "langgraph", "openai-chat",
     "openai-responses",

@@ -142,7 +142,10 @@ def with_text(as_json: bool | None, *, text: bool, as_csv: bool = False) -> Outp
 
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
-    """Yields the URL of the database. If none is given, runs the embedded server until a while after the context."""
+    """Yields the URL of the database. If none is given, runs the embedded server.
+
+    The server keeps running for a while after the context ends.
+    """
     from compaction_store import embedded
     from compaction_store.postgres import engines
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HEIGHT = 8
 _WIDEST = 100
-# The kinds of records that no callback plans.
+# The kinds of records that are not attempts to compact.
 _NO_ATTEMPTS = ("revocation", "rewind", "clear")
 
 

@@ -1,8 +1,8 @@
 """The command `worker`, which compacts the threads that are due, several at once, until it is stopped.
 
-Any number of workers may run. Leases in the database ensure that only one worker compacts a thread. If a worker is
-killed, others take over its threads when its leases expire. After the first signal, a worker finishes its runs and
-starts no new ones. After the second signal, it exits at once.
+Any number of workers may run. Leases in the database ensure that only one worker at a time compacts a thread. If a
+worker is killed, others take over its threads when its leases expire. After the first signal, a worker finishes its
+runs and starts no new ones. After the second signal, it exits at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _FIRST_BACKOFF = 60.0
 _MAX_BACKOFF = 3600.0
 _POLL_SECONDS = 0.2
-_NONE_DUE = "no thread is due; a thread whose last attempt failed is retried after it grows"
+_NONE_DUE = "no thread is due; a thread whose last attempt made no progress is retried after it grows"
 Tenants = Annotated[
     list[str],
     typer.Option(
@@ -74,8 +74,9 @@ def worker(
     """Watches for threads whose view is over the budget, and compacts them. Run as many workers as you like.
 
     On SIGTERM or Ctrl-C, the worker finishes the compactions that it has started and exits with 0. A second signal ends
-    it at once. If a compaction fails, it is retried after a minute, and then after longer pauses of up to an hour. Each
-    failure is stored as a record. Several tenants take turns.
+    it at once. If a compaction fails, it is retried after a minute, and then after longer pauses of up to an hour; if
+    it made no progress, only after the view has grown. Each failed attempt is stored as a record. Several tenants take
+    turns.
     """
     from compaction_store.deploy import doctor
 

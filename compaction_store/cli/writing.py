@@ -19,7 +19,6 @@ from compaction_store.errors import BatchTooLarge, InvalidMessage
 if TYPE_CHECKING:
     from compaction_store import Appended
 
-# Twice the limit of one append, because JSON may be written with spaces and escapes.
 _NOTHING = "the input must have at least one message; nothing was appended"
 
 
@@ -72,8 +71,8 @@ def append(
 ) -> None:
     """Appends messages to a thread. The input is a JSON object, a list of objects, or JSON lines.
 
-    If one message is refused, none is appended. One call appends at most 1,000 messages; use import or --each for more.
-    The first message creates the thread.
+    If one message is refused, none is appended, unless --each is given. One call appends at most 1,000 messages; use
+    import or --each for more. The first message creates the thread.
     """
     if each and any(given is not None for given in (key, expected_seq, expected_head)):
         raise misuse("must not be given with --key, --expected-seq or --expected-head", "--each")
@@ -116,6 +115,7 @@ def _messages(stream: IO[bytes]) -> list[Any]:
     """Reads one JSON text, or else JSON lines. Errors name the line and quote nothing."""
     from compaction_store.messages import encoding
 
+    # Twice the limit of one append, because JSON may be written with spaces and escapes.
     most_bytes = 2 * encoding.MAX_BATCH_BYTES
     text = stream.read(most_bytes + 1)
     if len(text) > most_bytes:

@@ -17,7 +17,10 @@ from compaction_store.messages import documents, encoding, provider_compactions
 from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Compaction, Element, Payload
 
-_FORMS = "an observed compaction, a reply with one, OpenAI's CompactedResponse, or a list of messages"
+_FORMS = (
+    "an observed compaction, a reply with one, OpenAI's CompactedResponse, Claude Code's compact boundary, or a list of"
+    " messages"
+)
 _BOUNDARY = "compact_boundary"
 
 
@@ -100,7 +103,7 @@ def of_record(record: Compaction) -> Made:
     provider = provider if isinstance(provider, dict) else {}
     what = (record.callback or "provider:compaction").removeprefix("provider:")
     text = record.summary_text
-    # Only this line contains the messages with which Codex continues, so they are the stand-ins.
+    # Only a `compacted` line of Codex contains the messages with which the model continues: they are the stand-ins.
     stand_ins = _of_codex(provider) if what == "compacted" else None
     return Made(what, stand_ins, provider, record, text, record.model, record.usage)
 
@@ -142,7 +145,7 @@ def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequenc
     for element in (inside[0], inside[-1]):
         if element.seq < first or element.end_seq > last:
             raise InvalidSpan(
-                f"seqs {first} to {last} must not end inside compaction {element.number}, which has seqs"
+                f"seqs {first} to {last} must not begin or end inside compaction {element.number}, which has seqs"
                 f" {element.seq} to {element.end_seq}"
             )
     runs: list[list[Element]] = [[]]

@@ -17,7 +17,7 @@ Indexes = tuple[int, int]
 
 
 class AttemptLog:
-    """A log of attempts, each with the name of its callback, and the authority that the callback stated."""
+    """A log of attempts, each with the name of its callback, and the authority of the run or of the callback."""
 
     def __init__(self, plan: Plan, thread_id: str, authority: Payload | None = None) -> None:
         self.callback = "callback"

@@ -33,7 +33,7 @@ def callback_name(callback: object) -> str:
 
 
 def check_callback(callback: object, *, awaits: bool) -> None:
-    """Raises InvalidCallback if a callback cannot be called, or is async although the store is synchronous."""
+    """Raises InvalidCallback if a callback is a class, cannot be called, or is async on a synchronous store."""
     if isinstance(callback, type):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
     if not callable(callback) and not isinstance(callback, Strategy):

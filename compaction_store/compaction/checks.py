@@ -159,14 +159,17 @@ class KeepsFiles(Check):
 
 
 class NothingInvented(Check):
-    """A check that every name and number in the summary is in its sources."""
+    """A check that the names and numbers in the summary are in its sources.
+
+    Acronyms, years, and short or round numbers are not checked.
+    """
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return [probe for probe in span.probes(text, "invented") if probe.kind != "quotation"]
 
 
 class QuotesAreQuotes(Check):
-    """A check that the summary's quotations are in its sources word for word."""
+    """A check that the summary's quotations of 3 to 60 words are in its sources word for word."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         return [probe for probe in span.probes(text, "invented") if probe.kind == "quotation"]

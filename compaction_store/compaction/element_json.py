@@ -74,7 +74,7 @@ def document(pieces: Iterable[ElementJson]) -> str:
 def halves(pieces: Sequence[ElementJson], least: int) -> tuple[Sequence[ElementJson], Sequence[ElementJson]] | None:
     """Splits pieces into two parts of about the same length, between elements if possible.
 
-    Returns None if a part would be shorter than `least` characters.
+    Returns None if there is only one piece, and a half of it would be shorter than `least` characters.
     """
     if len(pieces) > 1:
         sums = list(accumulate(len(piece.text) for piece in pieces))

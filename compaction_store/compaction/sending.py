@@ -73,7 +73,10 @@ def send(
 
 
 def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
-    """Returns a smaller budget, which the refused view exceeds by as much as the provider reported."""
+    """Returns a smaller budget. Its limit is a share of the size of the refused view.
+
+    The share is the ratio of the provider's figures with a margin, or `_SHORTER` without figures.
+    """
     size = view.tokens if view.measured is None else view.measured.tokens
     share = _SHORTER
     if refused.tokens is not None and refused.limit is not None:

@@ -75,9 +75,9 @@ class Repair:
 class Request(Sequence[Element]):
     """The elements to summarize. `view` is a function that returns the whole view, or None if the view is not known.
 
-    `budget` is the maximum number of tokens of the summary's text, as counted by `counter`. A store, `compress_context`
-    and `Ladder` always set it; it is None if a caller made the request without it. If `repair` is given, the elements
-    already have a summary, which must be written again without its faults.
+    `budget` is the maximum number of tokens of the summary's text, as counted by `counter`. It is None if the summary
+    may be larger than its span, or if a caller made the request without it. If `repair` is given, the elements already
+    have a summary, which must be written again without its faults.
     """
 
     elements: tuple[Element, ...] = field(repr=False)

@@ -89,7 +89,8 @@ _EMPTIED = (
     "ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER refuse_truncate",
     "SET LOCAL citus.enable_ddl_propagation = on",
 )
-# Functions that a client calls are delegated to the node of their first argument, the key of a thread or of a name.
+# Functions that a client calls are delegated to the node of an argument: the key of a thread or of a name, or the name
+# of a turn's thread.
 _FUNCTIONS = """
     SELECT p.oid::regprocedure::text,
         CASE WHEN p.prosecdef AND p.proargnames[1] IN ('p_thread_uid', 'p_name_uid') THEN p.proargnames[1]

@@ -164,8 +164,8 @@ class Address(NamedTuple):
 
 
 class Login(NamedTuple):
-    """The connected login. `ungrantable` lists the schema's roles that it may not grant; None if the roles do not
-    exist.
+    """The connected login. `ungrantable` lists the schema's roles, except the owner's, that it may not grant; None if
+    there are none.
     """
 
     name: str

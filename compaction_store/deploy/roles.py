@@ -1,8 +1,8 @@
 """Grants logins the schema's roles, so that each login has the privileges it needs and no others.
 
-If row-level security does not restrict a login, or the login may write to all tables or read the server's files, it can
-only be granted the owner's role. A login with the role owner cannot also have application, and a login with the role
-reviewer can have neither application nor loader.
+A login with more power than the schema's roles can only be granted the owner's role. Such a login is, for example, a
+superuser, an owner of a table, or a login that may write to all tables or read the server's files. A login with the
+role owner cannot also have application, and a login with the role reviewer can have neither application nor loader.
 """
 
 from __future__ import annotations

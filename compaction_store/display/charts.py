@@ -17,7 +17,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 class Point(NamedTuple):
-    """The tokens of the view at a pos. `fell` is True if a compaction reduced them."""
+    """The tokens of the view at a pos. `fell` is True if a step, such as a compaction, reduced them."""
 
     pos: int
     tokens: int
@@ -174,7 +174,7 @@ def x(pos: int, last_pos: int) -> float:
 
 
 def svg(line: Course, title: str) -> str:
-    """Draws the course as an SVG file, with a dot at every compaction."""
+    """Draws the course as an SVG file, with dots where the tokens fell, at most about 500 of them."""
     last = line.points[-1].pos if line.points else 1
     top = max(1, line.top)
 

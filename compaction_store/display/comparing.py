@@ -54,7 +54,10 @@ def without_text(record: Compaction) -> str:
 
 
 def original(message: Message, kept: Facts | None, *, content: bool, whole: bool = False) -> Said:
-    """Returns a message for a list. Its text is cut unless `whole`, and names that `kept` lacks are marked as lost."""
+    """Returns a message for a list. Its text is cut unless `whole`.
+
+    Names and quotations that `kept` lacks are marked as lost.
+    """
     head = f"{message.seq:,} {message.role or '—'}, {message.tokens:,} tokens"
     if message.redacted or not content:
         return Said(head, message.seq, [], 0, erased=message.redacted)

@@ -73,7 +73,7 @@ def test_a_terminal_gets_a_table_and_some_losses_of_each_type(run: Run, tmp_path
     assert "1 session, 1 of them with 2 compactions" in shown
     assert "record 1 has “TICKET-9999”, and no message has it" in shown
     assert f"the order “{ORDER}” of seq 9 is not in record 1" in shown
-    assert "more: --json and --out have all of them" in shown
+    assert "more: --json has all of them, and --out the first 1,000" in shown
 
 
 def test_again_it_imports_nothing_and_says_the_same(run: Run, tmp_path: Path) -> None:

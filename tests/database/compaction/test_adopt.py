@@ -255,7 +255,7 @@ def test_a_reply_that_was_not_appended_is_not_found(store: Face) -> None:
 def test_a_range_that_ends_inside_a_compaction_is_refused(store: Face) -> None:
     store.append("t", TALK)
     store.compact("t", lambda ctx: ctx.compact(1, 2, "The train leaves at 10:07."))
-    with pytest.raises(InvalidSpan, match="must not end inside compaction 1"):
+    with pytest.raises(InvalidSpan, match="must not begin or end inside compaction 1"):
         store.adopt("t", [ITEM], view=store.view("t"), start_seq=2)
 
 
