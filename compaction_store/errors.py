@@ -196,7 +196,7 @@ class PositionNotFound(CompactionStoreError, LookupError):
 
 
 class Conflict(CompactionStoreError):
-    """The thread's state does not allow the write, so nothing was written."""
+    """The state of the thread or the database does not allow the write, so nothing was written."""
 
 
 class IdempotencyConflict(Conflict):
@@ -414,12 +414,15 @@ class Unreadable(CompactionStoreError):
 class UnknownEntry(CompactionStoreError):
     """A newer release wrote an entry that changes views, and this release does not know the kind of the entry.
 
-    Messages can still be replayed and appended. No view can be made, because it would be wrong.
+    Messages can still be replayed and appended. No view from that entry on can be made, because it would be wrong.
     """
 
 
 class NotRenderable(CompactionStoreError):
-    """The requested format cannot express a part of a message. `.part` is the part's index or the name of a field."""
+    """The requested format cannot express a message or a part of it.
+
+    `.part` is the part's index or the name of a field, or None for the whole message.
+    """
 
     def __init__(self, message: str, *, seq: int, part: int | str | None) -> None:
         super().__init__(message)

@@ -78,10 +78,10 @@ def evaluate(
     """Evaluates policies by replaying threads. The policy "recorded" is a thread's own compactions.
 
     If `prices` and the `model` of the threads are given, costs and savings are computed too. `window` is the context
-    window of this model, for the policy "recorded". Every policy is replayed `replicates` times, because a model's
-    summaries differ each time. `plant` is a number of sentences with known facts, which are inserted into each thread
-    in memory. A thread's own compactions did not see these sentences, so "recorded" must not be among the policies
-    then. A `judge` is asked about every summary.
+    window of this model, for the policy "recorded". Every other policy is replayed `replicates` times, because a
+    model's summaries differ each time. `plant` is a number of sentences with known facts, which are inserted into each
+    thread in memory. A thread's own compactions did not see these sentences, so "recorded" must not be among the
+    policies then. A `judge` is asked about every summary.
     """
     settings = Settings(counter, seed, prices, model, window, replicates, plant, judge)
     checked = check_policies(policies, settings)

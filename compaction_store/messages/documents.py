@@ -61,7 +61,7 @@ def record_fault(kind: str, outcome: str, text: str) -> str | None:
 
 
 def message_fault(role: str | None, text: str) -> str | None:
-    """Returns the problem of a message's payload, or None. The role column must have the role in the payload."""
+    """Returns the problem of a message's payload, or None. The role column must have the result of `role_of`."""
     try:
         said = read("payload", text)
     except ValueError as refusal:

@@ -17,7 +17,7 @@ _TEXT, _INT4 = 25, 23
 
 
 class Row(NamedTuple):
-    """A message that was checked and whose tokens were counted. Its texts are in UTF-8, as they are hashed and sent."""
+    """A message that was checked and whose tokens were counted. Its texts are in UTF-8, as they are hashed."""
 
     body: bytes
     role: str | None

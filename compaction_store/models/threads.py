@@ -13,7 +13,7 @@ from compaction_store.models.messages import Payload
 
 @dataclass(frozen=True, slots=True)
 class Thread(AsDict):
-    """A thread's name, metadata and counters. Keep a copy of `head` elsewhere, so that `verify` can compare the chain.
+    """A thread's name, metadata and counters. Keep a copy of `head` elsewhere: `verify` can compare the chain with it.
 
     `thread_uid` identifies the thread. It begins with the time of the thread's first entry, and no other thread ever
     has the same one. The name of an erased thread is made from its `thread_uid`. `hidden_seq` is the last seq that

@@ -119,7 +119,7 @@ def read(connection: Connection) -> list[Member]:
 
 
 def of(connection: Connection, login: str) -> Member:
-    """Returns one login. Each of its powers names the role that the power comes from."""
+    """Returns one login. A power that comes from another role names this role."""
     held = _held(connection, login)
     powers = []
     for one in held:

@@ -2,8 +2,8 @@
 
 On a single server, each SQL function looks up the name itself. On a cluster, a function on one node cannot read the
 tables of another node. So the client first looks up the name in the table of names, and passes the key to the function.
-Appends remember the keys to save this extra call. If the thread of a remembered key was erased in the meantime, the
-server refuses the append, and the client looks up the name again.
+Loads, and appends outside a turn, remember the keys to save this extra call. If the thread of a remembered key was
+erased in the meantime, the server refuses the write, and the client looks up the name again.
 
 The first append to a new thread adds the name with a new key, makes the thread and appends, all in one transaction. An
 erasure removes the name in its own transaction. So a name in the table always leads to a thread, and every thread that

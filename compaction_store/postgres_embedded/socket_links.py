@@ -1,4 +1,4 @@
-"""Makes short links to a data folder whose path is too long for a socket. The last user removes all of the links."""
+"""Makes short links to a data folder whose path is too long for a socket. They are removed after its last user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def short_path(data: Path) -> Path | None:
     for number in range(_ATTEMPTS):
         link = Path(tempfile.gettempdir(), f"compaction-store-{mark}-{number}")
         try:
-            # List the link before it is made. If this process is killed in between, the last user still removes it.
+            # List the link before it is made. Then it is removed later even if this process is killed now.
             _list(data.parent, link)
             link.symlink_to(data)
         except FileExistsError:

@@ -74,7 +74,10 @@ class FileChange(NamedTuple):
 
 
 def signature(call: Call) -> str:
-    """Returns a text that is equal for two calls if they call the same tool with the same input."""
+    """Returns a text that is equal for two calls if they call the same tool with the same input.
+
+    Ignores fields of the input such as a reason or a timeout.
+    """
     given = call.given
     if isinstance(given, str):
         given = " ".join(given.split())
@@ -162,7 +165,7 @@ def _step_looks_up(step: Sequence[str]) -> bool:
 
 
 def changed_files(call: Call) -> list[FileChange]:
-    """Returns the files that a call changes, in order. Leaves out folders."""
+    """Returns the files that a call changes, in order. Of a shell command, leaves out paths that look like folders."""
     command = shell_command(call)
     if command is not None:
         return [change for change in _shell_changes(command) if _is_file(change.path)]
@@ -174,7 +177,7 @@ def changed_files(call: Call) -> list[FileChange]:
 
 
 def _edited(call: Call) -> FileChange | None:
-    """Returns the file that a call of an editor changes, or None if the input has no path to a file.
+    """Returns the file that a call of an editor changes, or None if the call changes none or its input has no path.
 
     A tool that edits something else, such as orders or users, has no path in its input.
     """

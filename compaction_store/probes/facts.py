@@ -55,7 +55,10 @@ class Planted(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A name or a quotation that a user or a call uses. The key of a quotation is " ", its words, and another " "."""
+    """A name or a quotation that a user or a call uses.
+
+    The key of a quotation is its words, with a space before each word and after the last.
+    """
 
     key: str
     kind: str
@@ -91,7 +94,7 @@ class MessageFacts:
     said: list[Said]
     calls: list[Call]
     results: list[Result]
-    #: The names in the message by their keys, including the names inside paths.
+    #: The names in the message by their keys, including the names inside paths. Also the thread's quotations in it.
     names: dict[str, Name]
     needs: list[Need] = field(default_factory=list)
     orders: list[tuple[Said, Order]] = field(default_factory=list)
@@ -157,7 +160,7 @@ class ThreadFacts:
         return found
 
     def keys_in(self, texts: Iterable[str]) -> dict[str, Name]:
-        """Returns the keys of all names, and of the thread's quotations, in texts from outside the thread."""
+        """Returns the names, and the thread's quotations, in texts from outside the thread, by their keys."""
         kept = list(texts)
         found = self._names(kept)
         for key in self.phrases_in(kept):

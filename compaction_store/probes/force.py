@@ -1,7 +1,7 @@
 """Recognizes words of lasting force ("never", "always", "must") in ten languages.
 
-Also recognizes sentences that only describe something, or that apply only once. The patterns have no nested repetition,
-and each search is in a single sentence.
+Also recognizes sentences that only describe something, or that apply only once. Repetitions inside a repetition have a
+limit, and each search is in a single sentence, so no text makes a search slow.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ _KOREAN = (
     r"|안 ?(?:돼|됩니다|된다)|매번|언제나"
 )
 _LETTERS = re.compile(r"[a-z]+")
-# Every match of an ASCII pattern contains one of these words. Most sentences have none and need not be searched.
+# Every match of `_ENGLISH_ORDERS` contains a word of `_IN_ENGLISH`, and every match of `_LATIN_ORDERS` in an ASCII
+# sentence a word of `_IN_LATIN`. Most sentences have none and need not be searched.
 _IN_ENGLISH = frozenset(
     """
     never always not don dont must should shall mustn shouldn may can only now here forward point rest future times

@@ -48,7 +48,8 @@ _EXTENSIONS = frozenset(
     bak mp3 mp4 wav mov avi pem crt key
     """.split()  # noqa: SIM905 — a list of a hundred quoted words is not readable
 )
-# Words that look like identifiers but are common knowledge. A later use does not prove that the earlier one was needed.
+# Words that look like identifiers but are common knowledge. A later use does not prove that an earlier one was needed,
+# so they are not names.
 _COMMON = frozenset(
     """
     github gitlab javascript typescript postgresql mysql mongodb openai chatgpt youtube linkedin macos ios iphone ipad

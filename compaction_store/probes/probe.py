@@ -1,4 +1,4 @@
-"""The results of probes: a question about a view, its answer, and the place in the thread that it is about."""
+"""The results of probes: a question about a compaction, its answer, and the place of the text that it is about."""
 
 from __future__ import annotations
 

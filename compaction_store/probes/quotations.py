@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from compaction_store.probes.words import words
 
-# A quotation begins after a space or an opening bracket. So text between two quotations is not taken for a quotation.
+# A quotation begins after a space, an opening bracket or a sign such as a colon. So text between two quotations is not
+# taken for a quotation.
 _BEFORE = r"(?:(?<=^)|(?<=[\s(\[{:=>\u2014*_-]))"
 _QUOTED = re.compile(
     rf"{_BEFORE}(?:\"([^\"\n]{{1,300}})\"|`([^`\n]{{1,300}})`)|\u201c([^\u201c\u201d\n]{{1,300}})\u201d"

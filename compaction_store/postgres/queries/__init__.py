@@ -1,7 +1,8 @@
 """All SQL statements of a store, as plain functions that take a connection.
 
-Each function sends one statement or one short transaction. No function retries, logs or runs a caller's code. Every
-write to the log calls a SQL function, and so do nearly all reads of a single thread.
+Each function sends one statement or one short transaction. No function retries, logs or runs a caller's code; only the
+transaction of `checkpointing` stays open while a caller's code runs. Every write to the log calls a SQL function, and
+so do nearly all reads of a single thread.
 """
 
 from compaction_store.postgres.cursor import Connection, fetch, reading

@@ -1,4 +1,8 @@
-"""Queries across threads, built with SQLAlchemy Core. Each runs in a short read transaction that sets the tenant."""
+"""Queries across threads, most of them built with SQLAlchemy Core.
+
+Each runs in a short read transaction that sets the tenant, except the queries for a checkpoint: these run inside the
+transaction of `checkpointing`.
+"""
 
 from __future__ import annotations
 

@@ -339,7 +339,8 @@ def redact(
 ) -> tuple[Any, ...]:
     """Erases messages and all records that were made from them.
 
-    Returns the pos of the event, the erased seqs and record numbers, and the forks with copies.
+    Returns the pos of the event, the erased seqs and record numbers, and the forks with copies. If a hold or a
+    retention forbids the erasure, returns the pos of its event and a text instead.
     """
     starts, ends = [r[0] for r in ranges], [r[1] for r in ranges]
     return fetch(
@@ -376,7 +377,7 @@ def fork(
 ) -> tuple[Any, ...]:
     """Makes a new thread with copies of a thread's entries up to a pos.
 
-    Returns the keys of both threads, and the pos at which the copies end.
+    Returns the row of the SQL function, with the keys of both threads, and the pos and the seq up to which it copied.
     """
     return fetch(connection, FORK, (*key, new_thread_id, at, actor, salt, fork_key, body))[0]
 
@@ -472,7 +473,7 @@ def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool)
 
 
 def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """Returns the newest records if they are rejected attempts and the thread has no newer entry."""
+    """Returns the newest records, newest first, as far as they are rejected attempts and no other entry follows."""
     return fetch(
         connection, "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)", (*key, limit)
     )  # fmt: skip
