@@ -59,7 +59,7 @@ def number(value: object, what: str, *, least: int) -> None:
 def seqs(value: object, what: str) -> tuple[int, int]:
     """Returns the first and the last seq of a span."""
     if not isinstance(value, tuple) or len(value) != 2:  # noqa: PLR2004 — a pair
-        raise InvalidInput(f"{what} must be a first and a last seq{other(value)}")
+        raise InvalidInput(f"{what} must be a tuple of a first and a last seq{other(value)}")
     start, end = value
     number(start, f"the first seq of {what}", least=1)
     number(end, f"the last seq of {what}", least=start)

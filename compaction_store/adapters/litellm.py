@@ -213,7 +213,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
     def _opened(self) -> Store:
         store = self._open()
         if not isinstance(store, Store):
-            raise InvalidInput(f"the function must return a Store, not {type(store).__name__}")
+            raise InvalidInput(f"the function that opens the store must return a Store, not {type(store).__name__}")
         return store
 
     def _stored(self, store: Store, sessions: Sessions, call: Call | None, tries: int) -> bool:

@@ -1,7 +1,7 @@
 """An MCP server that lets an agent list a tenant's threads, read their messages and see how they were compacted.
 
-The server writes nothing. Each result has a limit in tokens, and a partial result says how to continue. Error texts
-quote no messages.
+The server writes nothing. Each result has a limit in tokens, and a partial result says how to continue or how much is
+missing. Error texts quote no messages.
 """
 
 from __future__ import annotations

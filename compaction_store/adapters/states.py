@@ -1,8 +1,9 @@
 """Makes a thread's view follow a framework's states: appends new messages, and takes removed ones out of the view.
 
 A state is the list that the framework would send, such as the messages of a LangGraph thread or of a request. Each
-range of messages that a state removes or replaces becomes one record; the messages stay in the thread. Where the store
-itself compacted the view, a state is compared with the original messages.
+range of messages that a state removes or replaces becomes one record; the messages stay in the thread. If a range
+cannot be replaced, a rewind hides the view from there on, and the rest of the state is appended. Where the store itself
+compacted the view, a state is compared with the original messages.
 """
 
 from __future__ import annotations

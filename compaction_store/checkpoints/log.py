@@ -62,7 +62,7 @@ class CheckpointLog:
         try:
             note = json.loads(line)["note"]
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise InvalidCheckpoint(f"line {number} of {self.path.name} is not a checkpoint") from None
+            raise InvalidCheckpoint(f"a line of {self.path.name} is not a checkpoint: {number}") from None
         return notes.read(note, *self.keys)
 
     def last(self) -> Checkpoint | None:

@@ -106,8 +106,8 @@ def _base64(coded: str) -> bytes:
     try:
         raw = base64.b64decode(coded, validate=True)
     except binascii.Error:
-        raise InvalidCheckpoint("the note is not in base64") from None
+        raise InvalidCheckpoint("the root or a signature in the note is not base64") from None
     # The spare bits of the last character must be zero, so that every value has exactly one encoding.
     if base64.b64encode(raw).decode() != coded:
-        raise InvalidCheckpoint("the note is not in base64")
+        raise InvalidCheckpoint("the root or a signature in the note is not base64")
     return raw

@@ -20,7 +20,7 @@ from compaction_store.cli.progress import Progress
 if TYPE_CHECKING:
     from compaction_store import Compaction, Explanation
 
-_Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")]
+_Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON or CSV.")]
 _EVENTS: list[str | Column] = [
     Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
     Column("records", fold=True, optional=True), Column("actor", fold=True),

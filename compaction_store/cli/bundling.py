@@ -91,7 +91,7 @@ def export(
     from compaction_store.deploy import doctor
 
     if sum((bool(threads), every, every_tenant)) != 1:
-        raise misuse("give thread names, --all or --all-tenants", "THREADS")
+        raise misuse("give either thread names, or --all, or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
         raise misuse("is required for more than one thread", "--to")
     log = attesting.open_log(checkpoints, public_key)

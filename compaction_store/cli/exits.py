@@ -20,8 +20,8 @@ BROKEN_PIPE = 141
 
 EXIT_CODES = """\b
 Exit codes:
-  0    success; verify and doctor found nothing
-  1    the store refused, or verify or doctor found a problem
+  0    success; verify and doctor found no problem
+  1    the store refused, an attempt failed, or the command found a problem
   2    an option, an argument or the input is wrong
   3    the database cannot be used: unreachable, not migrated, or a role is missing
   4    it is unknown whether the write happened: repeat it with the same key

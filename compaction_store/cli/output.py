@@ -1,8 +1,8 @@
-"""Prints the output of commands: tables for people, JSON lines for programs.
+"""Prints the output of commands: tables for people, JSON lines or CSV for programs.
 
-A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` is given. All text from users goes
-through `visible`, so that it cannot move the cursor or change colours. The lines of such text are indented, so that
-none looks like a line of the program. In a pipe, JSON is printed as it is stored.
+A terminal gets a table and a pipe gets JSON lines, unless an option such as `--json` says otherwise. All text from
+users goes through `visible`, so that it cannot move the cursor or change colours. The lines of such text are indented,
+so that none looks like a line of the program. In a pipe, JSON is printed as it is stored.
 """
 
 from __future__ import annotations

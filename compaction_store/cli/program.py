@@ -1,6 +1,6 @@
 """The program: its commands, which are called verbs here, and the conversion of errors to exit codes.
 
-A refusal by the store, or a wrong call, prints one line on stderr and sets an exit code. Only a bug shows a traceback.
+A refusal by the store, or a wrong call, prints its text on stderr and sets an exit code. Only a bug shows a traceback.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Program(TyperGroup):
             return super().parse_args(ctx, args)
 
     def main(self, *arguments: Any, **more: Any) -> Any:
-        """Runs the program. Prints usage errors in one line, like every other error."""
+        """Runs the program. Prints a usage error in one line."""
         is_standalone = more.get("standalone_mode", True)
         try:
             code = super().main(*arguments, **more | {"standalone_mode": False})

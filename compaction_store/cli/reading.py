@@ -43,7 +43,7 @@ def threads(
     limit: _Limit = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include threads that clear --hide has hidden.")] = False,
     metadata: Annotated[
-        bool, typer.Option("--metadata", help="Include the threads' metadata. Prints JSON lines.")
+        bool, typer.Option("--metadata", help="Include the threads' metadata. Prints JSON lines or CSV.")
     ] = False,
     url: Url = None,
     tenant: Tenant = "default",

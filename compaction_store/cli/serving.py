@@ -87,9 +87,9 @@ def serve(
 ) -> None:
     """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
 
-    Nothing can be written, except verdicts with --review. The session takes the role compaction_store_auditor, so the
-    login must be a member of this role. Every statement is cancelled after 20 seconds. With --window, a page lists the
-    threads that are due for compaction.
+    Nothing can be written, except verdicts with --review. Without --as-login, the session takes the role
+    compaction_store_auditor, so the login must be a member of this role. A statement that reads is cancelled after 20
+    seconds. With --window, a page lists the threads that are due for compaction.
     """
     from compaction_store.store import AsyncReader, AsyncStore
 
@@ -188,8 +188,8 @@ def mcp(
 ) -> None:
     """Serves the tenant's threads over MCP to an agent, which can search and read them and see what was compacted.
 
-    Nothing can be written. The session takes the role compaction_store_auditor, so the login must be a member of this
-    role.
+    Nothing can be written. Without --as-login, the session takes the role compaction_store_auditor, so the login must
+    be a member of this role.
     """
     from compaction_store.store import AsyncReader
 

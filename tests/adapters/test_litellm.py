@@ -328,7 +328,7 @@ def test_a_session_with_the_name_of_the_log_has_another_thread(provider: Server,
 def test_a_function_that_opens_no_store_is_told_so(provider: Server, caplog: pytest.LogCaptureFixture) -> None:
     for logger in _installed(StoreLogger(lambda: 3)):  # type: ignore[arg-type,return-value]
         asked(provider, HELLO)
-        until(lambda: "the function must return a Store, not int" in caplog.text)
+        until(lambda: "the function that opens the store must return a Store, not int" in caplog.text)
         assert not logger.close(timeout=0.1)
     assert "1 calls of LiteLLM were not stored" in caplog.text
 
