@@ -1,7 +1,8 @@
 """Recognizes strings that look like credentials: keys, tokens and passwords.
 
-A check must not force a credential into a summary. A credential is recognized by the prefix of a service, by the name
-of its field, or by random letters and digits. Hashes, paths, and ids of messages and calls are not credentials.
+A check must not force a credential into a summary. A credential is recognized by a prefix such as `sk-`, by the words
+before it (the name of its field, or `Bearer`), by its place in a URL, or by random letters and digits. By their letters
+and digits alone, hexadecimal hashes, paths, and ids of messages and calls do not count.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _ID = re.compile(
     r"(?:toolu|srvtoolu|mcptoolu|call|msg|chatcmpl|cmpl|resp|rs|fc|ctc|ws|req|run|thread|asst|file|batch|session|evt"
     r"|gen)[_-]"
 )
-# Code that reads a credential is not a credential, for example `token = config.token`.
+# Values of a field that are no credential: code that reads one (`token = config.token`), a type, or a shortened value.
 _CODE = re.compile(r"[A-Za-z_$][\w$]*\.[\w$.]+|undefined|string|[\w-]{0,20}\.{3,}", re.IGNORECASE)
 _SHORTEST = 6
 _DIGIT = re.compile(r"\d")
@@ -69,7 +70,7 @@ def secrets(text: str) -> Iterator[tuple[int, int]]:
 
 
 # Each pattern, with the group that is the credential, the length of its shortest match, and signs. If there are signs,
-# every match contains one of them in lower case. Most texts contain none, and need not be searched.
+# every match has one of them when it is lower-cased. So a text without any of the signs need not be searched.
 _PATTERNS: tuple[tuple[re.Pattern[str], int, int, tuple[str, ...]], ...] = (
     (_PREFIXED, 0, 15, (
         "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
@@ -101,7 +102,10 @@ def masked(text: str) -> str:
 
 
 def is_random(run: str) -> bool:
-    """Returns whether a run mixes letters and digits like a random key. A hexadecimal hash does not count."""
+    """Returns whether a run of characters mixes upper case, lower case and digits as a random key does.
+
+    Returns False for paths, hexadecimal numbers and the ids that services make.
+    """
     if _ID.match(run) or run.startswith("0x") or run.count("/") > 1:
         return False
     kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in run if c.isalnum()]

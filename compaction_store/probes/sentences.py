@@ -1,4 +1,4 @@
-"""Splits text in any language into sentences, and returns their places."""
+"""Finds the places of sentences in text of any language."""
 
 from __future__ import annotations
 

@@ -135,7 +135,8 @@ class ThreadProbe:
     def fold(self, fold: Fold) -> list[Probe]:
         """Folds a span.
 
-        Returns the probes about the summary itself. A probe about a later use of a name comes with this use.
+        Returns the probes about orders, files, outdated values and planted texts. Probes about inventions are only
+        added to `probes`, and a probe about the later use of a name is added when the name is used.
         """
         self._flush()
         first = bisect_left(self._starts, fold.start_seq)
@@ -179,7 +180,7 @@ class ThreadProbe:
             self._show(old)
 
     def finish(self) -> list[Probe]:
-        """Returns all probes, including those that are answered only at the end: inventions and repeated calls."""
+        """Returns all probes, including the open ones: about inventions, and about repeated calls without a result."""
         self._flush()
         self.probes += [one.probe for one in self._repeated.values()]
         self._repeated.clear()

@@ -1,7 +1,7 @@
 """Finds values that a conversation replaces with newer values: "the deadline is May 3", and later "… is May 10".
 
-This module recognizes a change in one sentence ("rename A to B", "B instead of A"), and two sentences of users that
-give a thing different values ("the budget cap is $500"). `facts` compares the fields in the results of equal calls.
+This module finds sentences that replace a value ("rename A to B", "B instead of A"), sentences that state one ("the
+budget cap is $500"), and the fields of a call's result. `facts` compares them with the earlier values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _AGE = frozenset(
     vecchio attuale
     """.split()  # noqa: SIM905
 )
-# Things of which a thread has many. Two different values do not mean that one replaced the other.
+# Things of which a thread has many. If two of them have different values, neither value replaced the other.
 _MANY = frozenset(
     stem(word)
     for word in """
@@ -143,7 +143,10 @@ def _is_value(value: str) -> bool:
 
 
 def fields(text: str) -> dict[str, str]:
-    """Returns the fields of a result by their paths. Returns no fields if the result is not a JSON object."""
+    """Returns the short texts and the numbers of a result by their paths, without those in arrays.
+
+    Returns nothing if the result is not a JSON object, or is too long.
+    """
     if len(text) > _LONGEST_JSON or text.lstrip()[:1] != "{":
         return {}
     try:

@@ -49,7 +49,7 @@ class Tool(NamedTuple):
 
 
 class BadCall(Exception):
-    """Raised for a call that cannot be carried out. Its text tells the model why, without quoting any argument."""
+    """Raised for a call that cannot be carried out. Its text tells the model why, and quotes no text of the call."""
 
 
 # These texts are sent to models. They describe the results too, because a model chooses a tool before it sees a result.

@@ -40,7 +40,11 @@ class Reading:
         self.tools = {tool.name: tool for tool in tools(max_tokens)}
 
     def call(self, name: Any, given: Any) -> Work[Recalled]:
-        """Runs a call. Returns an error result if the call is wrong, or if the thread or the record does not exist."""
+        """Runs a call. Returns an error result if it cannot be carried out.
+
+        The call may be wrong, the thread or the record may not exist, or the thread may have an entry that this version
+        does not know.
+        """
         try:
             tool = self.tools.get(name) if isinstance(name, str) else None
             if tool is None:
@@ -85,7 +89,7 @@ class Reading:
         return page.written(None if last is None else {"after_seq": last})
 
     def _withdrawn(self, thread: Thread) -> Work[Withdrawn]:
-        """Returns the seqs that rewinds and clears hide, unless these were revoked."""
+        """Returns the seqs that rewinds and clears hide. Those that were revoked hide none."""
         refuse_unknown(thread)
         found = Withdrawn()
         if thread.last_number:

@@ -60,7 +60,7 @@ class Search:
     _characters: int = 0
 
     def look(self, message: Message) -> bool:
-        """Searches one message. Returns False if the search is done: enough messages were found or searched."""
+        """Searches one message. Returns False if the search is done: enough was found or searched."""
         self.last = message.seq
         self._messages += 1
         is_withdrawn = message.seq in self.withdrawn

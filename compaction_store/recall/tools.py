@@ -28,11 +28,11 @@ class _Tools:
         return isinstance(name, str) and name in self._reading.tools
 
     def for_anthropic(self) -> list[Payload]:
-        """Returns the tool definitions for Anthropic's Messages API. They never change, so prompt caches stay valid."""
+        """Returns the tool definitions for Anthropic's Messages API. They are the same each time, for prompt caches."""
         return calls.for_anthropic(self._reading.tools.values())
 
     def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> list[Payload]:
-        """Returns the tool definitions for OpenAI's Chat Completions or Responses API. They never change."""
+        """Returns the tool definitions for OpenAI's Chat Completions or Responses API. They are the same each time."""
         return calls.for_openai(self._reading.tools.values(), api)
 
 
@@ -40,7 +40,11 @@ class RecallTools(_Tools):
     """Tools with which a model searches and reads its own thread. They keep no state, and they are thread-safe."""
 
     def call(self, name: str, arguments: Any) -> Recalled:
-        """Runs a model's call. For an unknown name or wrong arguments, returns an error result that explains it."""
+        """Runs a model's call.
+
+        For an unknown tool, wrong arguments, or a thread or record that does not exist, returns an error result that
+        tells the model so.
+        """
         return drivers.drive(self._reading.call(name, arguments))
 
     def answer(self, call: Any) -> Payload:
@@ -57,7 +61,11 @@ class AsyncRecallTools(_Tools):
     """The async form of `RecallTools`, for an AsyncStore or an AsyncReader."""
 
     async def call(self, name: str, arguments: Any) -> Recalled:
-        """Runs a model's call. For an unknown name or wrong arguments, returns an error result that explains it."""
+        """Runs a model's call.
+
+        For an unknown tool, wrong arguments, or a thread or record that does not exist, returns an error result that
+        tells the model so.
+        """
         return await drivers.drive_async(self._reading.call(name, arguments))
 
     async def answer(self, call: Any) -> Payload:

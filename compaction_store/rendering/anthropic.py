@@ -65,7 +65,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
 
 
 def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
-    """Yields the messages in order, without the content that a compaction block replaces and without stale thinking."""
+    """Yields the messages in order, without content that a compaction block replaces and thinking that is dropped."""
     start = _last_block(elements)
     last = max((i for i, e in enumerate(elements) if e.is_summary), default=-1)
     folded: float = 0
@@ -81,7 +81,8 @@ def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
                 found = [_ours(part, element, first=not spoken) for part in found]
             for message in _messages(found, payload):
                 message.last_summary = index == last
-                # The messages of a replacement are older than its record, so any compaction makes their thinking stale.
+                # The messages of a replacement are older than its record, so any compaction before them in the view
+                # makes their thinking stale.
                 written = _pos(element) if element.kind is None else 0
                 if options.thinking != "keep" and (options.thinking == "drop" or written < folded):
                     message.blocks = [b for b in message.blocks if b.get("type") not in _THINKING]

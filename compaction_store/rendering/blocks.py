@@ -1,9 +1,9 @@
 """Converts messages of any format to Anthropic's blocks, which are the intermediate form of all conversions.
 
 Anthropic's blocks stay unchanged, except that fields that the API would refuse are left out. Text, images, PDF files,
-refusals, calls of functions and of custom tools, and their results are converted. Reasoning of other providers and
-unsigned thinking are left out, because no other API accepts them. Everything else raises `NotRenderable`, which names
-the message and the part.
+refusals, calls of functions and of custom tools, and their results are converted. Blank text, reasoning of other
+providers and unsigned thinking are left out, because the API would refuse them. Everything else raises `NotRenderable`,
+which names the message and the part.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
     if not isinstance(kind, str):
         refuse(seq, place, "it has no type")
     if kind == "compaction":
-        # The block is signed, so it must be sent back unchanged, including unknown fields.
+        # The block may be signed, so it must be sent back unchanged, including unknown fields.
         return part
     if kind in _FOREIGN or (kind in _SIGNED and not part.get(_SIGNED[kind])):
         # Thinking without a signature comes from another provider, and the API would refuse it.

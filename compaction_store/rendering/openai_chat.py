@@ -1,4 +1,7 @@
-"""Renders a view for OpenAI's Chat Completions API. Chat messages stay unchanged, and results follow their calls."""
+"""Renders a view for OpenAI's Chat Completions API, in which results follow their calls.
+
+Chat messages stay unchanged, except for fields that the API would refuse and ids that are too long or not unique.
+"""
 
 from __future__ import annotations
 

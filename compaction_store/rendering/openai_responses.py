@@ -126,7 +126,7 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
         elif kind in RESULTS and isinstance(name := item.get(RESULTS[kind]), str):
             steps.append((place, f"{_call_kind(kind, name in searched)} {name}", False))
     pairs = paired(steps)
-    # An item reference may refer to any item, so it may be the call of a result.
+    # An item reference may refer to the call of any result. So if there is one, no result is replaced.
     named = any(item.get("type") == "item_reference" for _, item in items)
     orphans = frozenset[int]() if named else frozenset(pairs.orphans)
     note = OF_ERASED if erased else OF_NO_CALL

@@ -29,8 +29,8 @@ class View(AsDict):
     """The messages of a thread that the model should see, at a pos. `tokens` is the sum of the store's own counts.
 
     `measured` is the best estimate of the view's size. It is None unless the view was measured against a budget. `head`
-    is the entry of the thread's chain at `pos`. If the thread has a different entry there, it refuses writes that were
-    made from this view.
+    is the hash of the thread's entry at `pos`. If the thread has a different entry there, the store refuses writes that
+    were made from this view.
     """
 
     thread_id: str
@@ -120,7 +120,7 @@ class Rendered(dict[str, Any]):
         self.view = view
         self.renderer = renderer
         self.options = options
-        # Leave out the betas, because the messages determine them and callers may add to them.
+        # The receipt has no hash of the betas, because the messages determine them and callers may add to them.
         rendered = {name: value for name, value in arguments.items() if name != "betas"}
         self._given = RequestParts(rendered, given.tools_of(tools), given.system_of(system))
         super().__init__(_PLACES[renderer].put(arguments, self._given.system) if self._given.system else arguments)

@@ -17,7 +17,7 @@ _LIBRARIES = ("jinja2", "markupsafe")
 def build() -> str:
     """Returns the SHA-256 of everything that a page depends on, except for its data.
 
-    It depends on the source files and templates of this package, and on the versions of Jinja, MarkupSafe and Unicode.
+    This is the source files and templates of this package, and the versions of Jinja, MarkupSafe and Unicode.
     """
     found = hashlib.sha256()
     for name in (*map(_version, _LIBRARIES), unicodedata.unidata_version):

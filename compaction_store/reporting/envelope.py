@@ -50,7 +50,7 @@ def is_json(data: bytes) -> bool:
 
 
 def opened(data: bytes) -> tuple[bytes, str | None]:
-    """Returns the JSON of a JSON report's document, and the hash in the report, or None in place of the hash."""
+    """Returns the JSON of a JSON report's document, and the hash at its end (or None)."""
     found = _END.fullmatch(data, max(len(_JSON), len(data) - _END_BYTES))
     if found is None:
         return data[len(_JSON) :], None
@@ -96,6 +96,6 @@ def own_hash(page: bytes) -> tuple[str | None, str]:
 
 
 def hash_of(data: bytes) -> str:
-    """Returns the hash that a report states for itself."""
+    """Returns the hash that a report states for itself, or an empty text if it states none."""
     stated = opened(data)[1] if is_json(data) else own_hash(data)[0]
     return stated or ""

@@ -44,7 +44,7 @@ def gather(
 ) -> ReportDocument:
     """Reads the threads with these names.
 
-    None means all that began before the period ended and changed after it began.
+    None means all threads that began before the period ended and changed after it began.
     """
     period = Period(
         since=None if since is None else since.isoformat(), until=None if until is None else until.isoformat()
@@ -52,7 +52,7 @@ def gather(
     names = list(threads) if threads is not None else list(_changed(reader, period))
     if len(names) > MOST_THREADS:
         raise InvalidInput(
-            f"a report must have at most {MOST_THREADS:,} threads, not {len(names):,}: give a shorter period"
+            f"a report must have at most {MOST_THREADS:,} threads, not {len(names):,}: give a shorter period or fewer names"
         )
     found = [_thread(reader, name, period, content, checkpoints) for name in dict.fromkeys(names)]
     return ReportDocument(

@@ -1,4 +1,4 @@
-"""Remembers the last seq that a store received for each thread, to detect a database that lost later messages."""
+"""Remembers the last seq that a store received for each thread, to detect a database that has lost messages."""
 
 from __future__ import annotations
 

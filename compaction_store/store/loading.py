@@ -97,7 +97,7 @@ class Load:
         self._expected_seq = expected_seq
         self._read = 0
         self._ended = False
-        # Rows that are not stored yet: they were encoded ahead, or belong to a chunk that another call stored first.
+        # The next rows: they were encoded ahead, or must be compared with a chunk that another call stored first.
         # Messages that were read ahead but not encoded follow them.
         self._encoded: deque[Row] = deque()
         self._unencoded: deque[Any] = deque()

@@ -1,7 +1,7 @@
 """Summarizes each run of the assistant's messages and keeps the user's messages.
 
-A run is two or more adjacent messages of the assistant. If a run has a call without its result, only the parts of the
-run without that call are summarized. A single message is kept, and summaries are not summarized again.
+A run is at least `min_length` adjacent messages of the assistant, two by default. If a run has a call without its
+result, only the parts of the run without that call are summarized. Summaries are not summarized again.
 """
 
 from __future__ import annotations

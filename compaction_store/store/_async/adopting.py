@@ -79,5 +79,5 @@ def _range(made: Made, view: View, start_seq: int | None, end_seq: int | None) -
     first = view.elements[0].seq if start_seq is None else start_seq
     last = view.elements[-1].end_seq if end_seq is None else end_seq
     if first > last:
-        raise InvalidInput(f"start_seq must be at most end_seq, which is {last}, not {first}")
+        raise InvalidInput(f"start_seq must be at most end_seq = {last}, not {first}")
     return first, last

@@ -170,7 +170,7 @@ def events(
 def redaction_of(
     db: Connections, thread: ThreadKey, message: Message, redacted_pos: int | None
 ) -> Event | None:
-    """Returns the event that erased a message, or None if the message is not erased.
+    """Returns the event that erased a message, or None if no event did.
 
     The message's row has the pos of the event, in a column that the hash chain does not protect. If the event at that
     pos does not name the message, all redactions after the message are searched.

@@ -1,6 +1,6 @@
-"""Compacts a thread: measures its view, takes the lease, runs the callbacks and commits what they planned.
+"""Compacts a thread: runs the callbacks and commits what they planned.
 
-Callbacks run outside of any transaction, and no connection is held meanwhile.
+With a budget, a run first measures the view and takes the thread's lease. Callbacks run outside of any transaction, and no connection is held meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEASE_SECONDS = 600.0
 _RELEASE_SECONDS = 1.0
 # How many of the newest records are searched for attempts that made no progress.
 _STALLED = 100
-# The index of the entry in a row that the commit returns.
+# The index of the entry's hash in a row that the commit returns.
 _ENTRY = -2
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
@@ -94,7 +94,7 @@ def compact_measured(compacting: Compacting, view: View, budget: TokenBudget) ->
         return _compact_alone(compacting, view, budget)
     except BaseException as error:
         # Suppress errors of the release: the caller must see the first error, and the lease also expires by itself.
-        # After a database error the deadline has passed, so the release gets no additional time.
+        # After a database error the deadline may have passed, and the release gets no additional time.
         seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
         with suppress(CompactionStoreError):
             compacting.db.with_at_most(seconds).call(
@@ -201,7 +201,7 @@ def run_and_commit(
     """Runs the callbacks on a view and commits what they planned.
 
     `shown` is the thread's current view if that is not the view that the callbacks get: the callbacks of a repair get
-    the view as it will be after the revocation. A repair that plans nothing revokes nothing.
+    the view as it will be after the revocation. A repair revokes nothing if no attempt is applied.
     """
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
     builder = _run_callbacks(compacting, view)

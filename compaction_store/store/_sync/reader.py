@@ -311,7 +311,7 @@ class Reader:
     def thread(self, thread_id: str, *, hidden: bool = False) -> Thread:
         """Returns a thread's counters, head and metadata. With `hidden`, also finds threads that `clear` has hidden.
 
-        Without it, a hidden thread raises `UnknownEntry` if a newer release may have shown it again.
+        Without it, a hidden thread raises `ThreadNotFound`, or `UnknownEntry` if a newer release may have unhidden it.
         """
         key = self._key(thread_id)
         arguments.instance(hidden, bool, "hidden")
@@ -607,8 +607,8 @@ class Reader:
 
         Level "structure" reads no content, and level "content" reads it. Level "schema" also checks that the database
         still protects the thread. Level "checkpoint" also compares the thread with the newest checkpoint in
-        `checkpoints`. `since` is an earlier report of the thread, or a pos and the entry at that pos: only later
-        entries are verified. `progress` is called with the number of verified entries and the total.
+        `checkpoints`. `since` is an earlier report of the thread, or a pos and the hash of the entry at that pos: only
+        later entries are verified. `progress` is called with the number of verified entries and the total.
         """
         verification = verifying.Verification(self._db, self._tenant, level, checkpoints, progress)
         return verifying.verify_thread(verification, self._key(thread_id), since)

@@ -59,7 +59,7 @@ class Verification:
             raise InvalidInput(f"level must be one of {', '.join(LEVELS)}{arguments.other_choice(self.level)}")
         if (self.level == "checkpoint") != (self.log is not None):
             given = "missing with level checkpoint" if self.log is None else f"given with level {self.level}"
-            raise InvalidInput(f"checkpoints must be given with level checkpoint and no other level, and is {given}")
+            raise InvalidInput(f"checkpoints must be given with level checkpoint and no other level, but are {given}")
         if self.log is not None:
             arguments.instance(self.log, CheckpointLog, "checkpoints")
 

@@ -75,7 +75,7 @@ def append(
     view: View | Rendered | None,
     durable: bool,
 ) -> Appended:
-    """Appends a batch. Raises `ThreadWentBack` if the thread has lost messages that this process saw stored."""
+    """Appends a batch. Raises `ThreadWentBack` if the thread has lost messages that this store saw stored."""
     receipt = None if view is None else receipts.receipt(view, durable=durable)
     new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)

@@ -231,7 +231,7 @@ def test_erasing_a_message_erases_its_stand_ins(store: Face) -> None:
         ([{"role": "assistant", "content": [{"type": "compaction", "content": None}]}], {}, "its items have neither"),
         ([ITEM], {"view": 3}, "view must be a View or its rendering"),
         ([ITEM], {"start_seq": 0}, "start_seq must be an integer >= 1, not 0"),
-        ([ITEM], {"start_seq": 4, "end_seq": 2}, "start_seq must be at most end_seq, which is 2, not 4"),
+        ([ITEM], {"start_seq": 4, "end_seq": 2}, "start_seq must be at most end_seq = 2, not 4"),
         ([{"role": "system", "content": "New orders."}], {}, "must not be system messages"),
     ],
 )  # fmt: skip
