@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
 
 _Part = TypeVar("_Part")
 _Found = TypeVar("_Found")
+_Opened = TypeVar("_Opened")
 
 
 def count(wanted: int | None, parts: int) -> int:
@@ -27,3 +30,11 @@ def run(
         yield from pool.map(work, parts)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def opened(manager: AbstractContextManager[_Opened]) -> _Opened:
+    """Enters a context manager in a process of the pool, and leaves it when the process ends."""
+    stack = ExitStack()
+    entered = stack.enter_context(manager)
+    atexit.register(stack.close)
+    return entered

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -141,8 +140,6 @@ class _Worker(NamedTuple):
 
 
 _given: tuple[str | None, str, Wanted] | None = None
-# Keeps the worker's reader open until the process ends.
-_open = ExitStack()
 
 
 def _begin(url: str | None, tenant: str, wanted: Wanted) -> None:
@@ -156,7 +153,7 @@ def _worker() -> _Worker:
 
     assert _given is not None  # noqa: S101 — the pool has called _begin
     url, tenant, wanted = _given
-    store = _open.enter_context(options.reader(url, tenant))
+    store = process.opened(options.reader(url, tenant))
     return _Worker(store, wanted.made(), NameReader())
 
 

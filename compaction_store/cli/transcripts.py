@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -146,8 +145,6 @@ def _load(store: Store, part: Part, say: Say, progress: Progress | None = None) 
 # ---- in another process
 
 _given: tuple[str, str] | None = None
-# Closed when the process ends.
-_open = ExitStack()
 
 
 def _begin(url: str, tenant: str) -> None:
@@ -159,7 +156,7 @@ def _begin(url: str, tenant: str) -> None:
 def _store() -> Store:
     assert _given is not None  # noqa: S101 — the pool has called _begin
     url, tenant = _given
-    return _open.enter_context(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
+    return processes.opened(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
 
 
 def _in_process(part: Part) -> tuple[list[str], list[str]]:

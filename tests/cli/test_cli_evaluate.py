@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from support.messages_server import Behaviour, serving
 
 import compaction_store as cs
-from cli.program import SECRET, THREAD, Run
+from cli.program import SECRET, THREAD, Run, command, environment
 
 TRY = ("--strategy", "assistant-runs:retain=6,tool_results=true", "--window", "900")
 
@@ -179,6 +180,15 @@ def test_several_processes_find_the_same(run: Run, store: cs.Store) -> None:
     one, two = (figures(run, *TRY, "--processes", n) for n in ("1", "2"))
     assert one["threads"] == 42
     assert one == two
+
+
+@pytest.mark.usefixtures("filled")
+def test_several_processes_end_without_a_word(store: cs.Store, url: str, tmp_path: Path) -> None:
+    for number in range(41):
+        store.append(f"more-{number:02d}", [{"role": "user", "content": f"hi {number}"}] * 2)
+    given = command("evaluate", *TRY, "--processes", "2", "--json")
+    done = subprocess.run(given, env=environment(tmp_path, url), capture_output=True, text=True, check=True)
+    assert (json.loads(done.stdout)["threads"], done.stderr) == (42, "")
 
 
 def says(*words: str) -> list[Behaviour]:
