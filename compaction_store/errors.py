@@ -1,7 +1,7 @@
 """The errors that this package raises.
 
 CompactionStoreError
-  · InvalidInput                 an argument is wrong; nothing was sent
+  · InvalidInput                 what the caller passed is wrong
     - InvalidThreadId
     - InvalidMessage
       + MessageTooLarge
@@ -19,13 +19,13 @@ CompactionStoreError
   · ThreadNotFound
   · MessageNotFound
   · CompactionNotFound
-  · PositionNotFound             the thread has no entry at that pos, or had none at that time
+  · PositionNotFound             the thread has no entry at that pos, or no message up to that pos or time
   · Conflict                     the thread's state does not allow the write; nothing was written
-    - IdempotencyConflict        an earlier append used the key with different content
+    - IdempotencyConflict        an earlier append, load or fork used the key with different content
     - SequenceConflict           the last seq of the thread is not the expected one; .expected and .actual
     - HeadConflict               the entry is not the one that the caller expected; .expected and .actual
     - SpanConflict               another compaction overlaps the span, or the thread lost the view's entries
-    - ThreadExists               the bundle's thread already exists, with a different head
+    - ThreadExists               another thread has the name, or the bundle's thread exists with a different head
     - ThreadErased               nothing can be added to an erased thread
     - TurnTimeout                other turns held the thread for the whole wait; .actor and .until
     - TurnLost                   the turn's lease expired and another turn began, or the thread was erased
@@ -102,7 +102,7 @@ class CompactionStoreError(Exception):
 
 
 class InvalidInput(CompactionStoreError, ValueError):
-    """An argument is wrong. The call was refused before anything was sent to the server."""
+    """What the caller passed is wrong. Most calls are refused before anything is sent to the server."""
 
 
 class InvalidThreadId(InvalidInput):
@@ -184,7 +184,7 @@ class ThreadNotFound(CompactionStoreError, LookupError):
 
 
 class MessageNotFound(CompactionStoreError, LookupError):
-    """The thread has no message with that seq."""
+    """The thread has no message with that seq, or `seen_by` was asked for the view before its first message."""
 
 
 class CompactionNotFound(CompactionStoreError, LookupError):
@@ -192,7 +192,7 @@ class CompactionNotFound(CompactionStoreError, LookupError):
 
 
 class PositionNotFound(CompactionStoreError, LookupError):
-    """The thread has no entry at that pos, or had none at that time."""
+    """The thread has no entry at that pos, or no message up to that pos or time."""
 
 
 class Conflict(CompactionStoreError):
@@ -200,7 +200,7 @@ class Conflict(CompactionStoreError):
 
 
 class IdempotencyConflict(Conflict):
-    """An earlier append used the key with different content."""
+    """An earlier append, load or fork used the key with different content."""
 
 
 class SequenceConflict(Conflict):
@@ -232,7 +232,7 @@ class SpanConflict(Conflict):
 
 
 class ThreadExists(Conflict):
-    """The bundle's thread already exists, and its head is not the head in the bundle."""
+    """Another thread has the name, or the bundle's thread already exists with another head than in the bundle."""
 
 
 class ThreadErased(Conflict):
@@ -457,7 +457,7 @@ class OutcomeUnknown(DatabaseError):
 
 
 class ThreadDamaged(DatabaseError):
-    """The thread's rows contradict its head, so nothing was written. `verify` finds the rows."""
+    """The thread's rows contradict its head, name or hashes, so nothing was written. `verify` finds the rows."""
 
 
 class PermissionDenied(DatabaseError):
