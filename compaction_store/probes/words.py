@@ -39,7 +39,7 @@ def words(text: str) -> list[str]:
     if is_simple(text):
         found = (_WORD if has_thousands else _ASCII_WORD).findall(text.lower())
     else:
-        # Word by word, because lower-casing a whole text may split words differently: "İ" becomes "i" and a combining dot.
+        # Word by word, because lower-casing a whole text may split words differently: "İ" gets a combining dot.
         found = [word.casefold() for word in _WORD.findall(text)]
     return [word.replace(",", "") for word in found] if has_thousands else found
 

@@ -52,7 +52,8 @@ def gather(
     names = list(threads) if threads is not None else list(_changed(reader, period))
     if len(names) > MOST_THREADS:
         raise InvalidInput(
-            f"a report must have at most {MOST_THREADS:,} threads, not {len(names):,}: give a shorter period or fewer names"
+            f"a report must have at most {MOST_THREADS:,} threads, not {len(names):,}: give a shorter period, or fewer"
+            " threads"
         )
     found = [_thread(reader, name, period, content, checkpoints) for name in dict.fromkeys(names)]
     return ReportDocument(

@@ -71,7 +71,7 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     return error
 
 
-TOO_LITTLE = "a summary would be no shorter than its span"
+TOO_LITTLE = "a summary would save too little"
 # The smallest share of a span's tokens that a summary must save to be worth a model call and a lost prompt cache.
 MIN_SAVING = 0.1
 

@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 def changes_of(draft: Draft) -> list[Change]:
-    """Returns a change for each removed span, each contiguous run of cut elements and each cut summary, in order."""
+    """Returns a change for each removed span, each contiguous run of cut elements and each cut or joined summary."""
     summaries = [_summary(draft, *run) for run in draft.joined]
     return sorted([*summaries, *_runs(draft)], key=lambda change: change.start_seq)
 

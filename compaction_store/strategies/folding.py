@@ -69,7 +69,7 @@ class _Sizes:
 
 
 class _Stretch(NamedTuple):
-    """A range that may be folded. `end` is the last index to fold, or None if no message is from the assistant."""
+    """A range that may be folded. `end` is the last index to fold, or None if nothing may be folded yet."""
 
     low: Index
     end: Index | None

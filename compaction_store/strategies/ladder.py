@@ -1,7 +1,7 @@
 """Shortens a view to a target in steps, called rungs. Each rung is used only if the rungs before it were not enough.
 
 1. Old messages are summarized, and recent messages are kept.
-2. Contents are cut to 8192 tokens, then 4096, and so on down to 128.
+2. Contents are cut, by default to 8192 tokens, then 4096, and so on down to 128.
 3. Messages are removed from the middle outwards.
 4. The first and the last message are cut.
 5. Summaries are cut or removed. If that is not enough, the summaries of this call are withdrawn, and the view is

@@ -1,10 +1,10 @@
 """Computes the spans of a view that a strategy may summarize or remove.
 
-System messages, the last message of the user and pinned elements are never changed. A summary is a message of the user
-and must not come between a call and its result. The neighbours of a system message inside a thread are kept, because
-Anthropic's API requires a turn of the user before it and a turn of the assistant after it. A removal also keeps the
-first and the last message, because a thread must begin with a message of the user. All indexes are indexes of the list
-of elements.
+System messages, the last message of the user and pinned elements are never summarized or removed. No summary may come
+between a call and its result. If a system message is inside a thread, the message after it is never summarized, and its
+two neighbours are never removed, because Anthropic's API requires a turn of the user before it and a turn of the
+assistant after it. The first message, which must be from the user, and the last message are never removed either. All
+indexes are indexes of the list of elements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The outline of a view for a strategy: the speakers, the elements that must stay, and the blocks that may be folded.
 
-Sealed summaries, system messages, the last message of the user and pinned elements must stay. `allow` names rules that
-do not apply. All indexes are indexes of the list of elements. Everything is computed in linear time.
+Sealed summaries, system messages, the last message of the user, pinned elements and the last `tail` elements must stay.
+`allow` names rules that do not apply. All indexes are indexes of the list of elements. Everything is computed in linear
+time.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Rungs:
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, goal._replace(limit=limit))):
                     return shares
-        # Nothing fits. Summaries come nearest to the limit.
+        # Nothing fits. With summaries, the view comes nearest to the limit.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
     def _least(self) -> int:

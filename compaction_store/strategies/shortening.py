@@ -22,7 +22,7 @@ _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """Whether calls' inputs and the model's thinking may be cut, in addition to text."""
+    """Whether calls' inputs may be cut, and whether thinking may be left out, in addition to cutting text."""
 
     inputs: bool = True
     thinking: bool = False

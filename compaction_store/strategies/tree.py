@@ -149,7 +149,7 @@ class SummaryTree(base.Planner):
             start = index + 1
 
     def _merge(self, row: list[Node]) -> Growth:
-        """Merges the last nodes of a row, as long as there are `fan_in` nodes of one level at its end.
+        """Merges the last nodes of a row, as long as `fan_in` of them have no higher level than the very last.
 
         If a part between two of the summaries was too short to be summarized, the merged span includes it.
         """

@@ -1,6 +1,6 @@
 """Summaries by Anthropic's models, either with this package's prompt or with the API's own compaction.
 
-A refusal, an empty or unfinished answer, an answer that is longer than its source, and a failed request raise typed
+A refusal, an empty or unfinished answer, an answer no shorter than its source, and a failed request raise typed
 errors, which quote no content. A source that is too long for the model is summarized in parts, whose summaries are
 merged; the record lists the parts.
 """

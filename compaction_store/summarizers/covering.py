@@ -157,7 +157,7 @@ class Cover:
         covered.update(self._parts[index])
 
     def _is_worth_listing(self, name: str) -> bool:
-        """Returns whether a name is worth listing. Short names, and names of fields in results, are not."""
+        """Returns whether a name is worth listing. Short names, and likely names of fields in results, are not."""
         is_field = name not in self._used and not any(c.isdigit() or c in "/\\@" for c in name)
         return len(name) >= _SHORTEST_NAME and not is_field
 

@@ -64,7 +64,8 @@ class _Said(NamedTuple):
 class ExtractiveSummarizer:
     """Summarizes without a model.
 
-    A summary has at most `share` of its source's characters, and at most `max_tokens` tokens as counted by o200k_base.
+    A summary has at most `share` of its source's characters, or 80 if that is more, and at most `max_tokens` tokens as
+    counted by o200k_base.
     """
 
     name = "ExtractiveSummarizer"

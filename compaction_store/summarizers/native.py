@@ -2,7 +2,7 @@
 
 A compaction block replaces everything before it. The span must therefore begin at the first message and have no
 unanswered call. An earlier block must be at the beginning of the span. The message after the span must have another
-role than the last message in the span.
+role than the last message in the span, and must not be a system message.
 """
 
 from __future__ import annotations
@@ -70,11 +70,17 @@ def _check_blocks(elements: Iterable[Element]) -> None:
 
 
 def _check_kept(request: Request) -> None:
-    """Raises NativeRefused if the span's last turn continues after the span, because the API would join the two."""
+    """Raises NativeRefused if the span's last turn continues after the span, because the API would join the two.
+
+    Also raises it if a system message follows the span.
+    """
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:
-        raise NativeRefused("the message after the span must have another role than the last message in the span")
+        raise NativeRefused(
+            "the message after the span must have another role than the last message in the span, and not be a system"
+            " message"
+        )
 
 
 def _roles(elements: Iterable[Element]) -> Iterable[str]:

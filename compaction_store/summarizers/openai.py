@@ -1,6 +1,6 @@
 """Summaries by models with OpenAI's Chat Completions or Responses API, on OpenAI's servers or any other.
 
-A refusal, an empty or unfinished answer, an answer that is longer than its source, and a failed request raise typed
+A refusal, an empty or unfinished answer, an answer no shorter than its source, and a failed request raise typed
 errors, which quote no content. A source that is too long for the model is summarized in parts, whose summaries are
 merged; the record lists the parts.
 """

@@ -21,7 +21,7 @@ _TIMED_OUT, _LOCKED, _SERVERS_FAULT = 408, 409, 500
 
 
 class Interrupted(Exception):
-    """The stream ended before the answer did."""
+    """The stream ended before the answer did, or the answer is an error that may pass."""
 
 
 def kind_of(error: Exception) -> ErrorKind:

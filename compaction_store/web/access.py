@@ -49,7 +49,7 @@ class OneTimeToken:
     """Admits the first browser that opens the address with the token.
 
     That browser gets a cookie, which is valid as long as the server runs. `token` is a part of the address, and every
-    process makes a new one. `reader` is the name of the reader in the access log.
+    instance makes a new one. `reader` is the name of the reader in the access log.
     """
 
     def __init__(self, reader: str = "the holder of the token") -> None:

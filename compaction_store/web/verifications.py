@@ -10,7 +10,7 @@ from compaction_store.web import gathering
 
 
 class Verifications:
-    """The last verification of each thread since the server was started; of the threads verified last only."""
+    """The last verification of each thread. Only the threads that were verified last are kept."""
 
     def __init__(self, checkpoints: CheckpointLog | None) -> None:
         self._checkpoints = checkpoints

@@ -1,6 +1,7 @@
 """Compacts a thread: runs the callbacks and commits what they planned.
 
-With a budget, a run first measures the view and takes the thread's lease. Callbacks run outside of any transaction, and no connection is held meanwhile.
+With a budget, a run first measures the view and takes the thread's lease. Callbacks run outside of any transaction, and
+no connection is held meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- The functions that a role may call.
+-- Comments on the functions that a role may call, and on alembic's version table.
 COMMENT ON FUNCTION compaction_store.append IS
     'Appends one message to a thread, or returns the one that was stored with the same key before.';
 COMMENT ON FUNCTION compaction_store.append_many IS

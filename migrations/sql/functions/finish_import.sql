@@ -1,7 +1,8 @@
 -- Moves the rows that this transaction staged into the log, as one new thread. The chain is recomputed from the genesis
 -- over all three kinds of entries, and applied records are checked against their messages. If the thread exists
--- already, nothing is added, and its pos and head are returned. All staged rows are deleted, including those of
--- abandoned imports. An erased thread has neither name nor salt; its genesis needs only the commitment to the name.
+-- already, nothing is added, and its pos and head are returned. The staged rows are deleted, and on a single server
+-- also those of abandoned imports. An erased thread has neither name nor salt; its genesis needs only the commitment to
+-- the name.
 CREATE FUNCTION compaction_store.finish_import(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_name_salt bytea, p_name_commitment bytea, p_metadata text,
     p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea,

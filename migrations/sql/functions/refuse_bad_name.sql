@@ -1,5 +1,5 @@
--- Raises an error for names that the library would refuse. A thread_id that begins with "erased:" would look like the
--- stub of an erased thread.
+-- Raises an error for names that the client would refuse too. A thread_id that begins with "erased:" would look like
+-- the stub of an erased thread.
 CREATE FUNCTION compaction_store.refuse_bad_name(p_tenant text, p_thread_id text) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,6 +1,7 @@
--- Trigger function before every UPDATE and DELETE of append-only tables. It allows two changes: an erasure, which sets
--- content and salt to NULL and redacted_pos to a pos and changes nothing else, and the renaming of an erased thread to
--- its stub, which also removes the salt. Rows are compared by their bytes, with *=, because json has no equality.
+-- Trigger function that refuses to change or delete rows of append-only tables. It allows three changes: an erasure,
+-- which sets content and salt to NULL and redacted_pos to a pos and changes nothing else; new metadata for a thread;
+-- and the renaming of an erased thread to its stub, which also removes its salt and its metadata. Rows are compared by
+-- their bytes, with *=, because json has no equality.
 CREATE FUNCTION compaction_store.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

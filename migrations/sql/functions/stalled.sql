@@ -1,5 +1,6 @@
--- Returns the newest records of a thread, newest first, as long as they are rejected attempts; a message, an event or
--- any other record ends the list. The body of a record says whether the attempt was rejected for making no progress.
+-- Returns the rejected attempts among the newest records of a thread, newest first, back to the last message, event, or
+-- applied or observed record. Failed attempts are left out. The body of a record says whether the attempt was rejected
+-- for making no progress.
 CREATE FUNCTION compaction_store.stalled(p_thread_uid uuid, p_tenant text, p_thread_id text, p_limit integer)
 RETURNS TABLE (callback text, start_seq bigint, end_seq bigint, body text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER

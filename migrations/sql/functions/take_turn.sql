@@ -1,7 +1,7 @@
 -- Asks for a turn on a thread, or for the place of a waiting turn. place is 0 if the turn has the thread now, and
 -- otherwise its place in the queue. Only the first in the queue gets a free thread, so turns begin in the order of
--- their first calls. A waiting turn must ask again within 5 seconds to keep its place. A call that only continues to
--- wait reads one row, locks nothing and writes nothing. last_seq and head are the thread's when the turn begins; the
+-- their first calls. A waiting turn must ask again within 5 seconds to keep its place. Most calls that only continue to
+-- wait read one row, lock nothing and write nothing. last_seq and head are the thread's when the turn begins; the
 -- other columns say who has the thread and until when. Only the server's clock is used. The commit does not wait for
 -- the disk: a crash may lose a turn, but two turns never have the same thread, because hold_turn refuses appends of a
 -- lost turn.

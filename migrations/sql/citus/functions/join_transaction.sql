@@ -1,6 +1,7 @@
--- Raises an error if there is no such thread. The client calls this function before a query that calls erase or fork.
--- Citus does not notice that such a query writes, but it does notice that this function writes, so it commits in two
--- phases on this node too. This function exists only on a cluster, because a single server has no other nodes.
+-- Makes Citus treat the transaction as one that writes on the node of a thread, so that it commits in two phases on
+-- this node too. The client calls this function before a query that calls erase or fork, because Citus does not notice
+-- that such a query writes. Raises an error if there is no such thread. This function exists only on a cluster, because
+-- a single server has no other nodes.
 CREATE OR REPLACE FUNCTION compaction_store.join_transaction(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER

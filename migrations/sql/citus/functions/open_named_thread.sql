@@ -1,7 +1,7 @@
 -- Makes the thread for which the same transaction got a new thread_uid from name_thread. A thread_uid contains the time
 -- of the thread's creation. This function exists only on a cluster, where the client makes the thread on another node
--- than its name, so this function must check the thread_uid that the client sends; on a single server, append makes the
--- thread_uid.
+-- than its name, so this function must check the thread_uid that the client sends; on a single server, open_thread
+-- makes the thread_uid.
 CREATE OR REPLACE FUNCTION compaction_store.open_named_thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
