@@ -1,7 +1,7 @@
 """The errors that this package raises.
 
 CompactionStoreError
-  · InvalidInput                 what the caller passed is wrong
+  · InvalidInput                 an argument or another value that the caller passed is wrong
     - InvalidThreadId
     - InvalidMessage
       + MessageTooLarge
@@ -14,7 +14,7 @@ CompactionStoreError
     - InvalidSource              the source of an import cannot be read or has an unexpected format; .line
     - InvalidCheckpoint          the note, the heads or the proof is malformed, changed or not signed by a known key
     - CounterFailed              the token counter raised an error or did not return an integer from 0 to 2³¹-1
-    - InvalidCallback            the callback, strategy or summarizer cannot be used: it is async, say; also a TypeError
+    - InvalidCallback            the callback, strategy or summarizer cannot be used here; also a TypeError
     - ActorRequired              the store was opened with require_actor=True, and the call names no actor
   · ThreadNotFound
   · MessageNotFound
@@ -102,7 +102,10 @@ class CompactionStoreError(Exception):
 
 
 class InvalidInput(CompactionStoreError, ValueError):
-    """What the caller passed is wrong. Most calls are refused before anything is sent to the server."""
+    """An argument or another value that the caller passed is wrong.
+
+    Most calls are refused before anything is sent to the server.
+    """
 
 
 class InvalidThreadId(InvalidInput):
