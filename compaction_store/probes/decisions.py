@@ -27,9 +27,12 @@ _OTHER = (
     r"|ことにし|代わりに|ため|ので|原因|修正し|解決し|合意"
     r"|결정|대신|때문|그래서|원인|수정했|해결했|합의|하겠"
 )
-_DECIDES = re.compile(f"{_LATIN}|{_OTHER}", re.IGNORECASE)
+# These search text in lower case, which is several times as fast as ignoring the case.
+_IN_ASCII = re.compile(_LATIN)
+_IN_ANY = re.compile(f"{_LATIN}|{_OTHER}")
 
 
 def decides(sentence: str) -> bool:
     """Returns whether a sentence says what was decided, done or found."""
-    return _DECIDES.search(sentence.replace("\u2019", "'")) is not None
+    lowered = sentence.replace("\u2019", "'").lower()
+    return (_IN_ASCII if lowered.isascii() else _IN_ANY).search(lowered) is not None

@@ -200,13 +200,13 @@ _NOT_FROM_LATIN = re.compile(f"[\\u0400-\\u04ff\\uac00-\\ud7af{UNSPACED}]")
 _ENGLISH_ORDERS = re.compile(_ENGLISH, re.IGNORECASE)
 _LATIN_ORDERS = re.compile(f"{_GERMAN}|{_FRENCH}|{_SPANISH}|{_PORTUGUESE}|{_ITALIAN}", re.IGNORECASE)
 _OTHER_ORDERS = re.compile(f"{_RUSSIAN}|{_CHINESE}|{_JAPANESE}|{_KOREAN}", re.IGNORECASE)
+# Searches text in lower case, which is several times as fast as ignoring the case.
 _REPORTS = re.compile(
     r"\b(?:never|always|not|don'?t|must|only|no|without|avoid\w*|forb\w+|prohibit\w*|require[sd]?|prefers?|insists?"
     r"|shall"
     r"|should|rules?|constraints?|caps?|limits?|mandatory|wants?|ask(?:s|ed)(?! about)|nicht|kein\w*|nie(?:mals)?|nur"
     r"|immer|stets|ne|pas|jamais|toujours|nunca|jamás|siempre|sempre|mai|não|non"
-    r"|sin|senza|sem|sans|не|нельзя|без)\b|[不勿别別無无]|ない|禁|않|마세요|말",
-    re.IGNORECASE,
+    r"|sin|senza|sem|sans|не|нельзя|без)\b|[不勿别別無无]|ない|禁|않|마세요|말"
 )
 # Words at the beginning of a sentence that describes and does not order. The next pattern has words that limit an order
 # to one occasion.
@@ -283,7 +283,7 @@ def mentions_force(sentence: str) -> bool:
 
     Such a sentence has a word of lasting force, a negation or a wish.
     """
-    return _REPORTS.search(sentence) is not None or has_force(sentence)
+    return _REPORTS.search(sentence.lower()) is not None or has_force(sentence)
 
 
 def describes(sentence: str) -> bool:
