@@ -79,7 +79,8 @@ class NewestCheckpoint:
 class ExpectedThreads:
     """The threads of a checkpoint. A walk over the stored threads, in the same order of thread_uid, ticks them off.
 
-    A thread that the walk skipped is a finding even if it is stored, because its entry was not compared.
+    A thread that the walk skipped is a finding even if it is stored, because its entry was not compared. The text of
+    the finding is that of a missing thread.
     """
 
     def __init__(self, heads: Iterator[Head], newest: NewestCheckpoint) -> None:

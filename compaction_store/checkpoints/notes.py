@@ -78,7 +78,7 @@ def _signed(note: str) -> tuple[str, str]:
 
 
 def read(note: object, *keys: bytes) -> Checkpoint:
-    """Parses a note and checks that one of the public keys signed it. Other signatures are ignored."""
+    """Parses a note and checks that one of the public keys signed it. Signatures by other keys are not checked."""
     text, signatures = _signed(note) if type(note) is str else ("", "")
     found = _NOTE.fullmatch(text)
     if found is None or not signatures or _SIGNATURE.sub("", signatures):
