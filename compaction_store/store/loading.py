@@ -272,7 +272,7 @@ class Load:
                     raise IdempotencyConflict(f"the key was used before for a load of more messages{self._of_thread}")
                 if salt is None or chain.commitment(salt, row.body) != commitment:
                     raise IdempotencyConflict(
-                        f"the key was used before, with other content at seq {seq}{self._of_thread}"
+                        f"the key was used before, with other or erased content at seq {seq}{self._of_thread}"
                     )
                 if salt == salts[:16]:
                     placed = placed._replace(replayed=False)

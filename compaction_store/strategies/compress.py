@@ -204,7 +204,10 @@ class _Job:
         return covered / self.old if self.old else None
 
     def _error(self) -> str | None:
-        """Returns a description of failed summaries and of a missed target, without any message content."""
+        """Returns a description of failed summaries and of a missed target, without any message content.
+
+        A summary that was only not small enough is no failure, because the view is shortened in other ways.
+        """
         problems = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
             for attempt in self._builder.attempts

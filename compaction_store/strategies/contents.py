@@ -1,7 +1,7 @@
 """Finds and replaces the parts of a message that can be shortened, in the format of every supported API.
 
 Such a part, a `Content`, is plain text, the JSON of a call's input, a picture or file, or thinking. Everything else is
-kept: ids, names, encrypted content and results of a provider's search. Messages are never altered in place.
+kept: ids, names, encrypted content and results of a provider's web search. Messages are never altered in place.
 """
 
 from __future__ import annotations

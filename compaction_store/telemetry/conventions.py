@@ -1,7 +1,8 @@
 """The span attributes of results, requests and answers, with the names of OpenTelemetry's semantic conventions.
 
-The values are numbers, and names of operations, models and errors. Only `request_content` and `answer_content` return
-content. Values from an API are used only if they have the expected type, so a malformed answer raises no error here.
+The values are numbers, names (of operations, models, servers and errors, for example) and the reasons of runs. Only
+`request_content` and `answer_content` return content. Values from an API are used only if they have the expected type,
+so a malformed answer raises no error here.
 """
 
 from __future__ import annotations

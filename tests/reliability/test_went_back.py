@@ -24,7 +24,7 @@ def test_a_writer_learns_that_its_thread_lacks_its_messages(store: Face, url: st
     with forked(url) as fork:
         assert [m.seq for m in store.append("t", [HI] * 6)] == [4, 5, 6, 7, 8, 9]
         fork.restore()
-        with pytest.raises(cs.ThreadWentBack, match=r"seq 9 was assigned before, and now 4.*'t'") as caught:
+        with pytest.raises(cs.ThreadWentBack, match=r"reached seq 9, and this one begins at seq 4.*'t'") as caught:
             store.append("t", messages)
         count = len(messages) if isinstance(messages, list) else 1
         assert caught.value.known_seq == 9
@@ -77,7 +77,7 @@ def test_a_thread_that_is_lost_whole_is_reported_and_an_erased_one_is_not(store:
     with forked(url) as fork:
         store.append("lost", [HI] * 3)
         fork.restore()
-        with pytest.raises(cs.ThreadWentBack, match="seq 3 was assigned before, and now 1"):
+        with pytest.raises(cs.ThreadWentBack, match="reached seq 3, and this one begins at seq 1"):
             store.append("lost", LATER)
         assert [m.payload for m in store.replay("lost")] == [LATER]
     store.append("kept", HI)

@@ -240,7 +240,7 @@ class AsyncReader:
             key = key._replace(uid=found.thread_uid)
             at = await self._db.call(queries.pos_at, key, at)
             if at == 0:
-                raise PositionNotFound(f"the thread has nothing before that time{arguments.about(thread_id)}")
+                raise PositionNotFound(f"the thread has no entry up to that time{arguments.about(thread_id)}")
         elif at is not None:
             arguments.number(at, "at", least=1)
         return typed_rows.view(thread_id, await self._db.call(queries.view, key, at))

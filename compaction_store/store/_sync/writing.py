@@ -105,7 +105,7 @@ def append(
                 db.with_time_left_since(start), thread.tenant, erasure.stub_name(known.thread_uid)
             )
         if lost:
-            what = f"seq {known.last_seq} was assigned before, and now {written.first_seq}"
+            what = f"an earlier append reached seq {known.last_seq}, and this one begins at seq {written.first_seq}"
             raise ThreadWentBack(
                 f"{what}: the thread has lost messages; this append was stored{arguments.about(thread.thread_id)}",
                 written=stored, known_seq=known.last_seq,

@@ -327,7 +327,7 @@ def test_a_view_at_a_moment_is_the_last_pos_not_later(store: Any) -> None:
             assert store.view("t", at=time - tick).pos == pos - 1
     assert store.view("t", at=times[-1] + timedelta(days=1)).pos == 4
     for early in (times[0] - tick, datetime.min.replace(tzinfo=UTC)):
-        with pytest.raises(cs.PositionNotFound, match="nothing before that time"):
+        with pytest.raises(cs.PositionNotFound, match="no entry up to that time"):
             store.view("t", at=early)
 
 
