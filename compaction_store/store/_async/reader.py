@@ -432,11 +432,11 @@ class AsyncReader:
         until: datetime | None = None,
         among: int = 20_000,
     ) -> Sample:
-        """Draws a random sample of matching compaction records from all threads of the tenant, without revocations.
+        """Draws a random sample of matching compaction records from all threads of the tenant.
 
-        The sample consists of the records with the lowest SHA-256 of `seed/thread_uid/number`, in that order, so the
-        same seed draws the same records again. If more than `among` records match, the sample is drawn from the oldest
-        `among` of them.
+        Revocations, and records without a span, are left out. The sample consists of the records with the lowest
+        SHA-256 of `seed/thread_uid/number`, in that order, so the same seed draws the same records again. If more than
+        `among` records match, the sample is drawn from the oldest `among` of them.
         """
         wanted = CompactionFilter(
             kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login, trigger=trigger,
