@@ -23,7 +23,7 @@ _HITS = 10
 _EXCERPT_TOKENS = 160
 # The maximum length of a reason, of an error, and of a summary in a list of records.
 _SHORT_TOKENS = 120
-# The maximum number of records that one call reads to find the records of a range.
+# The maximum number of records that one call reads to list the records, or those of a range.
 _MOST_RECORDS = 2000
 _MOST_RANGES = 20
 _AT_ONCE = 100

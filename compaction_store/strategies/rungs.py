@@ -19,7 +19,7 @@ from compaction_store.tokens import Counter
 
 # The shares of the limit that summaries may take, as divisors. The first share that leaves room for the rest is used.
 _SHARES = (4, 8, 16)
-# The number of messages at the end that are not summarized to make room.
+# The number of messages at the end that are kept even if summarizing them would make room.
 _LAST = 2
 # Elements of up to this many times the floor count with their full size, because cutting them would save little.
 _SMALL = 4

@@ -79,11 +79,11 @@ class Draft:
         self.total = sum(self.tokens)
         self.forms: dict[int, tuple[Payload, ...]] = {}
         self.cap_of: dict[int, int] = {}
-        # For each run of joined summaries: the new text, its tokens, and the tokens of the run before it was joined.
+        # For each run of cut or joined summaries: the new text, its tokens, and the tokens of the run before.
         self.joined: dict[tuple[int, int], tuple[str, int, int]] = {}
         self.removed: list[tuple[int, int]] = []
         self.lost = 0
-        # Summaries of this run are kept; older summaries are removed after everything else.
+        # Unless all summaries are cut, those of this run are kept, and older ones are removed after everything else.
         self.summaries = frozenset(i for i, e in enumerate(elements) if e.is_summary)
         fresh = frozenset(i for i in self.summaries if (elements[i].number or 0) < 0)
         self.fresh = frozenset[int]() if cut_summaries else fresh
