@@ -164,15 +164,21 @@ def summed(
 
 
 def _digest(thread: RecordedThread) -> str:
-    """Returns the SHA-256 of a thread's messages and records: texts, tokens and spans, without usage and times."""
+    """Returns the SHA-256 of a thread's messages and records, with their tokens and usage.
+
+    The times of storing are left out, so two imports of one transcript have the same digest.
+    """
     whole = hashlib.sha256(json.dumps(thread.thread_id).encode())
     for message in thread.messages:
         text = message.text if message.text is not None else json.dumps(message.payload, sort_keys=True)
         whole.update(f"\n{message.seq} {message.tokens} {len(text)} ".encode())
         whole.update(text.encode(errors="surrogatepass"))
+        whole.update(f"\n{json.dumps(message.meta, sort_keys=True)}".encode())
     for record in thread.records:
         said = [
-            record.number, record.outcome, record.start_seq, record.end_seq, record.replacement, record.summary_text,
+            record.number, record.pos, record.kind, record.outcome, record.start_seq, record.end_seq,
+            record.replacement, record.summary_text, record.tokens_before, record.tokens_after, record.model,
+            record.usage,
         ]  # fmt: skip
         whole.update(f"\n{json.dumps(said, sort_keys=True)}".encode())
     return whole.hexdigest()

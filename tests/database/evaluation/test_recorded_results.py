@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,6 +45,14 @@ def test_a_result_is_an_event_that_verifies_and_quotes_nothing(filled: Face) -> 
     assert cs.verify_bundle(io.BytesIO(bundle)).findings == ()
     assert offline.check(io.BytesIO(bundle)).findings == []
     assert len(filled.view("t").elements) == 3
+
+
+def test_its_inputs_include_the_usage_and_not_the_times(store: Face) -> None:
+    for name, meta in (("a", None), ("b", None), ("c", {"usage": {"input_tokens": 9}})):
+        store.append(name, TALK, key=f"k-{name}", **({} if meta is None else {"meta": meta}))
+    threads = [replace(read_thread(store, name), thread_id="t") for name in "abc"]
+    hashes = [evaluate([thread], [RECORDED], counter=tokens.bytes_over_four()).inputs for thread in threads]
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_it_stays_when_the_thread_is_erased(filled: Face) -> None:
