@@ -171,7 +171,7 @@ def changed_files(call: Call) -> list[FileChange]:
         return [change for change in _shell_changes(command) if _is_file(change.path)]
     patch = _patch(call)
     if patch is not None:
-        return [FileChange(path.strip(), _patched(verb)) for verb, path in _PATCHED.findall(patch)]
+        return list(_patch_changes(patch))
     change = _edited(call)
     return [change] if change is not None else []
 
@@ -216,8 +216,14 @@ def _patch(call: Call) -> str | None:
     return None
 
 
-def _patched(verb: str) -> FileState:
-    return "deleted" if verb == "Delete" else "written"
+def _patch_changes(patch: str) -> Iterator[FileChange]:
+    last: str | None = None
+    for verb, named in _PATCHED.findall(patch):
+        path = named.strip()
+        if verb == "Move to" and last is not None:
+            yield FileChange(last, "deleted")
+        last = path if verb == "Update" else None
+        yield FileChange(path, "deleted" if verb == "Delete" else "written")
 
 
 def _is_path(path: str) -> bool:

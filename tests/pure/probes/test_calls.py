@@ -76,6 +76,11 @@ def test_any_other_call_does_not(name: str, given: Any) -> None:
             "*** Begin Patch\n*** Add File: new.py\n+x\n*** Delete File: old.py\n*** End Patch",
             [("new.py", "written"), ("old.py", "deleted")],
         ),
+        (
+            "apply_patch",
+            "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n+x\n*** Update File: c.py\n+x\n*** End Patch",
+            [("a.py", "written"), ("a.py", "deleted"), ("b.py", "written"), ("c.py", "written")],
+        ),
         ("apply_patch_call", {"type": "create_file", "path": "a.rs", "diff": "+x"}, [("a.rs", "written")]),
         ("update_order", {"order_id": "W1", "address": "x"}, []),
         ("write", {"path": ""}, []),
