@@ -95,12 +95,14 @@ _SETTING = re.compile(r"[A-Za-z_][\w.]{0,62}", re.ASCII)
 
 def settings(value: object, role: str | None) -> dict[str, str]:
     """Checks settings of Postgres and returns them as a dict, with `role` added if it is given."""
-    if value is not None and not (
-        isinstance(value, Mapping)
-        and all(isinstance(part, str) and "\0" not in part for pair in value.items() for part in pair)
-        and all(_SETTING.fullmatch(name) for name in value)
-    ):
+    if value is not None and not isinstance(value, Mapping):
         raise InvalidInput(f"settings must map names of Postgres settings to strings{other(value)}")
+    for name, setting in (value or {}).items():
+        if not isinstance(name, str) or _SETTING.fullmatch(name) is None:
+            raise InvalidInput(f"the keys of settings must be names of Postgres settings{other_choice(name)}")
+        if not isinstance(setting, str) or "\0" in setting:
+            given = ", not text with one" if isinstance(setting, str) else other(setting)
+            raise InvalidInput(f"the setting {name} must be text without a NUL character{given}")
     chosen = {} if value is None else dict(value)
     return chosen if role is None else {**chosen, "role": role}
 

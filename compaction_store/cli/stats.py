@@ -93,8 +93,10 @@ def stats(
     """
     if svg is not None and thread is None:
         raise misuse("needs a thread", "--svg")
-    if (prices is None) != (model is None) or (window is not None and prices is None):
+    if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")
+    if window is not None and prices is None:
+        raise misuse("needs --prices and --model", "--window")
     if prices is not None and thread is None:
         raise misuse("needs a thread", "--prices")
     out = options.output(as_json, as_csv=as_csv)

@@ -77,9 +77,10 @@ class PlanBuilder:
             return "compacted"
         if not tried:
             return "no callback is registered"
-        for outcome, text in (("failed", "every attempt failed"), ("rejected", "every attempt was rejected")):
-            if any(attempt.outcome == outcome for attempt in self.attempts):
-                return text
+        ends = {attempt.outcome for attempt in self.attempts}
+        verbs = [verb for outcome, verb in (("failed", "failed"), ("rejected", "was rejected")) if outcome in ends]
+        if verbs:
+            return f"every attempt {' or '.join(verbs)}"
         if any(isinstance(error, NoProgress) for error in self.errors):
             return "the last attempt made no progress, and nothing has changed since"
         return self.idle_reason

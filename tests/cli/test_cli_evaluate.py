@@ -140,8 +140,10 @@ def test_stats_show_the_money_of_each_record(run: Run, tmp_path: Path, store: cs
     assert "1 of 2 compactions lost money" in shown
     assert "compact less often, and more at once" in shown
     for arguments, text in (
-        (("--prices", str(file), "--model", "m"), "needs a thread"), ((THREAD, "--model", "m"), "together"),
-        ((THREAD, "--window", "9"), "together"), ((THREAD, "--prices", str(file), "--model", "x"), "has a price: m"),
+        (("--prices", str(file), "--model", "m"), "needs a thread"),
+        ((THREAD, "--model", "m"), "together"),
+        ((THREAD, "--window", "9"), "needs --prices and --model"),
+        ((THREAD, "--prices", str(file), "--model", "x"), "has a price: m"),
     ):  # fmt: skip
         assert text in " ".join(run("stats", *arguments, code=2).stderr.split())
 

@@ -92,9 +92,20 @@ def test_a_store_with_read_only_sessions_refuses_a_write(url: str) -> None:
         store.append(THREAD, {"role": "user", "content": "hello"})
 
 
-@pytest.mark.parametrize("settings", [{"a b": "x"}, {"role": 1}, {"x": "\0"}, ["role"], {"": "x"}, {"a-c": "x"}])
-def test_settings_must_be_names_and_texts(url: str, settings: object) -> None:
-    with pytest.raises(cs.InvalidInput, match="settings must map"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["role"], "settings must map names of Postgres settings to strings, not list"),
+        ({"a b": "x"}, "the keys of settings must be names of Postgres settings, not another text"),
+        ({"": "x"}, "the keys of settings must be names of Postgres settings, not another text"),
+        ({"a-c": "x"}, "the keys of settings must be names of Postgres settings, not another text"),
+        ({1: "x"}, "the keys of settings must be names of Postgres settings, not 1"),
+        ({"role": 1}, "the setting role must be text without a NUL character, not 1"),
+        ({"x": "secret\0"}, "the setting x must be text without a NUL character, not text with one"),
+    ],
+)
+def test_settings_must_be_names_and_texts(url: str, settings: object, says: str) -> None:
+    with pytest.raises(cs.InvalidInput, match=f"^{says}$"):
         cs.Store.open(url, settings=settings)  # type: ignore[arg-type]
 
 

@@ -96,8 +96,10 @@ def test_only_failed_attempts_are_recorded_too(thread: Face) -> None:
     assert (run.reason, run.applied, [c.outcome for c in run]) == ("every attempt failed", False, ["failed"])
     run = thread.compact("t", span(1, 2, "x" * 5000))
     assert (run.reason, [c.outcome for c in run]) == ("every attempt was rejected", ["rejected"])
+    run = thread.compact("t", span(1, 2, "x" * 5000), bad)
+    assert (run.reason, len(run)) == ("every attempt failed or was rejected", 2)
     assert thread.view("t", at=12).messages == thread.view("t").messages == chat()
-    assert [c.status for c in log(thread)] == [None, None]
+    assert [c.status for c in log(thread)] == [None, None, None, None]
     assert thread.verify("t").findings == ()
 
 
