@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,11 +109,15 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload) -> Any:
-    """Converts a stored message back. If the content is a string, as in a summary of the store, it becomes one text."""
+    """Converts a stored message back. Content that is a string, as in a summary of the store, becomes one text.
+
+    Any other content that is not a list becomes text, as JSON.
+    """
     rest = {name: value for name, value in payload.items() if name != "content"}
     content = payload.get("content")
     if not isinstance(content, list):
-        return Message(str(payload.get("role", "user")), [content] if isinstance(content, str) else [])
+        text = content if isinstance(content, str | None) else json.dumps(content, ensure_ascii=False)
+        return Message(str(payload.get("role", "user")), [] if text is None else [text])
     return Message.from_dict({**rest, "contents": [_content(block) for block in content]})
 
 

@@ -7,6 +7,7 @@ before the end, such as a summary, as a replacement.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -232,10 +233,14 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload) -> Any:
-    """Converts a stored message back. If the content is a string, as in a summary of the store, it becomes one text."""
+    """Converts a stored message back. Content that is a string, as in a summary of the store, becomes one text.
+
+    Any other content that is not a list becomes text, as JSON.
+    """
     content = payload.get("content")
     if not isinstance(content, list):
-        return ChatMessage(role=payload.get("role", "user"), content=content if isinstance(content, str) else "")
+        text = content if isinstance(content, str | None) else json.dumps(content, ensure_ascii=False)
+        return ChatMessage(role=payload.get("role", "user"), content=text or "")
     return ChatMessage(
         role=payload.get("role", "user"),
         blocks=[_loaded(block) for block in content],

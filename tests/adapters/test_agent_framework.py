@@ -22,7 +22,7 @@ from agent_framework import (
 from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store, TokenBudget
-from compaction_store.adapters.agent_framework import StoreHistoryProvider
+from compaction_store.adapters.agent_framework import StoreHistoryProvider, from_payload
 from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer
@@ -282,3 +282,10 @@ def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
                 await each.save_messages("s", GIVEN[2:])
 
     on_each_store(check)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [(None, ""), ("", ""), ("hi", "hi"), ({"a": "ü"}, '{"a": "ü"}'), (3, "3"), (False, "false")]
+)
+def test_content_of_another_program_is_kept_as_text(content: object, text: str) -> None:
+    assert (from_payload({"role": "user", "content": content}).text or "") == text

@@ -16,7 +16,7 @@ from llama_index.core.storage.chat_store import SimpleChatStore
 from support.later_releases import change_views
 
 from compaction_store import InvalidInput, Store
-from compaction_store.adapters.llama_index import StoreChatStore
+from compaction_store.adapters.llama_index import StoreChatStore, from_payload
 from compaction_store.errors import UnknownEntry
 
 
@@ -276,3 +276,10 @@ def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
         with pytest.raises(UnknownEntry):
             call()
     assert (chats.get_keys(), stored(store)) == (["k"], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [(None, ""), ("", ""), ("hi", "hi"), ({"a": "ü"}, '{"a": "ü"}'), (3, "3"), (False, "false")]
+)
+def test_content_of_another_program_is_kept_as_text(content: object, text: str) -> None:
+    assert (from_payload({"role": "user", "content": content}).content or "") == text
