@@ -49,13 +49,13 @@ def gather(
     period = Period(
         since=None if since is None else since.isoformat(), until=None if until is None else until.isoformat()
     )
-    names = list(threads) if threads is not None else list(_changed(reader, period))
+    names = list(dict.fromkeys(threads if threads is not None else _changed(reader, period)))
     if len(names) > MOST_THREADS:
         raise InvalidInput(
             f"a report must have at most {MOST_THREADS:,} threads, not {len(names):,}: give a shorter period, or fewer"
             " threads"
         )
-    found = [_thread(reader, name, period, content, checkpoints) for name in dict.fromkeys(names)]
+    found = [_thread(reader, name, period, content, checkpoints) for name in names]
     return ReportDocument(
         format=FORMAT, version=__version__, build=build(), made_at=datetime.now(UTC).isoformat(), made_by=made_by,
         tenant=tenant, content=content, period=period, threads=found,

@@ -134,7 +134,8 @@ class Group:
 def begin(given: object, options: Options) -> Thread:
     """Makes a Thread from an item that the caller gave. Does not read its messages."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes) or len(given) not in _LENGTHS:
-        raise InvalidInput(f"a thread to load must be {_PARTS}, not {type(given).__name__}")
+        parts = f" of {len(given)}" if isinstance(given, list | tuple) else ""
+        raise InvalidInput(f"a thread to load must be {_PARTS}, not {type(given).__name__}{parts}")
     thread_id, messages, *key = given
     if not isinstance(thread_id, str):
         arguments.check_thread_id(thread_id)

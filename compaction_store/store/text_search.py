@@ -34,7 +34,9 @@ class TextSearch:
     def __init__(self, text: object) -> None:
         self._wanted = folded(text).strip() if isinstance(text, str) and len(text) <= MOST_CHARACTERS else ""
         if not self._wanted:
-            given = f"{len(text):,}" if isinstance(text, str) else type(text).__name__
+            given = type(text).__name__
+            if isinstance(text, str):
+                given = f"{len(text):,}" if len(text) > MOST_CHARACTERS else "none"
             raise InvalidInput(f"text must be 1 to {MOST_CHARACTERS:,} visible characters, not {given}")
 
     def in_message(self, thread_id: str, message: Message) -> Found | None:

@@ -58,8 +58,10 @@ class InParts:
 
     def _take(self, result: SummaryResult) -> None:
         summary = Summary(result) if isinstance(result, str) else result
-        if not isinstance(summary, Summary) or not isinstance(summary.text, str):
+        if not isinstance(summary, Summary):
             raise InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
+        if not isinstance(summary.text, str):
+            raise InvalidCallback(f"the text of a Summary must be text, not {type(summary.text).__name__}")
         if summary.replacement is not None:
             raise InvalidInput("part_chars must be None for a summarizer that returns a Summary with a replacement")
         if not summary.text.strip():

@@ -273,6 +273,7 @@ def test_too_many_threads_are_refused(store: cs.Store, monkeypatch: pytest.Monke
     monkeypatch.setattr(gathering, "MOST_THREADS", 1)
     with pytest.raises(InvalidInput, match="at most 1 threads, not 2"):
         made(store, since=datetime.now(UTC) - timedelta(days=1))
+    assert len(made(store, THREAD, THREAD).threads) == 1
 
 
 def test_offline_needs_nothing_of_ours(store: cs.Store, tmp_path: Path) -> None:

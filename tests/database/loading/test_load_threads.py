@@ -205,8 +205,8 @@ def test_a_counter_that_fails_refuses_its_thread_alone(faces: Any, url: str) -> 
 @pytest.mark.parametrize(
     ("threads", "why"),
     [
-        ({"a": []}, "not dict"), ("a", "not str"), (7, "not int"), (["a"], "not str"), ([("a",)], "not tuple"),
-        ([(1, [])], "thread_id"), ([("a", [], "k", "more")], "not tuple"), ([("a", [], "")], "key"),
+        ({"a": []}, "not dict"), ("a", "not str"), (7, "not int"), (["a"], "not str"), ([("a",)], "not tuple of 1"),
+        ([(1, [])], "thread_id"), ([("a", [], "k", "more")], "not tuple of 4"), ([("a", [], "")], "key"),
     ],
 )  # fmt: skip
 def test_what_is_not_a_list_of_threads_is_refused(store: Any, threads: Any, why: str) -> None:

@@ -74,9 +74,12 @@ def test_long_threads_are_read_in_pages(store: Face) -> None:
     assert places(store.search("message 4711 of")) == [("t", "message", 4712)]
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "\u200b", 5, None, "x" * 1001])
-def test_what_is_no_text_is_refused(store: Face, text: Any) -> None:
-    with pytest.raises(cs.InvalidInput, match="text must be"):
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [("", "none"), ("  \n", "none"), ("\u200b", "none"), (5, "int"), (None, "NoneType"), ("x" * 1001, "1,001")],
+)
+def test_what_is_no_text_is_refused(store: Face, text: Any, given: str) -> None:
+    with pytest.raises(cs.InvalidInput, match=f"text must be 1 to 1,000 visible characters, not {given}$"):
         list(store.search(text))
 
 
