@@ -3,8 +3,8 @@
 An entry of the conversation is a message of the thread, and the message's meta holds the ids of the entry and of its
 parent. Pydantic AI's record of the conversation is in the meta of the last message, so one append writes both. If the
 record is written without an entry, or is too long for a meta, it becomes a separate message, which is then hidden. The
-view of the thread is the conversation's history: entries that a branch abandons are hidden, and entries that it returns
-to are appended again.
+view of the thread is the conversation's history. When the conversation continues from an earlier entry, the later
+entries are hidden. When it returns to entries that the view no longer has, they are appended again.
 """
 
 from __future__ import annotations

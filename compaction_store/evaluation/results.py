@@ -194,8 +194,8 @@ def _rounded(found: MoneySum) -> dict[str, Any]:
 class Evaluation:
     """The result of `evaluate`. `skipped` maps each reason to the number of threads that were skipped for it.
 
-    `inputs` is the SHA-256 of everything that was replayed: the threads with their messages and records, the seed and
-    `planted`, the number of sentences that were planted in each thread.
+    `inputs` is the SHA-256 of the evaluation's inputs: the threads with their messages and records, the seed, and
+    `planted`. `planted` is the number of sentences that were planted in each thread.
     """
 
     policies: tuple[PolicyResult, ...]

@@ -169,7 +169,8 @@ class Log:
         self._key = key
         self._met: deque[_Due] = deque()
         self._place = self._number = 0
-        # From the place `_froms[i]` of the load on, a message's seq is its place plus `_aheads[i]`.
+        # The message at a place of the load has the seq `place + _aheads[i]`, where i is the last index with
+        # `_froms[i] <= place`.
         self._froms: list[int] = []
         self._aheads: list[int] = []
 

@@ -204,7 +204,11 @@ class Compaction(AsDict):
 
     @property
     def checks(self) -> Payload | None:
-        """The results of the summary's checks: the question of each check, and the failures, repairs and additions."""
+        """The results of the summary's checks.
+
+        Each check has its name, the number of its questions and its failures. The number of lines that were appended
+        and the second pass, if there was one, follow.
+        """
         return self._object("checks")
 
     @property

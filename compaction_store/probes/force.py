@@ -55,7 +55,7 @@ _ENGLISH = (
     r"[^.;:]{0,60}\b(?:(?:every|each)(?: of your)?|(?:in|of|to|with) (?:all (?:of )?)?your|in all)"
     r" (?:repl(?:y|ies)|answers?|responses?|messages?)\b"
     rf"|{_CLAUSE}(?:use|write|pick|choose|give|call) [^,.;:]{{2,60}}, not \w"
-    # To ask before doing something, to leave something unchanged, and rules for all things of a kind.
+    # Orders to ask before doing something, orders to leave something unchanged, and rules for all things of a kind.
     rf"|{_CLAUSE}(?:ask|tell|check with|warn|notify) me (?:first )?(?:before|whenever|when|each time|every time)\b"
     rf"|{_CLAUSE}(?:leave|keep) [^.,;:]{{2,60}} (?:alone|untouched|unchanged|as (?:it|they) (?:is|are))\b"
     rf"|{_CLAUSE}keep (?:all|every|each|any) \w"

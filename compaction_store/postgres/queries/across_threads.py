@@ -125,7 +125,11 @@ class CompactionFilter(NamedTuple):
 
 
 class CompactionKey(NamedTuple):
-    """The position of a record in the order of pages, which is by time across threads and by number within a thread."""
+    """The position of a record in a listing, after which the next page begins.
+
+    A listing of all threads is in the order of time, thread_uid and number; that of one thread is in the order of
+    number.
+    """
 
     created_at: datetime
     thread_uid: UUID

@@ -312,10 +312,11 @@ class Store(Reader):
     ) -> CompactionRun:
         """Runs callbacks on the thread's view and commits the compactions that they planned.
 
-        Without callbacks, the registered ones are run. With a budget, they run only if the view is over the budget or
-        `force` is set. With a budget, a thread has only one run at a time: another call returns at once, or waits for
-        the run if its view does not fit the window. `authority` is recorded beside the actor. It is a JSON object of up
-        to 8 KiB that says what permits the compaction, such as a policy and its version, an approval or a ticket.
+        Without callbacks, the registered ones are run. With a budget, they run only if the view is over the trigger or
+        `force` is set. Only one run with a budget compacts a thread at a time. While it runs, another call returns at
+        once if the thread's view is within the limit, and waits otherwise. `authority` is recorded beside the actor.
+        It is a JSON object of up to 8 KiB that says what permits the compaction, such as a policy and its version, an
+        approval or a ticket.
         """
         thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
         work = self._compacting(thread, callbacks, budget, force=force, actor=actor, authority=authority)
