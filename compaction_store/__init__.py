@@ -1,8 +1,8 @@
 """A persistent conversation store on Postgres, with auditable compaction records.
 
-This module has the names that an application needs: the stores, the context that a callback gets, the values that
-stores return, and the errors that an application catches. The other errors are in `compaction_store.errors`, and the
-other values in `compaction_store.models`.
+This module has the names that an application needs, such as the stores, the context that a callback gets, the values
+that stores return, and the errors that an application catches. The other errors are in `compaction_store.errors`, and
+the other values in `compaction_store.models`.
 """
 
 from importlib import import_module

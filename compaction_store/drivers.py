@@ -208,7 +208,7 @@ async def _outcome_async(request: Any) -> _Outcome:
 def is_async(function: object) -> bool:
     """Returns whether the result of a callable must be awaited.
 
-    It must be if the callable is an async function, has an async `__call__`, or has an attribute `needs_async` that is
+    This is so if the callable is an async function, has an async `__call__`, or has an attribute `needs_async` that is
     True.
     """
     call = getattr(function, "__call__", None)  # noqa: B004 — the method itself is needed

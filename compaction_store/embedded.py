@@ -41,8 +41,8 @@ class Share:
     """
 
     def __init__(self, folder: DataFolder, lock: int) -> None:
-        # If a share is garbage-collected without `close`, this releases its lock. Then the reaper, a small process that
-        # waits for this, stops the server.
+        # If a share is garbage-collected without `close`, this releases its lock. If no share is left, the reaper, a
+        # small process that waits for this, then stops the server.
         self._release = weakref.finalize(self, os.close, lock)
         self.folder = folder.path
         self.folder_of_socket = str(_socket_folder(folder.data))

@@ -91,7 +91,7 @@ class CompactionStoreError(Exception):
     _is_own = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the type and the text, or None for a text that this package did not write: it may quote a message."""
+        """Returns the type and the text. A text of other code becomes None, because it may quote a message."""
         return {"type": type(self).__name__, "text": own_text(self)}
 
     def __new__(cls, *args: object, **_keywords: object) -> Self:

@@ -2,8 +2,8 @@
 
 Concurrent migrations run one after the other: each one locks Alembic's version table until its transaction ends. Only a
 login that may change this table can lock it, so no other login can block a migration. Writers need not stop. If a step
-of a migration cannot get its lock within the lock timeout, the whole migration is rolled back and retried. So no writer
-waits longer than the lock timeout.
+of a migration cannot get its lock within the lock timeout, the whole migration is rolled back and retried. So writers
+that queue behind a waiting migration are free again after the lock timeout.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def to_payload(message: Any) -> Payload:
 def from_payload(payload: Payload) -> Any:
     """Converts a stored message back. Content that is a string, as in a summary of the store, becomes one text.
 
-    Any other content that is not a list becomes text, as JSON.
+    Null or missing content becomes no text. Any other content that is not a list becomes text, as JSON.
     """
     rest = {name: value for name, value in payload.items() if name != "content"}
     content = payload.get("content")

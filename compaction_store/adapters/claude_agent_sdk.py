@@ -169,7 +169,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     # ---- reading
 
     async def _read(self, name: str) -> _Known:
-        """Returns the state of a thread. If a state is cached, reads only the lines after it."""
+        """Returns the state of a thread. If a valid state is cached, reads only the lines that this state lacks."""
         thread = await self._thread(name)
         if thread is None:
             return _Known(None, 0, None, {}, {}, {})

@@ -39,8 +39,8 @@ _FOLD_STATE = 200
 class _Stored(NamedTuple):
     """A session as it is stored: the message that started it, and its events with their seqs.
 
-    The ADK's compactions are among the events. The seq of a compaction is 0 if it is in a compaction record and not a
-    message of the thread.
+    The ADK's compactions are among the events. The seq of a compaction is 0 if a compaction record holds it, instead of
+    a message of the thread.
     """
 
     started: Payload

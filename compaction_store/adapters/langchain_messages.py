@@ -75,7 +75,11 @@ def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
 
 
 def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
-    """Converts a stored message back. Content that is neither text nor a list becomes text, as JSON."""
+    """Converts a stored message back.
+
+    Null or missing content becomes an empty text. Any other content that is neither text nor a list becomes text, as
+    JSON.
+    """
     payload = as_given(payload)
     ours = payload.get(OURS)
     ours = ours if isinstance(ours, dict) else {}

@@ -1,7 +1,8 @@
 """A logger for LiteLLM that stores the calls of a gateway. Each session is a thread of the store.
 
 Calls wait in a queue, and a worker thread stores them, so no request waits for the store. While the store is down, the
-queue grows up to a limit. A call that was lost, or could not be stored, is recorded as a gap when the store is back.
+queue grows up to a limit. A call that was dropped at this limit, or that cannot be read or stored, is recorded as a gap
+as soon as the store accepts the gap.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ except ImportError as error:
 _LOG = logging.getLogger(__name__)
 # Seconds to wait after each failed attempt to reach the store. The last number repeats.
 _PAUSES = (0.1, 0.5, 1, 2, 5)
-# After this many refusals by the database, a call is recorded as a gap. If the database accepts the gap, the call was
-# at fault.
+# A call that fails with a database error is retried this many times, and is then recorded as a gap. If the database
+# accepts the gap, the call was at fault.
 _TRIES = 5
 
 

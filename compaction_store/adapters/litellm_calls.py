@@ -164,7 +164,7 @@ def _text(message: Any) -> str:
 
 
 def _plain(message: Any) -> Payload:
-    """Returns a message as a dict without null fields."""
+    """Returns a message as a dict without null fields. Drops `provider_specific_fields` of an SDK's object too."""
     if callable(dump := getattr(message, "model_dump", None)):
         found = dump(exclude_none=True, warnings=False)
         found.pop("provider_specific_fields", None)

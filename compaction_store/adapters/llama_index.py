@@ -1,8 +1,8 @@
 """A chat store for LlamaIndex that keeps the messages of each key in a thread of the store.
 
 Deleted messages leave the view and stay in the thread. With `on_delete="erase"`, `delete_messages` erases the thread
-instead. `set_messages` compares the new list with the view: it appends new messages at the end, and records a change
-before the end, such as a summary, as a replacement.
+instead. `set_messages` compares the new list with the view, and appends new messages at the end. A change before the
+end, such as a summary, becomes a replacement. A change up to the end hides the old messages and appends the new ones.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         self._store.append(key, to_payload(message))
 
     def delete_messages(self, key: str) -> list[Any] | None:
-        """Hides the messages or erases the thread, as `on_delete` says. Returns the messages that were in the view."""
+        """Hides the messages or erases the thread, as `on_delete` says. Returns the messages that were in the view.
+
+        If the view has no messages, changes nothing and returns None.
+        """
         view = self._view(key)
         if not _items(view):
             return None
@@ -210,7 +213,7 @@ def _common(one: Sequence[Payload], other: Sequence[Payload]) -> int:
 
 def _as_given(payload: Payload) -> Payload:
     if not isinstance(payload.get("content"), list):
-        # The message is a summary that the store wrote: bring it to the form of the others.
+        # The message is not in the form of this adapter, such as a summary that the store wrote: convert it.
         return to_payload(from_payload(payload))
     return as_given(payload)
 
@@ -235,7 +238,7 @@ def to_payload(message: Any) -> Payload:
 def from_payload(payload: Payload) -> Any:
     """Converts a stored message back. Content that is a string, as in a summary of the store, becomes one text.
 
-    Any other content that is not a list becomes text, as JSON.
+    Null or missing content becomes an empty text. Any other content that is not a list becomes text, as JSON.
     """
     content = payload.get("content")
     if not isinstance(content, list):

@@ -31,9 +31,10 @@ class _Shown(NamedTuple):
 class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framework is an extra
     """A capability that sends the model the view of the thread and records compactions by another capability.
 
-    `wrapped` is a capability that compacts the messages of a request, or a history processor. If `wrapped` replaces
-    stored messages, the replacement becomes one record, and later runs in any process begin with it. Messages that it
-    omits without a replacement, and its changes to messages that are not saved yet, are not recorded.
+    `wrapped` is a history processor, or a capability that compacts the messages of a request. If `wrapped` replaces
+    stored messages, the replacement becomes one record, and later runs in any process begin with the replacement. No
+    record is made of messages that `wrapped` omits without a replacement, or of changes to messages that are not saved
+    yet.
     """
 
     wrapped: Any
@@ -66,9 +67,9 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         return request
 
     async def _put_view(self, ctx: Any, request: Any) -> tuple[View | None, list[_Shown]]:
-        """Puts the view in place of the stored messages that the request begins with. Returns it and its messages.
+        """Puts the view in place of the stored messages that the request begins with.
 
-        Returns None and no messages if the request does not begin with stored messages.
+        Returns the view and its messages, or None and no messages if the request does not begin with stored messages.
         """
         name = ctx.conversation_id
         view = None if name is None else await self.conversations.view(name)

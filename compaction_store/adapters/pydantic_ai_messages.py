@@ -108,7 +108,7 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload, created_at: datetime | None = None) -> Any:
-    """Converts a stored message back. The store's own summaries, and other dicts, become user prompts."""
+    """Converts a stored message back. A message of another form, such as a summary, becomes a user prompt."""
     if payload.get("kind") not in _ROLES or not isinstance(payload.get("content"), list):
         text = payload.get("content")
         at = {} if created_at is None else {"timestamp": created_at}

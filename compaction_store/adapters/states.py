@@ -24,7 +24,8 @@ from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
-# The number of threads whose last state is cached, so that new messages are found without reading the view.
+# The size of each of two caches. One has the last states of threads, so that new messages are found without reading the
+# view. The other has the identities of the messages that compactions replaced.
 _KNOWN = 64
 # After this many replacements, one rewind makes the remaining changes.
 _ADOPTIONS = 8
@@ -203,7 +204,7 @@ async def _listed(found: Any) -> list[Any]:
 
 
 def name(payload: Payload) -> str:
-    """Returns the identity of a message: its id, or else its content."""
+    """Returns the identity of a message: its id, or else the whole message as JSON."""
     found = payload.get("id")
     return found if isinstance(found, str) and found else json.dumps(payload, sort_keys=True)
 

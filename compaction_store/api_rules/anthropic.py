@@ -291,7 +291,7 @@ def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
             continue
         if turn[-1].kind in _THINKING:
             problems.add(turn[-1].message, "thinking_last", "the last block of a turn is thinking")
-        # The current turn is the last turn, or the turn before it if the last turn has only results of its calls.
+        # The current turn is the last turn or, if the last turn has only tool results, the turn before that.
         going_on = all(part.kind == "tool_result" for later in turns[place + 1 : place + 3] for part in later)
         wanted = going_on or any(part.kind in _THINKING for part in turn)
         if manual and wanted and turn[0].kind not in _THINKING:

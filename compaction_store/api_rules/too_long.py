@@ -1,4 +1,4 @@
-"""Recognizes the errors by which any SDK says that a request was too long for the model.
+"""Recognizes the errors of SDKs that mean that a request was too long for the model.
 
 Providers share no error code or type, so the texts of errors are compared too. A text may quote the request, so it is
 neither stored nor repeated.
@@ -33,7 +33,7 @@ _TEXTS = re.compile(
     re.IGNORECASE,
 )
 _TOKENS, _LIMIT = r"(?P<tokens>[\d,]+)", r"(?P<limit>[\d,]+)"
-#: Error texts that state the length of the request and its limit.
+#: Error texts that state the length of the request and the limit for it.
 _FIGURES = tuple(
     re.compile(text, re.IGNORECASE)
     for text in (

@@ -1,8 +1,8 @@
 """Verifies a whole bundle and converts it to rows for COPY, before anything is sent to the database.
 
-The first megabytes of the rows stay in memory, and the rest goes to unnamed temporary files, which disappear when the
-process ends. So a bundle of any length takes little memory, no transaction waits for slow input, and a COPY can be
-retried.
+The rows of each kind stay in memory up to 8 MiB. If there are more, all of them go to an unnamed temporary file, which
+disappears when the process ends. So a bundle of any length takes little memory, no transaction waits for slow input,
+and a COPY can be retried.
 """
 
 from __future__ import annotations

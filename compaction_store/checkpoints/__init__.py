@@ -1,4 +1,4 @@
-"""Checkpoints: signed lists of the last entry of every thread, kept where the database's users cannot change them."""
+"""Checkpoints: signed notes over the last entry of every thread, kept where the database's users cannot change them."""
 
 from compaction_store.checkpoints.keys import Signer, SigningKey
 from compaction_store.checkpoints.log import CheckpointLog

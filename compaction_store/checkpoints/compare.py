@@ -60,7 +60,7 @@ class NewestCheckpoint:
         return "no time" if self.checkpoint is None else self.checkpoint.time.isoformat()
 
     def annotate(self, report: Report, known: KnownEntry | None) -> Report:
-        """Adds a note to a thread's report: the number of entries that are newer than the checkpoint.
+        """Adds a note to a thread's report: the number of entries that are newer than the checkpoint, if there are any.
 
         If the thread is not in the checkpoint, the note says so and the level of the report is schema.
         """

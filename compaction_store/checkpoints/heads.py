@@ -27,7 +27,7 @@ _READ_LINES = 4096
 
 
 class Head(NamedTuple):
-    """The last pos of a thread and its entry. `tenant` is a hash of the tenant's name."""
+    """The last pos of a thread, and the hash of the entry there. `tenant` is a hash of the tenant's name."""
 
     thread_uid: UUID
     tenant: bytes

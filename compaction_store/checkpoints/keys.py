@@ -92,7 +92,10 @@ def key_hash(name: str, key: bytes) -> bytes:
 
 
 def public_key(given: object) -> bytes:
-    """Returns the 32 bytes of a public key that was given as bytes or in hexadecimal. Weak keys raise InvalidInput."""
+    """Returns the 32 bytes of a public key that was given as bytes or in hexadecimal.
+
+    A malformed or weak key raises InvalidInput.
+    """
     key = given
     if isinstance(given, str):
         try:

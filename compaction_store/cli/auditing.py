@@ -237,7 +237,10 @@ def explain(
 
 
 def _appended(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Yields the facts to print: when a message was appended and, for a copy, when and where its original was."""
+    """Yields the facts to print about when a message was appended.
+
+    For a copy in a fork, these are the time of the copy, and the place and, if known, the time of the original.
+    """
     if (origin := found.origin) is None:
         yield "appended", moment(found.message.created_at)
         return

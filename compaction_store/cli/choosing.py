@@ -1,7 +1,7 @@
 """Creates strategies and summarizers from options such as `sliding-window:retain=10,keep_first=false`.
 
-A name with dots, `package.module.name`, is an object in a user's module. If it is used as a strategy, it must be a
-callback or a `Strategy`. If it is used as a summarizer, it must be a callable that takes the elements of a span.
+A name with dots, `package.module.name`, is an object in a user's module. A strategy must be a callback, a `Strategy` or
+a class that makes one without arguments. A summarizer must be a callable that takes the elements of a span.
 """
 
 from __future__ import annotations

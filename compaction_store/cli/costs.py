@@ -88,6 +88,6 @@ class Costs:
 
 
 def _count(counts: Mapping[str, Any], name: str) -> int:
-    # The body of a record may contain any JSON, so the count may be of another type.
+    # The body of a record may contain any JSON, so the value may not be a count.
     value = counts.get(name)
     return value if type(value) is int and 0 <= value < _MOST else 0

@@ -65,7 +65,10 @@ class Wanted:
         return Setup(check_policies([*own, *self._policies()], settings), settings)
 
     def _policies(self) -> Iterator[Policy]:
-        """Yields a policy for each combination of options. Its name gives the options that differ between policies."""
+        """Yields a policy for each combination of options.
+
+        The name of a policy gives the strategy, and the other options that differ between policies.
+        """
         from compaction_store.evaluation import Policy
 
         if self.strategies and not self.windows:

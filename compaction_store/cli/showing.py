@@ -83,7 +83,7 @@ def _inside(store: Reader, record: Compaction) -> list[int]:
 
 
 def _read(store: Reader, record: Compaction) -> list[Element]:
-    """Returns the input of a record's summarizer: the view within its span, just before the record."""
+    """Returns the input of a record's summarizer: the view within the record's span, just before the record."""
     start, end = record.start_seq or 0, record.end_seq or 0
     return [e for e in store.view(record.thread_id, at=record.pos - 1).elements if start <= e.seq and e.end_seq <= end]
 
@@ -137,7 +137,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
 
 
 def _side_by_side(out: Output, sides: list[tuple[str, list[tuple[str, str]]]]) -> None:
-    """Prints originals and replacement in columns or, on a narrow terminal, one below the other."""
+    """Prints texts, such as originals and replacement, in columns or, on a narrow terminal, one below the other."""
     if not any(side for _, side in sides):
         return
     cells = [_blocks(side) for _, side in sides]

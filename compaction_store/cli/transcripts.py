@@ -1,4 +1,4 @@
-"""Finds the transcripts in files and folders, imports them, and says for each file that is left out why it is."""
+"""Finds the transcripts in files and folders, imports them, and prints why a file is left out."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 # With fewer bytes than this, several processes would save less time than they take to start.
 _LEAST_BYTES = 48_000_000
-# The size of a part that a process is given at a time.
+# A process imports one part at a time. A part of at least this many bytes gets no more sessions.
 _PART_BYTES = 16_000_000
 
 Say = Callable[[str], object]
 
 
 class Program(NamedTuple):
-    """A program that keeps a file for each session: how to open files, and how to tell a file's session."""
+    """A program that keeps its sessions in files: how to open files, and how to tell a file's session."""
 
     opened: Callable[..., Source]
     session_of: Callable[[LineFile], str]

@@ -194,7 +194,7 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
 
 
 def _ranges(found: object) -> str:
-    """Formats the ranges from an event's body. The body may contain any JSON, so other values are left out."""
+    """Formats the ranges from an event's body. The body may contain any JSON, so anything but a range is left out."""
     pairs = found if isinstance(found, list) else []
     return ", ".join(
         span(*pair)

@@ -107,7 +107,7 @@ class _Counted(NamedTuple):
 
 
 def _end(out: Output, counted: _Counted) -> None:
-    """Prints a total if there were several reports, and sets the exit code."""
+    """Prints a total if `counted` has a unit, and sets the exit code."""
     out.end()
     if not out.as_json and counted.unit:
         unread = f", {_counted(counted.unread, 'file')} not read" if counted.unread else ""

@@ -196,7 +196,10 @@ class _Loop:
         )
 
     def round(self, pool: ThreadPoolExecutor) -> bool:
-        """Starts runs for the threads that are due. Returns whether any run was started or is under way."""
+        """Starts runs for the threads that are due.
+
+        Returns whether any run was started or is under way, or whether the database failed and must be asked again.
+        """
         begun = 0
         self._ended.clear()
         try:

@@ -134,7 +134,7 @@ class Part(NamedTuple):
 
 
 def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequence[Payload] | None) -> list[Part]:
-    """Returns the ranges of elements with their replacements; an empty list if the same replacement is there already.
+    """Returns the ranges of elements with their replacements; an empty list if the view has these replacements already.
 
     A provider does not replace system messages, so they stay and divide the elements into ranges. The stand-ins replace
     the last range.

@@ -70,7 +70,7 @@ class TokenBudget:
         return _best(view) > self.trigger_tokens
 
     def fits(self, view: View | int) -> bool:
-        """Returns whether a view, or a number of tokens, fits the model's window."""
+        """Returns whether a view, or a number of tokens, is within the limit."""
         return _best(view) <= self.limit
 
 

@@ -65,8 +65,8 @@ def checked(
 ) -> Work[Summary]:
     """Checks a summary. Returns it with missing lines appended, and with the outcome in its field `checks`.
 
-    `again` asks for a repair, and is called at most once. With `cut`, the summary is shortened if the lines to append
-    need its room. Raises ChecksFailed if a strict check fails.
+    `again` asks for a repair, and is called at most once. With `cut`, the summary is shortened if it is too long, or if
+    the lines to append need its room. Raises ChecksFailed if a strict check fails.
     """
     if not checks:
         return summary

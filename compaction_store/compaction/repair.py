@@ -46,7 +46,7 @@ def check_repairable(record: Compaction) -> None:
 class Repair:
     """A strategy that summarizes one span again, under the rules of `ctx.compact`.
 
-    It may break the rules that the record was allowed to break.
+    It may break the rules in `allow`, and those that the record was allowed to break.
     """
 
     name = "repair"

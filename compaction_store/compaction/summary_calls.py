@@ -79,7 +79,7 @@ class CallRecord:
 
 
 def recordable(summary: Summary) -> Summary:
-    """Returns a summary whose fields can be stored. Other values are converted or left out."""
+    """Returns a summary whose fields can be stored. Values that cannot be stored are converted or left out."""
     return replace(
         summary,
         model=(storable(summary.model) or None) if isinstance(summary.model, str) else None,

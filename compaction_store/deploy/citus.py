@@ -100,7 +100,8 @@ _FUNCTIONS = """
     WHERE n.nspname = 'compaction_store' ORDER BY p.proname
 """
 _FUNCTION = "SELECT pg_catalog.create_distributed_function(%b::text::regprocedure)"
-# Citus finds a statement's shard by the values of its parameters, which a generic plan does not know.
+# The functions that force generic plans. This setting is removed, because Citus finds a statement's shard by the values
+# of its parameters, which a generic plan does not know.
 _GENERIC = """
     SELECT p.oid::regprocedure::text
     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace

@@ -17,7 +17,7 @@ from compaction_store.postgres import queries, role_members
 
 State = Literal["ok", "note", "problem"]
 
-# An old snapshot keeps every version of a thread's head, which slows down its appends.
+# An old snapshot keeps every version of a thread's head, which slows down appends to the thread.
 OLD_SECONDS = 300.0
 OLD_TRANSACTIONS = 100_000
 _UNANALYZED_BYTES = 256 * 1024

@@ -19,7 +19,7 @@ _MOST_COMPARED_BYTES = 8_000_000
 
 @dataclass(frozen=True)
 class Said:
-    """A message in a list. Its text is in pieces; if it was cut, `cut` is the number of its characters."""
+    """A message in a list. If its text was cut, `pieces` has its beginning, and `cut` is the length of all of it."""
 
     head: str
     seq: int | None

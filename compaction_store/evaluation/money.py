@@ -27,7 +27,7 @@ class FoldMoney(AsDict):
 
     `summarizer` is None if the price or the usage of the summarizer is unknown. A compaction was `needed` if the next
     call would not have fitted the window without any compaction; such a compaction is not compared. `basis` is
-    "measured" if the usage was recorded of the call before the compaction and of all calls with it.
+    "measured" if the usage of the call before the compaction, and of all calls with it, was recorded.
     """
 
     record: int

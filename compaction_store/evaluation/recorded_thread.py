@@ -46,7 +46,7 @@ class RecordedThread:
         """The records that changed what the model was sent, in order.
 
         These are the applied records. If there are none, as in most imported threads, these are the observed summaries,
-        which the program made that the thread comes from.
+        which were made by the program that the thread was imported from.
         """
         applied = [record for record in self.records if record.outcome == "applied"]
         observed = [

@@ -75,7 +75,8 @@ class Replayed:
     outcomes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     summarizers: dict[str, SummarizerUse] = field(default_factory=dict)
-    #: The number of calls whose view was over the limit of the policy's budget, or over the window for recorded ones.
+    #: The number of calls whose view was over the limit of the policy's budget or, for the thread's own records, over
+    #: the window.
     over_window: int = 0
     #: The tokens of summarizers whose text was not used.
     wasted: dict[str, SummarizerUse] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from compaction_store.importers.sources import Item, Notes, moment, text, to_loa
 FORMAT = "claude-ai"
 IDS = ("uuid",)
 _ROLES = {"human": "user", "assistant": "assistant"}
-# The fields that each type of block keeps. All other fields are kept under "claude".
+# For each type of block: the fields that stay in the block. All others are moved to "claude".
 _FIELDS = {
     "text": ("text",),
     "thinking": ("thinking", "signature"),

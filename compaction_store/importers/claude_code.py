@@ -2,7 +2,7 @@
 
 Lines of users and assistants become messages, in the order of the file, as they were sent to the API; rewound messages
 keep their place. Other lines, such as titles and snapshots of files, are left out. A compact boundary becomes a record
-of the messages before it, except messages that the boundary lists as preserved. The summary after the boundary becomes
+of the messages before it, up to the first that the boundary lists as preserved. The summary after the boundary becomes
 a message.
 """
 

@@ -95,7 +95,7 @@ def request(found: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def said_in(asked: dict[str, Any]) -> list[Any]:
-    """Returns the messages of a request. For the Responses API, adds the output of the response if it is there."""
+    """Returns the messages of a request. For the Responses API, adds the response's output if the line contains it."""
     messages = asked.get("messages")
     if isinstance(messages, list):
         first = [{"role": "system", "content": asked["system"]}] if asked.get("system") else []

@@ -49,7 +49,7 @@ class Progress(NamedTuple):
 class ThreadImported(AsDict):
     """The result of importing one thread.
 
-    `loaded` is None if the thread had no messages, or if it could not be read or the store refused it. In these two
+    `loaded` is None if the thread had no messages, if it could not be read, or if the store refused it. In the last two
     cases, `refused` is the error. `skipped` is the number of lines, rows or messages that could not be read, and `bad`
     describes the first hundred of them. `left_out` is the number of lines, rows or messages that do not belong to the
     conversation.

@@ -1,8 +1,8 @@
 """Verifies a stored thread: reads its rows and its head, and walks the chain. Does no I/O itself.
 
 The level `structure` reads no content. The level `content` compares every body with its commitment, and every erased
-row with the redaction that names it. The two higher levels also check the database's schema (`postgres.schema_check`)
-and the newest checkpoint (`checkpoints.compare`).
+row with the redaction that names it. The level `schema` also checks the database's schema (`postgres.schema_check`),
+and the level `checkpoint` also compares the thread with the newest checkpoint (`checkpoints.compare`).
 """
 
 from __future__ import annotations

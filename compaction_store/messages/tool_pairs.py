@@ -302,8 +302,8 @@ class Links:
     def _barrier(self, start: int, end: int) -> int | None:
         """Returns an index that no allowed span inside a range contains, or None if the whole range is allowed.
 
-        The search begins at both ends, so its time depends on the smaller of the two parts. All cuts of a range of n
-        items together take O(n log n).
+        The search begins at both ends, so its time depends on the smaller of the two parts into which the index divides
+        the range. All cuts of a range of n items together take O(n log n).
         """
         low, high, pending = self._low, self._high, self.pending
         for left in range(start, (start + end) // 2 + 1):

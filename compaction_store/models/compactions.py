@@ -206,8 +206,8 @@ class Compaction(AsDict):
     def checks(self) -> Payload | None:
         """The results of the summary's checks.
 
-        Each check has its name, the number of its questions and its failures. The number of lines that were appended
-        and the second pass, if there was one, follow.
+        `outcomes` has the name of each check, and the numbers of its questions and failures. If missing lines were
+        appended to the summary, `appended` is their number. If a repair was requested, `repair` describes it.
         """
         return self._object("checks")
 
