@@ -137,7 +137,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
     def _take_back(self, key: str, view: View, given: list[Payload]) -> bool:
         """Revokes the last deletion if `given` and the deleted messages begin or end alike. Returns whether it did so.
 
-        This is needed because the `get` of a LlamaIndex memory deletes messages and then sets them again.
+        This is needed because the `get` of a `ChatSummaryMemoryBuffer` deletes messages and then sets them again.
         """
         for record in self._store.compactions(key, kind="clear", newest_first=True):
             if record.status != "active" or record.reason != _DELETED:
