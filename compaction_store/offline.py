@@ -7,12 +7,12 @@
 
 This program is a second opinion. It was written from `docs/integrity.md`, `docs/bundles.md` and `docs/reports.md`
 alone, it shares no code with the store, and this one file can be copied anywhere. The exit code is 0 if there are no
-findings, 1 if there are findings, and 2 if a file cannot be read. For a report, it checks the report's hash and the
-bundles in the report. Only the store can check that the page of the report agrees with the bundles.
+findings, 1 if there are findings, and 2 if a file cannot be read. Of a report, the program checks the hash and the
+bundles. Only the store can check that the page of the report agrees with the bundles.
 
 A bundle alone shows that it is complete and consistent. It cannot show that nobody recomputed the whole bundle. To
 check this too, give a head that was kept elsewhere (--head), or the public key that signs checkpoints (--public-key).
-With a public key, the key must have signed the checkpoint in the bundle, the thread must be in the signed tree, and
+With public keys, one of them must have signed the checkpoint in the bundle, the thread must be in the signed tree, and
 the bundle must have the signed entry.
 """
 
@@ -421,7 +421,7 @@ def is_key(key: bytes) -> bool:
 
 
 def is_signed(key: bytes, signature: bytes, data: bytes) -> bool:
-    """Returns whether a signature is valid (RFC 8032, 5.1.7): its second half must be below the order of the base."""
+    """Returns whether a signature is valid (RFC 8032, 5.1.7). The second half of a valid signature is below `ORDER`."""
     public = point(key)
     if len(signature) != 64 or public is None:  # noqa: PLR2004
         return False
@@ -938,7 +938,10 @@ def counted(count: int, unit: str) -> str:
 def checked(
     name: str, head: str | None, pos: int | None, keys: Sequence[bytes]
 ) -> Iterator[tuple[str, Iterator[str], int]]:
-    """Checks a file. Yields a title, lines of text and the number of findings for each bundle in the file."""
+    """Checks a file. Yields a title, lines of text and the number of findings for each bundle in the file.
+
+    If the file is a report, yields the same for the report itself at the end.
+    """
     with contextlib.ExitStack() as stack:
         stream: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123 — enough
         if not stream.peek(len(PAGE)).startswith((PAGE, SEALED)):

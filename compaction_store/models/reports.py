@@ -60,7 +60,8 @@ class Found(NamedTuple):
 class Finding(AsDict):
     """A problem that `verify` found. `pos` is None if the problem concerns the whole thread.
 
-    In a bundle, `line` is the number of the line. `records` has the numbers of the compactions that cover the message.
+    In a bundle, `line` is the number of the line. If the problem is in a message, `records` has the numbers of the
+    compactions that cover the message, at most the first 100.
     """
 
     pos: int | None

@@ -1,8 +1,9 @@
 """Decides which callers of a store append alone, and which appends share a commit.
 
 Only a few callers can append at the same time: those that have a place. Further callers wait in a queue. When a caller
-is done, the first caller in the queue gets its place, and appends for itself and for the others in the queue. So a
-single caller never waits, and no timer delays calls in order to combine them.
+is done, its place goes to the first caller in the queue whose thread has fewer than two callers with a place. That
+caller appends for itself and for as many others in the queue as fit. So a single caller never waits, and no timer
+delays calls in order to combine them.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class Waiting:
 class AppendQueue:
     """The callers that have a place, and the callers that wait, in all OS threads and event loops that use a store.
 
-    At most two callers have a place for the same thread. The server would make further callers wait for the thread's
-    lock. If they wait in the queue instead, their appends can share a commit.
+    A caller gets no free place while two callers with a place append to its thread, because the server would make it
+    wait for the thread's lock. If it waits in the queue instead, its append can share a commit.
     """
 
     def __init__(self) -> None:
@@ -182,7 +183,7 @@ class AppendQueue:
         """Removes from the queue as many callers as fit into one append of the leader. Returns the leader and them.
 
         If another caller is appending to the leader's thread, only callers for this thread are taken, because they must
-        all wait for the same lock. Otherwise, callers are taken if nobody is appending to their thread.
+        all wait for the same lock. Otherwise, callers are taken if nobody but the leader is appending to their thread.
         """
         taken, characters = [leader], size(leader.append)
         with self._lock:

@@ -62,7 +62,7 @@ class Caller:
     """Runs queries on the connections of an engine.
 
     `spread` is true for a database on several servers. There, a write with an unknown outcome is retried once after the
-    deadline. `names` is only for a cluster, and adds the key of the thread to every query.
+    deadline. `names` is only for a cluster. It adds the thread's key to a query that has only the thread's name.
     """
 
     def __init__(

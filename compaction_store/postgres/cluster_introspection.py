@@ -9,7 +9,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.postgres import queries, schema
 
-# On Citus each shard has its own triggers and policies, whose names end with the shard's number.
+# On Citus, each shard has its own policies and its own triggers. The name of a trigger ends with the shard's number.
 _IS_SHARDED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL"
 _SHARDED = """
     SELECT c.relname::text FROM pg_catalog.pg_dist_partition AS d

@@ -226,7 +226,7 @@ def replace_pool(engine: sa.Engine) -> None:
     """Replaces the pool after Ctrl-C has interrupted a call, and closes the idle connections of the old pool.
 
     If Ctrl-C interrupts SQLAlchemy while it takes or returns a connection, the pool counts this connection as in use
-    forever, or its lock stays locked. The pool of a caller's own engine is not replaced.
+    forever, or its lock stays locked. The pools of async stores and of a caller's own engine are not replaced.
     """
     pool = engine.pool
     if isinstance(pool, _Pool):

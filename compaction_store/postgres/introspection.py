@@ -1,4 +1,4 @@
-"""Reads the schema of a database as facts. A fact is a subject and a description, each one line of text.
+"""Reads the schema of a database as facts. A fact is a subject and a description, both of which are text.
 
 The queries qualify every name with its schema, so that no object in the database can replace a catalog table. They need
 no privileges. `schema_check` has the expected facts. `partitions` reads the facts about partitions, which these queries
@@ -19,10 +19,10 @@ from compaction_store.postgres.role_members import Member
 
 OURS = role_members.ROLES
 
-# These queries have no parameters and return subjects and facts. n is always the namespace compaction_store. Flags in
-# pg_class decide whether Postgres uses the triggers, indexes and checks of a table at all, so the queries compare the
-# flags with the objects that exist. The login that migrated owns the schema and Alembic's table. It may be any member
-# of the role that owns the other tables.
+# The queries in _STATEMENTS have no parameters and return subjects and descriptions. n is always the namespace
+# compaction_store. Flags in pg_class decide whether Postgres uses the triggers, indexes and checks of a table at all,
+# so the queries compare the flags with the objects that exist. The login that migrated owns the schema and Alembic's
+# table. It may be any member of the role that owns the other tables.
 _TABLES = """
     SELECT 'table ' || c.relname, pg_catalog.concat_ws(', ',
         CASE WHEN c.relkind IN ('r', 'p') THEN 'table' ELSE 'of kind ' || c.relkind::text END,
@@ -100,7 +100,8 @@ _CONSTRAINTS = """
     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
     WHERE n.nspname = 'compaction_store' AND k.contype <> 'n' AND NOT c.relispartition
 """
-# An index that is not unique counts only if it has an expression or a condition, whose functions run for every write.
+# An index that is not unique counts only if it may run other functions than Postgres's own for every write: if it has
+# an expression or a condition, or uses an operator class or another object that is not part of Postgres.
 _INDEXES = """
     SELECT 'unique index ' || x.relname,
         pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')

@@ -100,7 +100,7 @@ class _Held(NamedTuple):
     by_grant: bool
 
     def powers(self) -> list[str]:
-        """Returns the powers of the role that no member of the schema's roles may have."""
+        """Returns the powers of the role that members of the schema's roles may not have, except as `_allowed` says."""
         if self.is_superuser:
             return [SUPERUSER]
         powers = ((BYPASSES, self.bypasses), (MAKES_ROLES, self.makes_roles), (OWNS, self.owns))

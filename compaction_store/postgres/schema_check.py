@@ -250,7 +250,7 @@ def _bare_view(fact: str) -> str:
 
 
 def _bare(fact: str) -> str:
-    """Normalizes the expression of a check constraint in the same way. Returns any other fact unchanged."""
+    """Normalizes the expression of a check constraint, as `_bare_view` does views. Returns any other fact unchanged."""
     kind, _, condition = fact.partition(" ")
     if kind != "check":
         return fact

@@ -57,7 +57,10 @@ class ThreadNames:
         self._known: OrderedDict[tuple[str, str], UUID] = OrderedDict()
 
     def call(self, query: Callable[..., _T], connection: Connection, *arguments: Any) -> _T:
-        """Runs a query. If its first argument is a thread without a key, adds the key."""
+        """Runs a query, or the cluster's form of it.
+
+        If the first argument has only a thread's name, adds the key, unless the query is about a turn.
+        """
         key = arguments[0] if arguments else None
         if query is queries.due:
             query = cast("Callable[..., _T]", due_on_cluster)

@@ -1,4 +1,7 @@
-"""Makes short links to a data folder whose path is too long for a socket. They are removed after its last user."""
+"""Makes short links to a data folder whose path is too long for a socket, or has characters that a URL must not have.
+
+The links are removed after the last user of the folder has left.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def short_path(data: Path) -> Path | None:
     """Returns a path of the folder that can be the host in a URL.
 
     If the folder's own path is too long for a socket, or has unsafe characters, this makes a link to the folder in the
-    temporary folder, and returns the path of the link. Returns None if that path is too long as well.
+    temporary folder, and returns the path of the link. Returns None if no link has a path that is short enough.
     """
     name = os.fsencode(data)
     if len(name) <= _LONGEST and b"," not in name and name.isascii():

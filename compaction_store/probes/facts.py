@@ -47,7 +47,7 @@ class ThreadMessage(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """A sentence that was planted in a message for a test. A view has kept it if all phrases in `wanted` are there."""
+    """A sentence that was planted in a message for a test. A summary has kept it if it has all phrases in `wanted`."""
 
     kind: Literal["rule", "constraint", "fact", "goal", "preference"]
     text: str

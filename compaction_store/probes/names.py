@@ -283,7 +283,10 @@ def _number(text: str) -> Name | None:
 
 
 def _figure(text: str, figure: str) -> Name | None:
-    """Returns a number as a name, or None if it is too short. The key has no sign, separators or trailing zeros."""
+    """Returns a number as a name, or None if it is too short.
+
+    The key has no sign, no separators of thousands and no zeros at the end of its decimals.
+    """
     value = figure.lstrip("$€£¥₹+-").rstrip("%").replace(",", "")
     if "." in value:
         value = value.rstrip("0").rstrip(".")
@@ -328,7 +331,10 @@ _LEAST_MIXED = 4
 
 
 def _qualified(text: str) -> Name | None:
-    """Returns a name with dots between its parts, such as `store.compact_now`, or None if no part is a name."""
+    """Returns a name with dots between its parts, such as `store.compact_now`, or None.
+
+    One part must be a strong name, or a weak name if every part has at least two characters.
+    """
     parts = [part for part in text.split(".") if part]
     found = [_identifier(part, has_digit=any(map(str.isdigit, part))) for part in parts]
     is_strong = any(one is not None and one.is_strong for one in found)

@@ -92,7 +92,7 @@ def rare_words(text: str) -> frozenset[str]:
 def wanted_words(order: str) -> frozenset[str]:
     """Returns the rare words that a passage must have to repeat an order.
 
-    Omits an alternative that the order rules out.
+    Omits an alternative that the order rules out, unless fewer than two words would be left.
     """
     shorter = rare_words(_INSTEAD.sub("", order))
     return shorter if len(shorter) >= _LEAST_WORDS else rare_words(order)

@@ -14,8 +14,8 @@ from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 
-# A "label" is the name of a tool or of a field. A summary may quote a label, but the names in it do not count as needed
-# later.
+# A "label" is the name of a tool or of a field, or a number of lines to read or of seconds to wait. A summary may quote
+# a label, but the names in it do not count as needed later.
 SpeechKind = Literal["system", "user", "assistant", "thinking", "call", "label", "result", "notes"]
 
 _ROLES: dict[str, SpeechKind] = {

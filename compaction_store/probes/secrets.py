@@ -1,8 +1,8 @@
 """Recognizes strings that look like credentials: keys, tokens and passwords.
 
 A check must not force a credential into a summary. A credential is recognized by a prefix such as `sk-`, by the words
-before it (the name of its field, or `Bearer`), by its place in a URL, or by random letters and digits. By their letters
-and digits alone, hexadecimal hashes, paths, and ids of messages and calls do not count.
+before it (the name of its field, or `Bearer`), by its place in a URL, or by random letters and digits. The letters and
+digits of a hexadecimal hash, of a path, or of the id of a message or a call do not count as random.
 """
 
 from __future__ import annotations

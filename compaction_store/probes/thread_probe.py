@@ -443,7 +443,7 @@ def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: Thread
     for probe, wanted, first, last in asked:
         held = not wanted or has(" ".join(wanted), first, last)
         if not held and probe.kind in ("path", "identifier") and len(wanted) > 1:
-            # A path or a qualified name counts as kept if the sources have all of its parts.
+            # A path or an identifier of several words counts as kept if the sources have all of these words.
             held = all(has(part, first, last) for part in wanted)
         yield replace(probe, kept=held)
 

@@ -119,7 +119,7 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
 
 
 def _ours(part: Part, element: Element, *, first: bool) -> Part:
-    """Keeps a record's compaction block at the beginning, its only valid place. Converts any other to framed notes."""
+    """Keeps a record's compaction block at the beginning, its only valid place. Elsewhere, makes framed notes of it."""
     if not _is_compaction(part.block) or first:
         return part
     return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})

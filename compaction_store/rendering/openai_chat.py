@@ -56,7 +56,10 @@ def _read(element: Element, payload: Payload | None) -> Iterator[_Said]:
 
 
 def as_it_is(payload: Payload) -> Payload | None:
-    """Returns a chat message without fields that the API would refuse, or None for a message of another format."""
+    """Returns a chat message without empty texts and without fields that the API would refuse.
+
+    Returns None for a message of another format.
+    """
     role, content = payload.get("role"), payload.get("content")
     if role not in ("system", "developer", "user", "assistant", "tool", "function"):
         return None

@@ -58,10 +58,10 @@ class AssistantRuns(Planner):
     """Summarizes each run of the assistant's messages; with `first_only`, only the first run that can be summarized.
 
     With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are kept. With a
-    budget, results that no model has read yet are also kept, unless they take more than three quarters of the window.
-    With `when`, the strategy does nothing below that threshold. If the summary of a run fails, the failure is recorded,
-    and the other runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The summaries
-    are messages with the role `role`.
+    budget, results that no model has read yet are also kept with their calls, unless these messages take more than
+    three quarters of the budget's limit. With `when`, the strategy does nothing below that threshold. If the summary of
+    a run fails, the failure is recorded, and the other runs are summarized. A summary that saves less than `min_saving`
+    of its run is rejected. The summaries are messages with the role `role`.
     """
 
     def __init__(

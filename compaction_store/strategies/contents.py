@@ -117,7 +117,7 @@ def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]
 
 
 def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
-    # A tuple, not a set, because the type in a malformed message may be unhashable.
+    # _THINKING is a tuple and not a set, because the type in a malformed message may be unhashable.
     if block.get("type") in _THINKING:
         return None if exchange(Content("thinking", block)) is None else block
     return _block(block, exchange)

@@ -52,9 +52,9 @@ class Ladder(base.Planner):
 
     With a budget, fewer than `keep_recent` messages are kept if they would leave no room for a summary, even with their
     long contents cut. The other messages are then summarized instead of being cut or removed. Results after the
-    assistant's last message are cut only if the view would not fit the window otherwise, because no model has read them
-    yet. If earlier callbacks of the same run have brought the view at least halfway from the trigger to the target, the
-    ladder does nothing.
+    assistant's last message are cut only if the view would otherwise exceed the budget's limit, because no model has
+    read them yet. If earlier callbacks of the same run have brought the view at least halfway from the trigger to the
+    target, the ladder does nothing.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Computes the spans of a view that a strategy may summarize or remove.
 
 System messages, the last message of the user and pinned elements are never summarized or removed. The first message
-that is not a system message, which must be from the user, and the last message are never removed. No summary may come
-between a call and its result. Anthropic's API requires a turn of the user before a system message in the middle of a
-thread, and a turn of the assistant after it. So the messages before and after such a system message are never removed,
-and the one after it is never summarized. All indexes are indexes of the list of elements.
+that is not a system message is never removed, because an API may require it to be from the user. Neither is the last
+message. No summary may come between a call and its result. Anthropic's API requires a turn of the user before a system
+message in the middle of a thread, and a turn of the assistant after it. So the messages before and after such a system
+message are never removed, and the one after it is never summarized. All indexes are indexes of the list of elements.
 """
 
 from __future__ import annotations

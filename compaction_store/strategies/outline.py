@@ -93,7 +93,7 @@ def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
 
 
 class Block(NamedTuple):
-    """A range of elements that must not be split, both ends inclusive. No call has its result outside of the range."""
+    """A range of elements that must not be split, both ends inclusive. A call and its result are in the same range."""
 
     low: int
     high: int
@@ -136,7 +136,10 @@ class Outline:
         return tool_pairs.last_user(tool_pairs.items_of(self.elements))
 
     def _keep_system(self) -> None:
-        """Keeps system messages, and the assistant's turn after each of them, which Anthropic's API requires."""
+        """Keeps system messages, and in Anthropic's format the assistant's turn after each, which the API requires.
+
+        The turn after the system messages at the beginning is not kept.
+        """
         started = follows = False
         for index, who in enumerate(self.speakers):
             system = "system" in who

@@ -32,7 +32,7 @@ class Goal(NamedTuple):
 
     Both numbers are tokens, and `most` is what fits the window. No model has read the unread results, so they are cut
     only if the view would not fit the window otherwise. If they take more than half of the limit, the limit is raised
-    by the excess.
+    by the excess, up to `most`.
     """
 
     limit: int

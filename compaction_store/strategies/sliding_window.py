@@ -146,8 +146,8 @@ class SlidingWindow(Planner):
 
     `retain` is the number of messages to keep at the end of the thread, or, as a float, a fraction of its tokens. Later
     runs keep the tokens that the run before them kept, and that fraction of the newer tokens. With a budget, results
-    that no model has read yet are also kept, unless they take more than three quarters of the window. Messages of the
-    user without a reply are not folded.
+    that no model has read yet are also kept with their calls, unless these messages take more than three quarters of
+    the budget's limit. Messages of the user without a reply are not folded.
 
     Without a `threshold`, the strategy's own summaries are summarized again, together with the messages after them, if
     they take more than a quarter of the budget's trigger. Otherwise each fold would save less than the one before,

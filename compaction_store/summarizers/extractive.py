@@ -64,8 +64,8 @@ class _Said(NamedTuple):
 class ExtractiveSummarizer:
     """Summarizes without a model.
 
-    A summary has at most `share` of its source's characters, or 80 if that is more, and at most `max_tokens` tokens as
-    counted by o200k_base.
+    A summary has at most `share` of its source's characters, or 80 if that is more, and at most `max_tokens` tokens.
+    The tokens are counted by the store's counter, or by o200k_base if there is no store.
     """
 
     name = "ExtractiveSummarizer"

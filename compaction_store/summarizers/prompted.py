@@ -1,4 +1,4 @@
-"""Summarizes with a model of any provider, by sending this package's prompt and the messages as one JSON document.
+"""Summarizes with a model of any provider. Sends a prompt, and the messages as one JSON document.
 
 A source that is too long for the model is summarized in parts, whose summaries are merged; the record lists the parts.
 Every answer is judged, and its cost is recorded even if the answer is refused.

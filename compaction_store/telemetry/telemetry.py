@@ -3,7 +3,7 @@
 The module `conventions` has the names of the attributes. Attributes never contain the content of a message, a summary
 or a prompt, except on model-call spans with `content=True`. A failed span has the type of the error; it has the error's
 text only for an error of this package, which never contains content. A store without a `Telemetry` does not import
-OpenTelemetry and runs none of this code.
+OpenTelemetry and makes no spans.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 
 Observer = Callable[[str], AbstractContextManager["OpenSpan"]]
 
-# The active Telemetry and the thread's attributes, for model-call spans. Every operation of a store sets them.
+# The active Telemetry and the thread's attributes, for model-call spans. Every operation of a store with telemetry sets
+# them.
 _current: ContextVar[tuple[Telemetry, Attributes] | None] = ContextVar("compaction_store.telemetry", default=None)
 
 

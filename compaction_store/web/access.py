@@ -1,4 +1,4 @@
-"""Decides who may read the pages, sets the headers of every response, and logs who read content."""
+"""Decides who may read the audit pages, sets the headers of every response, and logs who read content."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HEADERS = {
 
 
 class Access(Protocol):
-    """Identifies readers. `who` returns the name of a request's reader, or a response that refuses the request."""
+    """Identifies readers. `who` returns the name of a request's reader, or the response to send instead of a page."""
 
     def who(self, request: Request) -> str | Response: ...
 
@@ -137,7 +137,7 @@ class Guard:
                 await failed(scope, receive, with_headers)
 
     def _chosen(self, request: Request) -> ASGIApp:
-        """Returns the pages, or a response that refuses the request."""
+        """Returns the pages, or the response to send instead of a page, such as a refusal."""
         if _host(request.headers) not in self._hosts:
             return PlainTextResponse("Not allowed: the host in the address is not one of this server's.\n", 421)
         if request.method not in ("GET", "HEAD") and not self._is_form(request):

@@ -133,7 +133,7 @@ def _tenant_option(tenant: str) -> str:
 
 
 def _command(tenant: str, given: dict[str, str | None]) -> str | None:
-    """Returns the command that lists the same records as CSV, or None if the command does not have all the filters."""
+    """Returns the command that lists the same records as CSV, or None if it has no option for one of the filters."""
     if given["login"] or given["trigger"]:
         return None
     options = {"--run" if name == "run_id" else f"--{name}": text for name, text in given.items() if name != "id"}
@@ -350,7 +350,7 @@ class _Pages:
         )
 
     async def integrity(self, request: Request, asked: Asked) -> Response:
-        """Verifies a thread, and lists the threads that were verified since the server was started."""
+        """Verifies a thread unless it is too long, and lists the threads that were verified last."""
         name, level = asked.optional("id"), asked.optional("level")
         report = thread = None
         chosen: Any = level or ("content" if self._checkpoints is None else "checkpoint")

@@ -1,4 +1,4 @@
-"""Reads the data of the pages from the store. Every list is bounded and says whether there is more."""
+"""Reads the data of the audit pages from the store. Every list is bounded and says whether there is more."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
 
 class Listed(NamedTuple):
-    """A page of a list. `more` says whether there are further pages."""
+    """A page of a list. `more` is true if there are further pages, or if a search ran out of time."""
 
     rows: list[Any]
     more: bool

@@ -1,4 +1,4 @@
-"""The verifications that these pages have run, and the threads that the newest checkpoint covers."""
+"""Keeps the verifications that the audit pages have run, and finds how far the newest checkpoint covers a thread."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def events(
 def record_event(
     connection: Connection, key: ThreadKey, kind: str, actor: str | None, salt: bytes, body: str
 ) -> tuple[Any, ...]:
-    """Records a hold, a release or a retention. Returns its pos, its time and the login."""
+    """Records a hold, a release, a retention or an evaluation. Returns its pos, its time and the login."""
     return fetch(
         connection,
         "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b, %b::text)",
@@ -473,7 +473,10 @@ def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool)
 
 
 def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """Returns the newest records, newest first, as far as they are rejected attempts and no other entry follows."""
+    """Returns the rejected attempts among the last `limit` records, newest first. Failed attempts are left out.
+
+    Goes back only to the last message, event, or applied or observed record.
+    """
     return fetch(
         connection, "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)", (*key, limit)
     )  # fmt: skip

@@ -340,10 +340,10 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> View:
-        """Returns the thread's view, after compacting the thread if the view is over the budget.
+        """Returns the thread's view, after compacting the thread if the view is over the budget's trigger.
 
-        The view's `measured` has its size and the source of that figure. If compacting fails, the view is returned
-        anyway if it fits the window; otherwise `BudgetExceeded` is raised.
+        The view's `measured` has its size and the source of that figure. If compacting fails or is not enough, the view
+        is returned anyway if it is within the budget's limit; otherwise `BudgetExceeded` is raised.
         """
         # Check on every call, so that a missing actor is noticed at once and not only when the view is over the budget.
         actor = self._chosen_actor(actor)
@@ -386,7 +386,8 @@ class AsyncStore(AsyncReader):
         `call` is called with the request: the view that `fit` returns, rendered by `render` if it is given. Any other
         error of `call` is raised at once. The last refusal is raised if all `attempts` were refused or nothing more can
         be compacted. The result has the reply and the request; append the reply with
-        `append(thread_id, reply, view=request)`. Refusals of all SDKs are recognized, by their codes and texts.
+        `append(thread_id, reply, view=request)`. A refusal by any SDK is recognized, by its code or by the texts that
+        providers are known to use.
         """
         if not callable(call):
             raise InvalidInput(f"call must be a callable, not {type(call).__name__}")
@@ -569,8 +570,8 @@ class AsyncStore(AsyncReader):
         stay, so the thread still verifies. Messages that are erased already are skipped. A hold or a retention raises
         `Held`, unless `override` gives a reason to ignore it. Reasons are kept forever, so they should name nobody.
         With `dry_run`, nothing is written: the result says what would be erased, and the same errors are raised.
-        `confirmed=False` is for an erasure that was ordered but not yet confirmed. It is a dry run that records a
-        refusal.
+        `confirmed=False` is for an erasure that was ordered but not yet confirmed. Such a call is a dry run, except
+        that it records the refusal if a hold or a retention forbids the erasure.
 
         Copies of the messages in forks, and in forks of forks, are erased too; a hold on a fork also raises `Held`.
         With `forks=False`, the forks are left alone. The result names the forks in both cases.

@@ -170,7 +170,7 @@ def _measured(db: Connections, view: View, budget: TokenBudget, estimate: Measur
 def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
     """Takes the thread's lease and compacts.
 
-    If another run has the lease, returns if the view fits the window, and otherwise waits for the lease.
+    If another run has the lease, returns if the view is within the budget's limit, and otherwise waits for the lease.
     """
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     wait = _FIRST_WAIT

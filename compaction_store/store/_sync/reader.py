@@ -583,7 +583,7 @@ class Reader:
         return SeenView("proved" if is_proved else "differs", view, receipt)
 
     def due(self, budget: TokenBudget) -> Iterator[Thread]:
-        """Yields the threads whose view is over the budget, roughly the largest first.
+        """Yields the threads whose view is over the budget's trigger, roughly the largest first.
 
         The size of a view is estimated from the stored token counts and the usage that the API last reported; the
         budget's counter is not called. Threads that are being compacted are left out. A thread whose last attempt made
