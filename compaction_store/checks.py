@@ -1,9 +1,9 @@
 """Checks that a summary keeps what it must keep and invents nothing.
 
 Pass checks to `ctx.compact(…, checks=(KeepsOrders(), NothingInvented()))`, to a strategy or to a summarizer. The checks
-are rules and call no model. If a check fails, a summarizer of this package gets a list of the missing items and writes
-the summary once more. If items are still missing, lines of the messages are appended word for word. With `strict=True`,
-a summary that fails is rejected. The compaction record has the result of each check.
+are rules and call no model. If a check fails, a summarizer of this package that uses a model gets a list of the missing
+items and writes the summary once more. If the check still fails, lines with the missing items are appended or, with
+`strict=True`, the summary is rejected. The compaction record has the result of each check.
 """
 
 from __future__ import annotations

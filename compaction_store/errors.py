@@ -230,7 +230,7 @@ class HeadConflict(Conflict):
 class SpanConflict(Conflict):
     """Another compaction overlaps the span, or the thread lost entries of the view that the run started from.
 
-    Entries can be lost in a failover or a restore. In either case, compact the current view instead.
+    Compact the current view instead. Entries can be lost in a failover or a restore.
     """
 
 

@@ -66,7 +66,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         self._summaries: OrderedDict[str, tuple[bytes, Any]] = OrderedDict()
 
     async def append(self, key: Any, entries: list[Any]) -> None:
-        """Appends lines. A line whose uuid is already in the transcript is skipped, so a batch may be sent again."""
+        """Appends lines. A line is skipped if the transcript has its uuid, so lines with a uuid may be sent again."""
         name = thread_id(**key)
         if not entries:
             return
@@ -92,8 +92,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     async def list_session_summaries(self, project_key: str) -> list[Any]:
         """Returns the summaries that the SDK derives from the lines.
 
-        The summaries are not stored, because they repeat parts of messages and an erasure would miss them. A transcript
-        is read again only if it has changed since the last call.
+        The summaries are not stored, because they repeat parts of messages and an erasure would miss them. They are
+        cached, and a transcript is read again if it has changed or its summary has left the cache.
         """
         found = []
         for names, thread in await self._threads(project_key):

@@ -41,7 +41,7 @@ _TRIES = 5
 
 
 class _Gap(NamedTuple):
-    """A gap: calls of one session that were not stored, all for the same reason."""
+    """A gap: calls of one session, or of unknown sessions, that were not stored, all for the same reason."""
 
     calls: int
     first_at: datetime

@@ -70,7 +70,10 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         return f"<StoreSession {self.session_id!r}>"
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """Returns the items of the view, or the newest `limit` of them. Erased items are left out."""
+        """Returns the items of the view, without erased ones: all, or as many of the newest as a limit allows.
+
+        The limit is `limit`, or else that of the session's settings.
+        """
         wanted = resolve_session_limit(limit, self.session_settings)
         items = [item.payload for item in _items(await self._view())]
         return items if wanted is None else items[-wanted:] if wanted > 0 else []

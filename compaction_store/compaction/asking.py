@@ -57,7 +57,7 @@ Steps = Generator[Ask, "Exception | None", None]
 class Planned(Sequence["Payload | None"]):
     """The result of `compact`: the messages of the view with all planned compactions applied.
 
-    If the summarizer must be awaited, awaiting this object makes the plan.
+    If `is_waiting` is true, the plan is made only when this object is awaited.
     """
 
     def __init__(

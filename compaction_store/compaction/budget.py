@@ -81,7 +81,7 @@ def _best(view: View | int) -> int:
 
 
 class BudgetExceeded(CompactionStoreError):
-    """The view does not fit the model's context window. `view` is this view."""
+    """The view is above the limit of the budget. `view` is this view."""
 
     def __init__(self, message: str, *, view: View) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Checks a summary, asks once for a repair, and appends the lines that are still missing.
+"""Checks a summary, asks once for a repair, and appends lines with the items that are still missing.
 
 The outcome is kept for the record. A text that looks like a credential is neither sent to the summarizer nor appended,
 and is counted as exempt. If a check raises an error, or returns something other than probes, the record names the

@@ -1,7 +1,7 @@
 """Checks a summary against the messages that it replaces, by rules that need no model.
 
 A check asks questions about a summary, called probes, and says which of them failed. `checked_summary` then asks the
-summarizer for one repair, and appends the lines of messages that are still missing.
+summarizer for one repair, if it can repair, and appends lines with the items that are still missing.
 """
 
 from __future__ import annotations

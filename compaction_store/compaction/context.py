@@ -153,8 +153,9 @@ class CompactionContext:
         summary is a callable, an async callback must await the result; an async summarizer runs on the event loop, and
         any other runs in a thread. The summary's message has the role `user` unless `role="assistant"` is given.
 
-        If a summary fails one of `checks`, a summarizer that can repair its summaries is asked once to do so, and then
-        the lines of the span that are still missing are appended. If a strict check fails, the summary is rejected.
+        If a summary fails one of `checks`, a summarizer that can repair its summaries is asked once to do so. If a
+        strict check still fails, the summary is rejected. Otherwise, lines with the items that are still missing are
+        appended.
         """
         check_role(role)
         options = SummaryOptions(allowed_rules(allow, reason), reason, role, checks=check_checks(checks))
