@@ -7,6 +7,7 @@ limit, and each search is in a single sentence, so no text makes a search slow.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from compaction_store.probes.words import UNSPACED
 
@@ -197,11 +198,10 @@ _IN_LATIN = frozenset(
     """.split()  # noqa: SIM905
 )
 _NOT_FROM_LATIN = re.compile(f"[\\u0400-\\u04ff\\uac00-\\ud7af{UNSPACED}]")
-_ENGLISH_ORDERS = re.compile(_ENGLISH, re.IGNORECASE)
-_LATIN_ORDERS = re.compile(f"{_GERMAN}|{_FRENCH}|{_SPANISH}|{_PORTUGUESE}|{_ITALIAN}", re.IGNORECASE)
-_OTHER_ORDERS = re.compile(f"{_RUSSIAN}|{_CHINESE}|{_JAPANESE}|{_KOREAN}", re.IGNORECASE)
+_LATIN = f"{_GERMAN}|{_FRENCH}|{_SPANISH}|{_PORTUGUESE}|{_ITALIAN}"
+_OTHER = f"{_RUSSIAN}|{_CHINESE}|{_JAPANESE}|{_KOREAN}"
 # Searches text in lower case, which is several times as fast as ignoring the case.
-_REPORTS = re.compile(
+_REPORTS = (
     r"\b(?:never|always|not|don'?t|must|only|no|without|avoid\w*|forb\w+|prohibit\w*|require[sd]?|prefers?|insists?"
     r"|shall"
     r"|should|rules?|constraints?|caps?|limits?|mandatory|wants?|ask(?:s|ed)(?! about)|nicht|kein\w*|nie(?:mals)?|nur"
@@ -210,7 +210,7 @@ _REPORTS = re.compile(
 )
 # Words at the beginning of a sentence that describes and does not order. The next pattern has words that limit an order
 # to one occasion.
-_DESCRIBES = re.compile(
+_DESCRIBES = (
     r"(?:(?:i|it|that|this|there|he|she|they|which|who|what|why|how|because|if it|when it|seems?|looks?|i'm|it's"
     r"|that's)\b(?!.{0,80}\b(?:you"
     r"|must|should|shall|prefers?|insists?|without|want|expect|from now on|off[- ]limits|forbidden|not allowed)\b)"
@@ -224,14 +224,12 @@ _DESCRIBES = re.compile(
     r"|kein\w*|jamais|toujours|nunca|jamás|siempre|sempre|mai|não|non|no|pas)\b)"
     r"|siempre (?:me|te|se|lo|la) \w+(?:e|a)\b|sempre (?:me|mi) \w+"
     r"|(?:io|questo|quello|lui|lei|perché|ho|ha)\b|(?:сервер|программа|тест|кнопка|страница|файл|сайт|сборка) \w+"
-    r"|(?:я|он|она|оно|это|почему|мы (?:никогда|всегда))\b)",
-    re.IGNORECASE,
+    r"|(?:я|он|она|оно|это|почему|мы (?:никогда|всегда))\b)"
 )
-_ONCE = re.compile(
+_ONCE = (
     r"\b(?:yet|for now|right now|at the moment|this time|just once|for the moment|noch nicht|vorerst|diesmal"
     r"|pas encore|pour l'instant|todavía|por ahora|por enquanto|ainda não|per ora|non ancora|пока)\b"
-    r"|暂时|先别|今のところ|まだ|아직",
-    re.IGNORECASE,
+    r"|暂时|先别|今のところ|まだ|아직"
 )
 # Function words and words of lasting force. A summary may replace these words with others.
 FUNCTION_WORDS = frozenset(
@@ -259,6 +257,12 @@ FUNCTION_WORDS = frozenset(
 )
 
 
+@cache
+def _compiled(pattern: str, flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
+    """Compiles a pattern on its first use. That takes 10 ms, and most programs do not use these patterns."""
+    return re.compile(pattern, flags)
+
+
 def may_have_force(text: str) -> bool:
     """Returns False if no sentence of a text can have a word of lasting force. This is a quick test for long texts."""
     if not text.isascii():
@@ -270,12 +274,12 @@ def may_have_force(text: str) -> bool:
 def has_force(sentence: str) -> bool:
     """Returns whether a sentence has a word of lasting force in any of the languages."""
     letters = set(_LETTERS.findall(sentence.lower()))
-    if not _IN_ENGLISH.isdisjoint(letters) and _ENGLISH_ORDERS.search(sentence) is not None:
+    if not _IN_ENGLISH.isdisjoint(letters) and _compiled(_ENGLISH).search(sentence) is not None:
         return True
     may_be_latin = not sentence.isascii() or not _IN_LATIN.isdisjoint(letters)
-    if may_be_latin and _LATIN_ORDERS.search(sentence) is not None:
+    if may_be_latin and _compiled(_LATIN).search(sentence) is not None:
         return True
-    return _NOT_FROM_LATIN.search(sentence) is not None and _OTHER_ORDERS.search(sentence) is not None
+    return _NOT_FROM_LATIN.search(sentence) is not None and _compiled(_OTHER).search(sentence) is not None
 
 
 def mentions_force(sentence: str) -> bool:
@@ -283,13 +287,13 @@ def mentions_force(sentence: str) -> bool:
 
     Such a sentence has a word of lasting force, a negation or a wish.
     """
-    return _REPORTS.search(sentence.lower()) is not None or has_force(sentence)
+    return _compiled(_REPORTS, re.NOFLAG).search(sentence.lower()) is not None or has_force(sentence)
 
 
 def describes(sentence: str) -> bool:
     """Returns whether a sentence describes how something is, such as "it never works"."""
-    return _DESCRIBES.match(sentence) is not None
+    return _compiled(_DESCRIBES).match(sentence) is not None
 
 
 def is_for_once(sentence: str) -> bool:
-    return _ONCE.search(sentence) is not None
+    return _compiled(_ONCE).search(sentence) is not None

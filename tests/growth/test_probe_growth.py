@@ -189,6 +189,9 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
         for name, value in vars(loaded).items():
             if isinstance(value, re.Pattern):
                 yield f"{module.name}.{name}", value
+            elif module.name == "force" and isinstance(value, str) and name.strip("_").isupper():
+                # This module compiles its patterns when it first uses them.
+                yield f"{module.name}.{name}", re.compile(value, re.IGNORECASE)
 
 
 def nested(tree: Any, *, inside: bool = False) -> bool:
