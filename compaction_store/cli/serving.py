@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -22,6 +23,7 @@ from compaction_store.display.visible import shown
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
 _AUDITOR, _REVIEWER = "compaction_store_auditor", "compaction_store_reviewer"
+_CONNECTIONS = 4
 _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 
@@ -113,7 +115,7 @@ def serve(
         role = None if as_login else _AUDITOR
         async with AsyncExitStack() as stack:
             reader = await stack.enter_async_context(
-                AsyncReader.open(address, tenant=tenant, pool_size=4, role=role, settings=_READ_ONLY)
+                AsyncReader.open(address, tenant=tenant, pool_size=_CONNECTIONS, role=role, settings=_READ_ONLY)
             )
             reviews = None
             if review:
@@ -124,6 +126,9 @@ def serve(
                 reader, access=access, hosts=hosts, tenant=tenant, content=content, budget=budget, checkpoints=log,
                 reviews=reviews,
             )  # fmt: skip
+            await web.warm_up(reader, connections=_CONNECTIONS)
+            # Collections then skip everything that exists now, which is most of the memory and would take 50 ms.
+            gc.freeze()
             await _serve_pages(app, access, host, port)
 
     with options.reachable(url) as address, options.naming(tenant):

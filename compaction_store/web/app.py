@@ -18,7 +18,6 @@ from compaction_store.display import charts
 from compaction_store.display.comparing import Said, element_texts, without_text
 from compaction_store.display.events import described
 from compaction_store.display.sampling import MOST_DRAWN
-from compaction_store.display.visible import shown
 from compaction_store.errors import (
     CompactionNotFound,
     CompactionStoreError,
@@ -52,6 +51,7 @@ except ImportError as error:
 from compaction_store.web import gathering
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.asked import Asked, Wrong, as_object
+from compaction_store.web.chart_cache import ChartCache
 from compaction_store.web.verifications import Verifications
 
 # The status and the title of the error page for each class of error. The first class that fits an error is used.
@@ -75,8 +75,6 @@ _MORE_FILTERS = ("run_id", "covering", "authority")
 _VERDICT = "/verdict"
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
-# The most charts that stay in memory. A chart takes at most 130 kB.
-_MOST_CHARTS = 32
 # The longest search in seconds. Longer searches are run on the command line.
 _LONGEST_SEARCH = 10.0
 
@@ -157,7 +155,7 @@ class _Pages:
         self._reviews = reviews
         self._form_tokens = FormTokens()
         self._verified = Verifications(checkpoints)
-        self._charts: dict[tuple[str, bytes], str] = {}
+        self._charts = ChartCache(reader)
         self._tenant = tenant
         self._content = content
         self._budget = budget
@@ -169,6 +167,9 @@ class _Pages:
             "without_text": without_text, "tenant_option": _tenant_option(tenant),
             "has_checkpoints": checkpoints is not None, "reviews": reviews is not None, "verdicts_of_form": VERDICTS,
         }  # fmt: skip
+        # Compile all templates now, so that no request has to.
+        for template in self._templates.list_templates():
+            self._templates.get_template(template)
         self._css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
 
     def _texts(self, element: Any) -> list[Said]:
@@ -226,21 +227,13 @@ class _Pages:
     async def thread(self, request: Request, asked: Asked) -> Response:
         name = asked.text("id")
         found = await gathering.thread(self._reader, name, asked.number("before", 1), asked.number("after") or 0)
+        self._charts.draw_ahead(found["thread"])
         self._seen(request, "thread", thread_id=name)
         return self._html(request, "thread.html", {"title": f"Thread {name}", "chart": charts, **found})
 
     async def chart(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         found = await self._reader.thread(asked.text("id"), hidden=True)
-        # Cache by the head: only a new entry, such as an erasure, changes the chart, and every entry changes the head.
-        at = found.thread_id, found.head
-        drawn = self._charts.get(at)
-        if drawn is None:
-            line = await gathering.course(self._reader, found)
-            drawn = charts.svg(line, shown(f"Tokens of the view of thread {found.thread_id}"))
-            self._charts[at] = drawn
-            while len(self._charts) > _MOST_CHARTS:
-                self._charts.pop(next(iter(self._charts)))
-        return Response(drawn, media_type="image/svg+xml")
+        return Response(await self._charts.chart(found), media_type="image/svg+xml")
 
     async def view(self, request: Request, asked: Asked) -> Response:
         name, at, beside = asked.text("id"), asked.number("at", 1), asked.number("beside", 1)
