@@ -273,6 +273,18 @@ FIELDS: dict[str, dict[str, str]] = {
         "end_seq": "The last seq.",
         "number": "The number of the record that replaces these messages; None for a part of messages.",
     },
+    "Comparison": {
+        "pos": "The pos of the first view.",
+        "tokens": "The size of the view, in tokens; None if it was compared with another view.",
+        "count": "The number of elements on all pages.",
+        "changed": "The number of elements that are in only one of the views.",
+        "parts": "The parts on this page, in order.",
+    },
+    "ComparedPart": {
+        "part": "The part.",
+        "is_left": "Whether the part is in the first view.",
+        "is_right": "Whether the part is in the second view.",
+    },
     "Verdict": {
         "number": "The number of the record that was judged.",
         "verdict": "`good`, `bad` or `unsure`.",

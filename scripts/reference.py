@@ -69,6 +69,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "neighbours",
         "token_steps",
         "outline",
+        "compare",
         "elements",
         "names_of",
         "events",
@@ -114,7 +115,8 @@ SECTIONS = (
         (
             "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork", "Span",
             "TokenStep", "Sample",
-            "Attempt", "CompactionTree", "Found", "Measured", "Outline", "Part", "Verdict",
+            "Attempt", "CompactionTree", "Found", "Measured", "Outline", "Part", "Comparison",
+            "ComparedPart", "Verdict",
         ),
     ),
     Section(

@@ -6,7 +6,7 @@ No repr shows the content of messages. `as_dict()` returns a value's fields in a
 from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Sample, Span, Summary
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
-from compaction_store.models.outlines import Outline, Part
+from compaction_store.models.outlines import ComparedPart, Comparison, Outline, Part
 from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report
 from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread, TokenStep
 from compaction_store.models.verdicts import Verdict
@@ -17,6 +17,8 @@ __all__ = [
     "Attempt",
     "Compaction",
     "CompactionTree",
+    "ComparedPart",
+    "Comparison",
     "Element",
     "Event",
     "Explanation",

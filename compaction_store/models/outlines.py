@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,6 +41,33 @@ class Outline(AsDict):
         return sum(part.size for part in self.parts)
 
 
+class ComparedPart(NamedTuple):
+    """A part of a view, and whether it is in the first of two views (left), in the second (right) or in both."""
+
+    part: Part
+    is_left: bool
+    is_right: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(AsDict):
+    """A page of the parts of two views of a thread, in order.
+
+    A run of messages is split where only a part of it is in both views.
+    """
+
+    thread_id: str
+    pos: int
+    tokens: int | None
+    count: int
+    changed: int
+    parts: tuple[ComparedPart, ...] = field(repr=False)
+
+
 def outlined(last_seq: int, folds: Iterable[Part], first_seq: int = 1) -> tuple[Part, ...]:
     """Returns the parts of a view from `first_seq` on: the given active records, and the messages between them."""
     parts: list[Part] = []
@@ -53,18 +80,3 @@ def outlined(last_seq: int, folds: Iterable[Part], first_seq: int = 1) -> tuple[
     if expected <= last_seq:
         parts.append(Part(expected, last_seq, None))
     return tuple(parts)
-
-
-def window(parts: Iterable[Part], start: int, count: int) -> Iterator[Part]:
-    """Yields the parts that have `count` elements from the index `start` on. The first and last part may be cut."""
-    for part in parts:
-        if count <= 0:
-            return
-        if start >= part.size:
-            start -= part.size
-            continue
-        end_seq = min(part.end_seq, part.seq + start + count - 1)
-        piece = Part(part.seq + start, end_seq, None) if part.number is None else part
-        start = 0
-        count -= piece.size
-        yield piece

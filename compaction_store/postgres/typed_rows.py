@@ -8,7 +8,7 @@ from typing import Any
 from compaction_store.arguments import about
 from compaction_store.errors import Unreadable
 from compaction_store.messages import documents
-from compaction_store.models import Compaction, Element, Message, Outline, Part, Payload, Thread
+from compaction_store.models import ComparedPart, Comparison, Element, Message, Outline, Part, Payload, Thread
 from compaction_store.models.outlines import outlined
 from compaction_store.rendering.view import View
 
@@ -78,17 +78,24 @@ def outline(
     return Outline(thread_id, at, tokens, parts)
 
 
-def message_element(found: Message) -> Element:
-    """Converts a message to an element of a view."""
-    return Element(
-        found.seq, found.seq, found.pos, (found.payload,), found.tokens, None, found.created_at, None, None
+def comparison(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> Comparison:
+    """Makes a comparison from the row about two views, and the rows of their parts."""
+    (at, tokens, count, changed, *_), *parts = rows
+    return Comparison(
+        thread_id, at, tokens, count, changed,
+        tuple(
+            ComparedPart(Part(seq, end_seq, number), is_left, is_right)
+            for *_, seq, end_seq, number, is_left, is_right in parts
+        ),
     )  # fmt: skip
 
 
-def record_element(found: Compaction) -> Element:
-    """Converts an applied record to the element of a view that replaces its span."""
-    messages: tuple[Any, ...] = (None,) if found.body is None else tuple(found.replacement or ())
-    return Element(
-        found.start_seq or 0, found.end_seq or 0, found.pos, messages, found.tokens_after or 0, found.number,
-        found.created_at, found.kind, found.callback,
-    )  # fmt: skip
+def element(row: tuple[Any, ...]) -> Element:
+    """Makes an element from its row. Its messages are None if the stored text is erased or cannot be read."""
+    seq, end_seq, number, pos, text, tokens, created_at, kind, callback, _ = row
+    found = None if text is None else documents.parsed("payload" if number is None else "body", text)[0]
+    messages: tuple[Any, ...] = (found,)
+    if found is not None and number is not None:
+        replacement = found.get("replacement")
+        messages = tuple(each for each in replacement if type(each) is dict) if type(replacement) is list else ()
+    return Element(seq or 0, end_seq or 0, pos, messages, tokens or 0, number, created_at, kind, callback)

@@ -21,7 +21,7 @@ OPERATIONS = (
     "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "send", "revoke", "adopt",
     "repair", "rewind", "clear", "compaction", "tree", "explain", "seen_by", "token_steps", "verify", "checkpoint",
     "redact", "erase", "hold", "release", "retain", "import_bundle", "fork", "review", "record_evaluation", "outline",
-    "elements", "names_of", "sample", "neighbours",
+    "elements", "names_of", "sample", "neighbours", "compare",
 )  # fmt: skip
 OUTCOMES = ("applied", "rejected", "failed", "observed")
 # Histogram boundaries that the conventions recommend.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -15,12 +14,10 @@ from compaction_store.display.comparing import Sources, original, replacements
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.sampling import MOST_POPULATION, coverage
 from compaction_store.display.saying import said
-from compaction_store.display.view_changes import Change, compared
 from compaction_store.errors import CompactionNotFound, UnknownEntry
 from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
-from compaction_store.models import Compaction, Element, Event, Thread, Verdict
-from compaction_store.models.outlines import window
+from compaction_store.models import Compaction, Comparison, Element, Event, Thread, Verdict
 from compaction_store.probes.names import NameReader
 from compaction_store.store import AsyncReader
 
@@ -156,35 +153,30 @@ async def view(
     """Gathers one page of the view at a pos, beside the view at another pos if `beside` is given."""
     found = await reader.thread(thread_id, hidden=True)
     at = found.last_pos if at is None else at
-    left = await reader.outline(thread_id, at=at)
-    right = left if beside is None else await reader.outline(thread_id, at=beside)
-    changes = compared(left.parts, right.parts)
-    changed = sum(change.part.size for change in changes if not (change.is_left and change.is_right))
-    if beside is not None and only_changes:
-        changes = [change for change in changes if not (change.is_left and change.is_right)]
-    count = sum(change.part.size for change in changes)
+    compared = await reader.compare(
+        thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=ROWS
+    )
     earlier, later = await reader.neighbours(thread_id, at)
     return {
-        "thread": found, "at": at, "beside": beside, "tokens": left.tokens,
-        "tokens_beside": right.tokens, "rows": await _rows(reader, thread_id, changes, start),
-        "start": start, "more": count > start + ROWS, "count": count, "changed": changed,
+        "thread": found, "at": at, "beside": beside, "tokens": compared.tokens,
+        "rows": await _rows(reader, compared),
+        "start": start, "more": compared.count > start + ROWS, "count": compared.count, "changed": compared.changed,
         "only_changes": only_changes, "positions": _positions(found.last_pos),
         "records": {"earlier": None if earlier is None or earlier == 1 else earlier - 1, "later": later},
     }  # fmt: skip
 
 
-async def _rows(reader: AsyncReader, thread_id: str, changes: list[Change], start: int) -> list[Row]:
-    """Reads one page of the rows that compare two views."""
-    pieces = list(window((change.part for change in changes), start, ROWS))
-    # A page may begin or end inside a part that consists of messages. Find such a part by its own end, not by the
-    # page's.
-    sides = {(change.part.number, change.part.end_seq): change for change in changes}
-    ends = sorted(change.part.end_seq for change in changes if change.part.number is None)
+async def _rows(reader: AsyncReader, compared: Comparison) -> list[Row]:
+    """Reads the messages of a page that compares two views."""
+    sides = {
+        (seq, part.number): (is_left, is_right)
+        for part, is_left, is_right in compared.parts
+        for seq in (range(part.seq, part.end_seq + 1) if part.number is None else [part.seq])
+    }
     found = []
-    for element in await reader.elements(thread_id, pieces):
-        end_seq = element.end_seq if element.number is not None else ends[bisect_left(ends, element.seq)]
-        side = sides[element.number, end_seq]
-        found.append(Row(element if side.is_left else None, element if side.is_right else None))
+    for element in await reader.elements(compared.thread_id, [each.part for each in compared.parts]):
+        is_left, is_right = sides[element.seq, element.number]
+        found.append(Row(element if is_left else None, element if is_right else None))
     return found
 
 
@@ -283,12 +275,10 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
     """
     explained = await reader.explain(thread_id, seq, records=1)
     if explained.receipt is None and seq > 1:
-        outline = await reader.outline(thread_id, at=explained.message.pos - 1)
-        elements = await reader.elements(thread_id, window(outline.parts, start, ROWS))
-        count = sum(part.size for part in outline.parts)
+        before = await reader.compare(thread_id, explained.message.pos - 1, start=start, count=ROWS)
         return {
-            "seq": seq, "evidence": "reconstructed", "rows": [Row(element, None) for element in elements],
-            "start": start, "more": count > start + ROWS, "count": count, "tokens": outline.tokens, "receipt": None,
+            "seq": seq, "evidence": "reconstructed", "rows": await _rows(reader, before), "start": start,
+            "more": before.count > start + ROWS, "count": before.count, "tokens": before.tokens, "receipt": None,
             "of": thread_id, "at": explained.message.pos - 1, "has_erased": False,
         }  # fmt: skip
     seen = await reader.seen_by(thread_id, seq)

@@ -54,6 +54,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "checkpoint": lambda s, g: s.checkpoint(KEY, g.log),
     "clear": lambda s, _: s.clear("t"),
     "compact": lambda s, _: s.compact("t", _fold),
+    "compare": lambda s, _: s.compare("t"),
     "compaction": lambda s, _: s.compaction("t", 1),
     "compactions": lambda s, _: list(s.compactions()),
     "due": lambda s, _: list(s.due(BUDGET)),

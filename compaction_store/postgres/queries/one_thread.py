@@ -260,6 +260,34 @@ def outline(
     )
 
 
+def compare(
+    connection: Connection,
+    key: ThreadKey,
+    at: int | None,
+    beside: int | None,
+    only_changes: bool,
+    skip: int,
+    limit: int,
+) -> list[tuple[Any, ...]]:
+    """Returns a row about two views (pos, tokens, number of elements), and then a row for each part on a page."""
+    return fetch(
+        connection,
+        "SELECT * FROM compaction_store.compare"
+        "(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::bool, %b::int8, %b::int8)",
+        (*key, at, beside, only_changes, skip, limit),
+    )
+
+
+def elements(
+    connection: Connection, key: ThreadKey, seqs: Sequence[int], numbers: Sequence[int]
+) -> list[tuple[Any, ...]]:
+    """Returns the rows of messages by seq and of records by number, in any order, each with the thread_uid."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.elements(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[])",
+        (*key, list(seqs), list(numbers)),
+    )  # fmt: skip
+
+
 def thread(connection: Connection, key: ThreadKey) -> tuple[Any, ...]:
     return fetch(connection, "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)", tuple(key))[0]
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Iterable, Iterator
+from itertools import islice
 
 from compaction_store.arguments import about
 from compaction_store.errors import MessageNotFound
 from compaction_store.integrity import erasure
-from compaction_store.models import Message, Thread
+from compaction_store.models import Element, Message, Part, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 
 _FIRST_PAGE = 16
+_FIRST_ELEMENTS = 64
 _LONGEST_PAGE = 2000
 _PAGE_BYTES = 4 * 1024 * 1024
 _THREADS_PAGE = 500
@@ -34,7 +36,7 @@ def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) 
         # Use thread_uid from here on: the name may belong to another thread by now.
         thread = thread._replace(uid=thread.uid or rows[0][-1])
         after = rows[-1][0]
-        limit = _next_limit(rows, limit)
+        limit = _next_limit([len(row[3] or "") for row in rows], limit)
 
 
 def message(db: Connections, thread: ThreadKey, seq: int) -> Message:
@@ -49,6 +51,50 @@ def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[M
     if not rows:
         raise MessageNotFound(f"no seq {seq}{about(thread.thread_id)}")
     return typed_rows.message(rows[0]), rows[0][_REDACTED_POS]
+
+
+def elements(db: Connections, thread: ThreadKey, parts: Iterable[Part]) -> Iterator[Element]:
+    """Yields the elements of parts of an outline, in order. Reads messages and records together, in pages."""
+    wanted = _Wanted(parts)
+    limit = _FIRST_ELEMENTS
+    while page := list(islice(wanted, limit)):
+        seqs = [seq for seq, number in page if number is None]
+        rows = db.call(queries.elements, thread, seqs, [number for _, number in page if number is not None])
+        found = {(element.seq, None) if element.number is None else (0, element.number): element
+                 for element in map(typed_rows.element, rows)}  # fmt: skip
+        for place in page:
+            if place in found:
+                yield found[place]
+            elif place[1] is None:
+                wanted.last_seq = min(wanted.last_seq, place[0])
+        if rows:
+            # Use thread_uid from here on: the name may belong to another thread by now.
+            thread = thread._replace(uid=rows[0][-1])
+            limit = _next_limit([len(row[4] or "") for row in rows], limit)
+
+
+class _Wanted:
+    """Iterates over the elements of parts: a seq and None for a message, 0 and a number for a record.
+
+    Leaves out the seqs after `last_seq`, because a part may end beyond the thread.
+    """
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self.last_seq = sys.maxsize
+        self._places = self._iterate(parts)
+
+    def __iter__(self) -> Iterator[tuple[int, int | None]]:
+        return self._places
+
+    def _iterate(self, parts: Iterable[Part]) -> Iterator[tuple[int, int | None]]:
+        for part in parts:
+            if part.number is not None:
+                yield 0, part.number
+                continue
+            for seq in range(part.seq, part.end_seq + 1):
+                if seq > self.last_seq:
+                    break
+                yield seq, None
 
 
 def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Message]:
@@ -99,7 +145,7 @@ def _random_bits(thread: Thread) -> int:
     return thread.thread_uid.int & 0xFFFFFFFFFFFFFFFF
 
 
-def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:
-    """Returns how many rows to read next for a page of about four megabytes."""
-    size = sum(len(row[3] or "") for row in rows) // len(rows) + 1
+def _next_limit(sizes: list[int], limit: int) -> int:
+    """Returns how many rows to read next for a page of about four megabytes, from the sizes of the last rows."""
+    size = sum(sizes) // len(sizes) + 1
     return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))

@@ -30,6 +30,7 @@ from compaction_store.errors import (
 from compaction_store.models import (
     Compaction,
     CompactionTree,
+    Comparison,
     Element,
     Event,
     Explanation,
@@ -257,22 +258,39 @@ class Reader:
         rows = self._db.call(queries.outline, key, at, (start, end))
         return typed_rows.outline(thread_id, rows, (start, end))
 
+    def compare(
+        self,
+        thread_id: str,
+        at: int | None = None,
+        beside: int | None = None,
+        *,
+        only_changes: bool = False,
+        start: int = 0,
+        count: int = 50,
+    ) -> Comparison:
+        """Compares the view at a pos with the view at another pos, and returns a page of their parts.
+
+        The page has `count` elements from the index `start` on; read their messages with `elements`. With
+        `only_changes`, elements that are in both views are left out. Without `at`, the first view is the current view.
+        Without `beside`, the view is compared with itself, so the page is one of a single view. The database does the
+        work, so memory does not grow with the thread. This method also finds a thread that `clear` has hidden.
+        """
+        key = self._key(thread_id)
+        for name, pos in (("at", at), ("beside", beside)):
+            if pos is not None:
+                arguments.number(pos, name, least=1)
+        arguments.instance(only_changes, bool, "only_changes")
+        arguments.number(start, "start", least=0)
+        arguments.number(count, "count", least=1)
+        rows = self._db.call(queries.compare, key, at, beside, only_changes, start, count)
+        return typed_rows.comparison(thread_id, rows)
+
     def elements(self, thread_id: str, parts: Iterable[Part]) -> list[Element]:
         """Returns the elements of the given parts of an outline, in order."""
         wanted = list(parts)
         for part in wanted:
             arguments.instance(part, Part, "every part in parts")
-        numbers = [part.number for part in wanted if part.number is not None]
-        log = self._log(thread_id, CompactionFilter(numbers=numbers)) if numbers else None
-        records = {} if log is None else {record.number: record for record in log}
-        found: list[Element] = []
-        for part in wanted:
-            if part.number is None:
-                messages = self.replay(thread_id, after=part.seq - 1, until=part.end_seq)
-                found += [typed_rows.message_element(message) for message in messages]
-            elif part.number in records:
-                found.append(typed_rows.record_element(records[part.number]))
-        return found
+        return [element for element in pages.elements(self._db, self._key(thread_id), wanted)]
 
     def names_of(self, thread_uids: Iterable[UUID]) -> dict[UUID, str]:
         """Returns the current names of threads by thread_uid. Leaves out threads that the tenant does not have."""

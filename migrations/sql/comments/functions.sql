@@ -9,6 +9,10 @@ COMMENT ON FUNCTION compaction_store.append_together IS
     'Appends for several callers in one commit, and leaves out the calls that must be repeated alone.';
 COMMENT ON FUNCTION compaction_store.outline IS
     'Returns which records fold which spans in the view of a thread at a pos.';
+COMMENT ON FUNCTION compaction_store.compare IS
+    'Compares the views of a thread at two positions, and returns a page of their elements without the messages.';
+COMMENT ON FUNCTION compaction_store.elements IS
+    'Returns elements of a view by the seqs of their messages and the numbers of their records.';
 COMMENT ON FUNCTION compaction_store.set_metadata IS
     'Sets the metadata of a thread.';
 COMMENT ON FUNCTION compaction_store.commit_compactions IS
