@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import chain
 from typing import NamedTuple
 
 from compaction_store.models import Compaction, Element
@@ -182,20 +181,23 @@ def svg(line: Course, title: str) -> str:
         return _BOTTOM - (_BOTTOM - _TOP) * tokens / top
 
     points = _thinned(line.points)
-    steps = list(chain.from_iterable(
-        ([(x(p.pos, last), y(before.tokens))] if p.fell else []) + [(x(p.pos, last), y(p.tokens))]
-        for before, p in zip([Point(1, 0), *points], points, strict=False)
-    ))  # fmt: skip
-    path = "M" + " L".join(f"{at:.1f} {to:.1f}" for at, to in steps) if steps else ""
-    area = f"{path} L{steps[-1][0]:.1f} {_BOTTOM} L{steps[0][0]:.1f} {_BOTTOM} Z" if steps else ""
+    # Format each number once, because a chart has thousands of points.
+    places = [(f"{x(p.pos, last):.1f}", f"{y(p.tokens):.1f}", p.fell) for p in points]
+    steps: list[str] = []
+    before = f"{y(0):.1f}"
+    for at, to, fell in places:
+        if fell:
+            steps.append(f"{at} {before}")
+        steps.append(f"{at} {to}")
+        before = to
+    path = "M" + " L".join(steps) if steps else ""
+    area = f"{path} L{places[-1][0]} {_BOTTOM} L{places[0][0]} {_BOTTOM} Z" if steps else ""
     grid = "\n".join(
         f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" class="grid"/>'
         f'<text x="{_LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{round(mark):,}</text>'
         for mark in (top * part / _LINES for part in range(_LINES + 1))
     )
-    falls = "\n".join(
-        f'<circle cx="{x(p.pos, last):.1f}" cy="{y(p.tokens):.1f}" r="3" class="fall"/>' for p in points if p.fell
-    )
+    falls = "\n".join(f'<circle cx="{at}" cy="{to}" r="3" class="fall"/>' for at, to, fell in places if fell)
     return _SVG.format(
         width=WIDTH, height=HEIGHT, left=_LEFT, right=_RIGHT, foot=_BOTTOM + 24, title=escape(title), grid=grid,
         area=area, path=path, falls=falls, last=last,
