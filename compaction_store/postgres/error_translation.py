@@ -1,8 +1,8 @@
 """Translates errors of the database into errors of this package. Decides whether a call may be retried, and whether a
 write may have happened.
 
-Errors never contain values that were sent. A message of Postgres may quote a row, so only the SQLSTATE and the name of
-the constraint are kept.
+Errors never contain values that were sent. An error of Postgres itself may quote a row, so only its SQLSTATE and the
+name of the constraint are kept.
 """
 
 from __future__ import annotations

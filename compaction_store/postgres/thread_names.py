@@ -1,4 +1,4 @@
-"""Finds the keys of threads by their names on a Citus cluster, where a name and its thread are on different nodes.
+"""Finds the keys of threads by their names on a Citus cluster, where a name and its thread may be on different nodes.
 
 On a single server, each SQL function looks up the name itself. On a cluster, a function on one node cannot read the
 tables of another node. So the client first looks up the name in the table of names, and passes the key to the function.

@@ -194,6 +194,6 @@ _cancels = _Cancels()
 
 
 def reset_after_fork() -> None:
-    """Replaces the semaphore in a forked child process, because threads of the parent process hold the old one."""
+    """Replaces the semaphore in a forked child process, because the parent's threads may hold its permits."""
     global _cancels  # noqa: PLW0603 — one for the process
     _cancels = _Cancels()

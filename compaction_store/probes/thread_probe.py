@@ -126,8 +126,8 @@ class ThreadProbe:
         self._shown.append(element)
         self._starts.append(seq)
         if facts.is_assistant:
-            # The same reply may continue with a call. The names in the call must not count as visible because of this
-            # text.
+            # The next message may be a call of the same reply. The names in the call must not count as visible because
+            # of this text.
             self._said_now.append(element)
         else:
             self._show(element)

@@ -42,9 +42,9 @@ def gather(
     content: bool = True,
     checkpoints: CheckpointLog | None = None,
 ) -> ReportDocument:
-    """Reads the threads with these names.
+    """Reads the threads that `threads` names.
 
-    None means all threads that began before the period ended and changed after it began.
+    If `threads` is None, these are all threads that began before the period ended and changed after it began.
     """
     period = Period(
         since=None if since is None else since.isoformat(), until=None if until is None else until.isoformat()

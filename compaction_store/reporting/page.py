@@ -1,4 +1,4 @@
-"""Makes the page of a report from the report's data alone. The page is one HTML file without scripts. No I/O."""
+"""Makes the page of a report from the report's data alone. The page is one HTML file without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verifies a report from its file alone: the hash, the bundles, and whether the page shows these bundles. Pure."""
+"""Verifies a report from its file alone: the hash, the bundles, and whether the page shows these bundles."""
 
 from __future__ import annotations
 

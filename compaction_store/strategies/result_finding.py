@@ -23,7 +23,10 @@ class ToolResult(NamedTuple):
 
 
 def tool_results(elements: Sequence[Element]) -> Iterator[ToolResult]:
-    """Yields every result in order. A result belongs to the nearest earlier call with its id that has no result yet."""
+    """Yields the results that can be cleared, in order.
+
+    A result belongs to the nearest earlier call with its id that has no result yet.
+    """
     waiting = defaultdict[str, list[str]](list)
     for place, element in enumerate(elements):
         if element.is_summary:

@@ -70,7 +70,7 @@ def plan_sliding_window(
     """Returns the spans that `SlidingWindow` would summarize, in order. The first message has seq 1.
 
     Each summary is assumed to have `summary_tokens` tokens. `over(fraction=…)` means a fraction of `limit`. `count`
-    returns the number of tokens of a message; the default is the store's counter.
+    returns the number of tokens of a message; the default is o200k_base.
     """
     listed = list(messages)
     reached = everything if threshold is None else as_threshold(threshold)

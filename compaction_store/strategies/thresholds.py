@@ -265,7 +265,7 @@ def safe_tokens(tokens: int | None = None, *, context_window: int | None = None,
 
 
 def measure(messages: Iterable[Payload], *, tokens: int | None = None, limit: int | None = None) -> Measure:
-    """Measures a plain list of messages. Without `tokens`, their tokens are counted with the store's counter."""
+    """Measures a plain list of messages. Without `tokens`, their tokens are counted with o200k_base."""
     listed = list(messages)
     who = [speaker(message) for message in listed]
     counted = o200k_base().messages(listed) if tokens is None else tokens

@@ -35,10 +35,10 @@ _BESIDE = ("system", "tools", "mcp_servers")
 class AnthropicCounter:
     """Counts the tokens of a view with Anthropic's API. The caller makes, configures and closes the client.
 
-    `parameters` are the parameters of your requests. If they have `system` or `tools`, the count includes them:
-    `counts_overhead` is then true, and a budget subtracts its `overhead` from the count. `render` makes a request from
-    a view. With an async client, the result must be awaited. `deadline` is the number of seconds for all attempts to
-    count one view. The last `remembered` counts are cached by the hash of the request.
+    `parameters` are the parameters of your requests. If they have `system`, `tools` or `mcp_servers`, the count
+    includes these: `counts_overhead` is then true, and a budget subtracts its `overhead` from the count. `render` makes
+    a request from a view. With an async client, the result must be awaited. `deadline` is the number of seconds for all
+    attempts to count one view. The last `remembered` counts are cached by the hash of the request.
     """
 
     def __init__(

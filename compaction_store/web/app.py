@@ -364,7 +364,10 @@ class _Pages:
         return self._html(request, "integrity.html", {**more, **found})
 
     async def sample(self, request: Request, asked: Asked) -> Response:
-        """Draws a sample. Its address has the seed and fixed times, so opening it again draws the same records."""
+        """Draws a sample, or shows the form for one.
+
+        The address of a sample has the seed and fixed times, so opening it again draws the same records.
+        """
         title = {"title": "Sample", "most": MOST_DRAWN}
         given = {key: asked.optional(key) for key in (*_FILTERS, "since", "until")}
         seed = asked.number("seed")

@@ -164,7 +164,7 @@ def compactions(
 def sample(
     connection: Connection, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
 ) -> tuple[int, list[tuple[UUID, int]]]:
-    """Draws `count` records at random from the first `among` records that match and have a span.
+    """Draws up to `count` records at random from the first `among` records that match and have a span.
 
     Returns the number of records that the draw was made from, and the keys of the drawn records. The server sends only
     these keys.

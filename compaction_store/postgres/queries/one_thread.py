@@ -365,7 +365,7 @@ def redact(
     dry_run: bool | None,
     reaches: bool,
 ) -> tuple[Any, ...]:
-    """Erases messages and all records that were made from them.
+    """Erases messages, and the bodies of all records that may repeat their content.
 
     Returns the pos of the event, the erased seqs and record numbers, and the forks with copies. If a hold or a
     retention forbids the erasure, returns the pos of its event and a text instead.
@@ -536,7 +536,7 @@ def rewind(
     actor: str | None,
     bodies: tuple[str, str],
 ) -> list[tuple[Any, ...]]:
-    """Ends the view at a seq, and returns the records of this run. A second call with the same run_id writes nothing.
+    """Ends the view at a seq, and returns the records of the run. A second call with the same run_id writes nothing.
 
     `bodies` has two bodies: one for the revocations, and one for the record.
     """

@@ -78,7 +78,10 @@ class Compacting:
 
 
 async def compact(compacting: Compacting) -> CompactionRun:
-    """Runs the callbacks and commits their plan; with a budget, only if the view is over it or the run is forced."""
+    """Runs the callbacks and commits their plan.
+
+    With a budget, does so only if the view is over the budget's trigger or `force` is set.
+    """
     budget = compacting.budget
     if budget is None:
         view = await compacting.reader.view(compacting.thread_id)

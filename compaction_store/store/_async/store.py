@@ -652,7 +652,7 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Event:
-        """Forbids erasing anything from a thread before a time. The newest retention replaces earlier ones."""
+        """Forbids erasing anything from a thread until the time `until`. The newest retention replaces earlier ones."""
         end = erasure.until_text(until)
         return await self._record_event(thread_id, "retention", reason, actor, authority, until=end)
 
