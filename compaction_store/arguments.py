@@ -21,7 +21,7 @@ def about(thread_id: str) -> str:
 
 
 def other(value: object) -> str:
-    """Returns the last words of an error message, which say what was given: a number, or the type of another value.
+    """Returns the last words of an error message, which say what was given: a number, or the type of any other value.
 
     Text is not quoted, because it may be the content of a message. Of a datetime, the words say only that it lacks a
     time zone.

@@ -1,7 +1,8 @@
 """A session service for Google's Agent Development Kit (ADK) that keeps each session as a thread of the store.
 
 A compaction by the ADK becomes a compaction record for the events that it covers. The state of each app and of each
-user is a separate thread. Changes of the state are appended, so two sessions never overwrite each other's changes.
+user is a separate thread. Changes of the state are appended, so sessions that change different keys at the same time do
+not overwrite each other's changes.
 """
 
 from __future__ import annotations

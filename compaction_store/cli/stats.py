@@ -146,7 +146,7 @@ def _draw(svg: Path, line: Course, thread: str) -> None:
 
 
 def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
-    """Returns the size of a thread's view at every pos. Ends before the first entry of a kind that is not known."""
+    """Returns the size of a thread's view at every pos, or at every pos before the thread's `unknown_pos`."""
     found = store.thread(thread, hidden=True)
     last_pos = found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
     with Progress("stats", "messages", last_pos) as progress:

@@ -35,7 +35,7 @@ def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
 
 
 def view_tokens(value: ThreadValue) -> str:
-    """Returns the tokens of a thread's view; "unknown" if an entry is of a kind that this release does not know."""
+    """Returns the tokens of a thread's view; "unknown" if this release cannot make the view."""
     return "unknown" if value.view_tokens is None else number(value.view_tokens)
 
 

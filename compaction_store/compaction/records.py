@@ -118,7 +118,7 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
 
 
 def _superseded_by(written: Iterable[Compaction]) -> dict[int, int]:
-    """Maps each record that a later record of the same run replaced to that later record, by their numbers."""
+    """Maps the number of each record that was replaced in the same run to the number of the record that replaced it."""
     found = {}
     # The records that are active so far. A new record contains each of them completely, or does not overlap it.
     starts: list[int] = []

@@ -24,7 +24,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A message or record at a pos. `change` is what it adds to the view's tokens; None if the view must be read."""
+    """A message, record or erasure. `change` is what it adds to the view's tokens; None if the view must be read."""
 
     pos: int
     change: int | None

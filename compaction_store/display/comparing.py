@@ -29,7 +29,7 @@ class Said:
 
 
 def cut_text(text: str) -> tuple[str, int]:
-    """Returns the beginning of a text and, if the text was cut, the number of its characters, else 0."""
+    """Returns the beginning of a text, and the length of the whole text if it was cut, else 0."""
     return (text, 0) if len(text) <= CUT else (text[:CUT], len(text))
 
 

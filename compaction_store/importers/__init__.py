@@ -1,4 +1,4 @@
-"""Imports threads: from session files of Claude Code and Codex, JSON lines, account exports and other databases."""
+"""Imports threads: from session files of Claude Code and Codex, JSON lines, account exports and databases."""
 
 from compaction_store.importers.detecting import detect
 from compaction_store.importers.formats import FORMATS, open_source

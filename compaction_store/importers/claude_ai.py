@@ -55,7 +55,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
 
 
 def _shown(given: list[dict[str, Any]], conversation: Conversation) -> list[dict[str, Any]]:
-    """Returns the messages up to the message that was last shown; all messages if none of them names its parent."""
+    """Returns the branch up to the message that was last shown; all messages if none of them names its parent."""
     by_id = {message.get("uuid"): message for message in given}
     if not any(message.get("parent_message_uuid") in by_id for message in given):
         return given

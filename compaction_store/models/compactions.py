@@ -148,7 +148,7 @@ class Compaction(AsDict):
 
     @property
     def summary_text(self) -> str | None:
-        """The summary, as the summarizer wrote it."""
+        """The text of the summary, without its frame and with the lines that checks appended."""
         return self._text("summary_text")
 
     @property
