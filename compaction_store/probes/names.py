@@ -76,6 +76,8 @@ _CAMEL = re.compile(r"[a-z0-9][A-Z]")
 _PLAIN = re.compile(r"[A-Za-z]+")
 _DOTTED = re.compile(r"\w[\w-]*\.[a-z]\w{0,7}")
 _SEGMENT = re.compile(r"[/\\]+")
+# In Korean, a particle or a verb follows a name without a space.
+_KOREAN_ENDING = re.compile("(?<=[0-9A-Za-z_])[\uac00-\ud7a3]+$")
 
 
 class Name(NamedTuple):
@@ -218,6 +220,8 @@ def _each(piece: str) -> list[Name]:
     if len(piece) > _LONGEST + 20:
         return []
     text = piece.rstrip(_EDGE_RIGHT)
+    if not text.isascii():
+        text = _KOREAN_ENDING.sub("", text)
     if "/" in text or "\\" in text:
         found = _path(text.lstrip(":,=@+&?"))
     else:

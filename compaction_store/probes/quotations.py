@@ -33,6 +33,9 @@ def quotations(text: str) -> Iterator[tuple[int, int]]:
     """
     for quoted in _QUOTED.finditer(text):
         start, end = quoted.span(quoted.lastindex or 0)
+        if text[start - 1] == "\u00ab":
+            # French has spaces between the quotation marks and the text.
+            start, end = end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())
         if _EDGES.fullmatch(text, start, end) is None:
             continue
         last = start

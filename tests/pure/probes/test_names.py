@@ -40,6 +40,8 @@ def strong(text: str) -> dict[str, str]:
         ('{"path": "src/x.py", "n": 1}', {"src/x.py": "path"}),
         ('{"text": "first\\nsrc/b.py"}', {"src/b.py": "path"}),
         ("请修改src/config.py文件", {"src/config.py": "path"}),
+        ("주문 번호는 KR-66120입니다. src/app.py에서", {"KR-66120": "identifier", "src/app.py": "path"}),
+        ("config/서버.yaml을 열고 58231번 포트", {"config/서버.yaml": "path", "58231": "number"}),
         ("\x1b[31msrc/red.py\x1b[0m", {"src/red.py": "path"}),
     ],
 )

@@ -40,6 +40,7 @@ ORDERS = {
         "Antworte mir auf Französisch.",
         "Bevor du etwas löschst, frag mich.",
         "Setze das Datum unter jede Antwort.",
+        "Die Tabelle darfst du nicht ändern.",
     ],
     "fr": [
         "Ne modifie pas le fichier de configuration.",
@@ -48,6 +49,7 @@ ORDERS = {
         "N'utilise jamais l'API de production.",
         "Réponds en allemand.",
         "Mets la date dans chaque réponse.",
+        "Il est interdit de toucher aux journaux.",
     ],
     "es": [
         "No toques la carpeta de migraciones.",
