@@ -29,6 +29,9 @@ _TEXTS = re.compile(
     r"|length of all messages is too long"  # Perplexity
     r"|exceeds the (?:available context size|maximum allowed input length)"  # llama.cpp, Poolside
     r"|(?:greater|longer) than the context length"  # LM Studio
+    r"|longer than the maximum model length"  # vLLM
+    r"|tokens`? \+ `?max_new_tokens`? must be <="  # Text Generation Inference
+    r"|prompt exceeds max length|range of input length should be"  # GLM, Qwen
     r"|exceeded model token limit|context window exceeds limit|token limit exceeded",  # Kimi, MiniMax
     re.IGNORECASE,
 )

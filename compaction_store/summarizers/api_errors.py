@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from compaction_store.api_rules.too_long import too_long
 from compaction_store.errors import SourceTooLong, SummarizerRejected, SummarizerUnavailable, raised_at
-from compaction_store.summarizers.retries import ErrorKind
+from compaction_store.summarizers.retries import ErrorKind, is_over_allowance
 
 _NAME = re.compile(r"[a-z_]{1,64}")
 _REQUEST_ID = re.compile(r"req_\w{1,64}", re.ASCII)
-# Anthropic's API has no error code for a request that is too long. These are the known texts of the API and gateways.
+# Texts that only mean this in an answer to a summarizer, in addition to those of `api_rules.too_long`.
 _TOO_LONG = re.compile(
     r"(?:prompt|input) is too long|exceeds? (?:the )?(?:available )?(?:context|model'?s? context|maximum context)"
     r"|context (?:limit|window|length)|too many (?:input )?tokens",
@@ -22,7 +23,6 @@ _TOO_LONG = re.compile(
 # Matches Python's error for an argument that is unexpected or missing.
 _ARGUMENT = re.compile(r"\b\w+\(\) (?:got an unexpected keyword|missing \d+ required [\w-]+) arguments?:? '(\w{1,64})'")
 _TOO_LONG_CODE = "context_length_exceeded"
-_TOO_LARGE = 413
 
 
 def typed_error(error: Exception, kind: ErrorKind) -> Exception:
@@ -30,12 +30,19 @@ def typed_error(error: Exception, kind: ErrorKind) -> Exception:
     status = status_of(error)
     if kind == "broken":
         return SummarizerUnavailable(describe(error, "the client's max_retries are used up"), status=status)
-    said = getattr(error, "api_message", None) or getattr(error, "message", None)
-    too_long = getattr(error, "code", None) == _TOO_LONG_CODE
-    if too_long or status == _TOO_LARGE or (status is not None and isinstance(said, str) and _TOO_LONG.search(said)):
+    if _is_too_long(error):
         return SourceTooLong(describe(error, "the request is too long for the model"))
     where = "" if status is not None else _where(error)
     return SummarizerRejected(describe(error, "the request is not retried", where), status=status)
+
+
+def _is_too_long(error: Exception) -> bool:
+    if getattr(error, "code", None) == _TOO_LONG_CODE or is_over_allowance(error):
+        return True
+    said = getattr(error, "api_message", None) or getattr(error, "message", None)
+    if status_of(error) is None:
+        return False
+    return too_long(error) is not None or (isinstance(said, str) and _TOO_LONG.search(said) is not None)
 
 
 def describe(error: Exception, what: str, where: str = "") -> str:

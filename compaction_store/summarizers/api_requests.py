@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Payload
-from compaction_store.summarizers.retries import Interrupted
+from compaction_store.summarizers import openai_streams
+from compaction_store.summarizers.retries import AnsweredError, Interrupted
 
 
 class ApiRequest(Protocol):
@@ -100,7 +101,9 @@ class CompletionRequest(NamedTuple):
         return response.iter_bytes()
 
     def answer(self, _response: Any, body: bytes) -> OpenAIAnswer:
-        return completion_answer(json.loads(body))
+        return completion_answer(
+            openai_streams.completion(body) if openai_streams.is_stream(body) else json.loads(body)
+        )
 
 
 class ResponseRequest(NamedTuple):
@@ -119,10 +122,8 @@ class ResponseRequest(NamedTuple):
         return response.iter_bytes()
 
     def answer(self, _response: Any, body: bytes) -> OpenAIAnswer:
-        given = json.loads(body)
-        if _object(_object(given).get("error")).get("code") in _PASSING:
-            raise Interrupted
-        return response_answer(given)
+        is_stream = openai_streams.is_stream(body)
+        return response_answer(openai_streams.response(body) if is_stream else json.loads(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,26 +148,33 @@ class OpenAIAnswer:
 
 
 def completion_answer(body: Any) -> OpenAIAnswer:
-    """Converts the body of a chat completion to an OpenAIAnswer."""
+    """Converts the body of a chat completion to an OpenAIAnswer. Raises AnsweredError if the body is an error."""
     given = _object(body)
     choice = _object(next(iter(_list(given.get("choices"))), None))
+    # Gateways put an error of the model's server into the body, or into its choice.
+    if error := _object(choice.get("error")) or (not choice and _object(given.get("error"))):
+        raise AnsweredError(error)
     message = _object(choice.get("message"))
     reason = choice.get("finish_reason")
     return OpenAIAnswer(
         given.get("id"), given.get("model"), reason, _text(message.get("content")),
-        _usage(given.get("usage"), "prompt_tokens", "completion_tokens"), reason == "stop",
+        _usage(given.get("usage"), "prompt_tokens", "completion_tokens"), reason in _FINISHED,
         bool(message.get("refusal")) or reason == _FILTERED,
     )  # fmt: skip
 
 
 def response_answer(body: Any) -> OpenAIAnswer:
-    """Converts the body of a response to an OpenAIAnswer.
+    """Converts the body of a response to an OpenAIAnswer. Raises AnsweredError or Interrupted if it is an error.
 
     The answer's `reason` is the reason for an incomplete or failed response, and otherwise the response's status.
     """
     given = _object(body)
-    status = given.get("status")
-    detail = _object(given.get("incomplete_details")).get("reason") or _object(given.get("error")).get("code")
+    status, error = given.get("status"), _object(given.get("error"))
+    if error.get("code") in _PASSING:
+        raise Interrupted
+    if error and (status is None or error.get("code") == _TOO_LONG):
+        raise AnsweredError(error)
+    detail = _object(given.get("incomplete_details")).get("reason") or error.get("code")
     items = [item for item in map(_object, _list(given.get("output"))) if item.get("type") == "message"]
     parts = [part for item in items for part in map(_object, _list(item.get("content")))]
     text = "".join(_text(part.get("text")) for part in parts if part.get("type") == "output_text")
@@ -178,6 +186,9 @@ def response_answer(body: Any) -> OpenAIAnswer:
 
 
 _FILTERED = "content_filter"
+_TOO_LONG = "context_length_exceeded"
+# The reasons of a finished answer. Only the first is OpenAI's; servers with the same API have the others too.
+_FINISHED = ("stop", "eos", "eos_token", "stop_sequence", "end_turn")
 # Error codes that a failed response may have although the HTTP status is 200; the request can be retried.
 _PASSING = ("server_error", "rate_limit_exceeded")
 
@@ -191,6 +202,10 @@ def _list(given: Any) -> list[Any]:
 
 
 def _text(given: Any) -> str:
+    """Returns a text, or the texts of a list of parts, such as those of a reasoning model, without its reasoning."""
+    if isinstance(given, list):
+        parts = map(_object, given)
+        return "".join(_text(part.get("text")) for part in parts if part.get("type") == "text")
     return given if isinstance(given, str) else ""
 
 

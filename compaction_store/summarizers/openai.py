@@ -7,6 +7,7 @@ merged; the record lists the parts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,8 +17,15 @@ from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work, drive, drive_async
-from compaction_store.errors import InvalidInput, MissingExtra, SummaryCutShort, SummaryRefused, SummaryUseless
-from compaction_store.models import Element, Summary
+from compaction_store.errors import (
+    InvalidInput,
+    MissingExtra,
+    SourceTooLong,
+    SummaryCutShort,
+    SummaryRefused,
+    SummaryUseless,
+)
+from compaction_store.models import Element, Payload, Summary
 from compaction_store.summarizers import api_calls
 from compaction_store.summarizers.api_calls import Deadline, is_async_client
 from compaction_store.summarizers.api_errors import stop_reason
@@ -37,9 +45,14 @@ Api = Literal["chat", "responses"]
 LimitName = Literal["max_completion_tokens", "max_tokens"]
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _RESERVED = {
-    "chat": ("model", "messages", "stream", "n", *_LIMITS),
+    "chat": ("model", "messages", "stream", "stream_options", "n", *_LIMITS),
     "responses": ("model", "input", "instructions", "stream", "background", "max_output_tokens"),
 }
+
+# Some servers say so if the model's window was full. Others do not tell this from the limit of the answer.
+_FULL = ("model_length", "model_context_window_exceeded")
+# Servers that do not separate a model's reasoning leave it at the beginning of the answer, or as all of it.
+_THINKING = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 class OpenAISummarizer:
@@ -48,8 +61,9 @@ class OpenAISummarizer:
     With an async client, the result must be awaited. `api` is "chat" for the Chat Completions API, or "responses" for
     the Responses API, which is asked to store nothing unless `parameters` has `store`. `instructions` replace the
     default prompt. `parameters` are sent with every request. `limit_name` is the name of the Chat Completions parameter
-    that limits the tokens of an answer; older servers only know `max_tokens`. `deadline` is the number of seconds for
-    all requests of one summary together.
+    that limits the tokens of an answer; older servers only know `max_tokens`. `stream` requests streams, for servers
+    and proxies that close a connection without traffic; a stream that was not requested is read too. `deadline` is the
+    number of seconds for all requests of one summary together.
     """
 
     name = "OpenAISummarizer"
@@ -65,6 +79,7 @@ class OpenAISummarizer:
         parameters: Mapping[str, Any] | None = None,
         api: Api = "chat",
         limit_name: LimitName | None = None,
+        stream: bool = False,
         checks: Sequence[Check] = (),
     ) -> None:
         if not is_client(client):
@@ -74,6 +89,8 @@ class OpenAISummarizer:
             raise InvalidInput(f"api must be 'chat' or 'responses'{other(api)}")
         if api == "responses" and not hasattr(client, "responses"):
             raise InvalidInput("client must have the Responses API for api='responses'")
+        if not isinstance(stream, bool):
+            raise InvalidInput(f"stream must be True or False{other(stream)}")
         check_parameters(parameters, _RESERVED[api])
         if limit_name is not None and limit_name not in _LIMITS:
             raise InvalidInput(f"limit_name must be 'max_completion_tokens' or 'max_tokens'{other(limit_name)}")
@@ -86,6 +103,10 @@ class OpenAISummarizer:
         self._deadline = deadline
         self._parameters = dict(parameters or {})
         self._is_chat = api == "chat"
+        self._stream: Payload = {}
+        if stream:
+            # Without this option, a streamed chat completion has no usage.
+            self._stream = {"stream": True, **({"stream_options": {"include_usage": True}} if self._is_chat else {})}
         self._limit = {(limit_name or _LIMITS[0]) if self._is_chat else "max_output_tokens": max_tokens}
         self._checks = check_checks(checks)
 
@@ -124,7 +145,7 @@ class OpenAISummarizer:
         return (yield from judged(work, request, asked, self.name))
 
     def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
-        given = {**self._parameters, "model": self._model, **self._limit}
+        given = {**self._parameters, "model": self._model, **self._limit, **self._stream}
         request: CompletionRequest | ResponseRequest
         if self._is_chat:
             messages = [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}]
@@ -160,9 +181,11 @@ def _text(answer: OpenAIAnswer) -> str:
     """Returns the text of a finished answer. Raises an error for any other answer."""
     if answer.is_refused:
         raise SummaryRefused("the model refused")
+    if answer.reason in _FULL:
+        raise SourceTooLong("the model's context window was full before the end of the answer")
     if not answer.is_whole:
         raise SummaryCutShort(f"the answer is not finished: {stop_reason(answer.reason)}")
-    text = answer.text.strip()
+    text = _THINKING.sub("", answer.text).strip()
     if not text:
         raise SummaryUseless("the answer is empty")
     return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import random
+import re
 import time
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ _PATIENT = frozenset({"overloaded_error", "rate_limit_error"})
 _BROKEN = frozenset({"api_error", "timeout_error"})
 _TRANSPORT = frozenset({"httpx2", "httpcore2", "httpx", "httpcore", "h11", "h2", "ssl", "socket"})
 _RATE_LIMITED, _OVERLOADED = 429, 529
+# OpenAI's text for a single request that is larger than the tokens allowed for one minute. It never passes as it is.
+_OVER_ALLOWANCE = re.compile(r"\brequest too large for\b", re.IGNORECASE)
 _TIMED_OUT, _LOCKED, _SERVERS_FAULT = 408, 409, 500
 
 
@@ -24,12 +27,31 @@ class Interrupted(Exception):
     """The stream ended before the answer did, or the answer is an error that may pass."""
 
 
+class AnsweredError(Exception):
+    """An error in the body of an answer with status 200. Some gateways answer so."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        self.message = error.get("message")
+        super().__init__(self.message)
+        self.code = code = error.get("code")
+        self.status_code = code if type(code) is int else None
+        self.type = error.get("type")
+
+
+def is_over_allowance(error: Exception) -> bool:
+    """Returns whether a request alone is larger than a rate limit allows."""
+    said = getattr(error, "message", None)
+    is_limited = getattr(error, "status_code", None) == _RATE_LIMITED
+    return is_limited and isinstance(said, str) and _OVER_ALLOWANCE.search(said) is not None
+
+
 def kind_of(error: Exception) -> ErrorKind:
     """Returns how to retry after an error: `patient` until the deadline, `broken` a few times, `final` not at all."""
     response = getattr(error, "response", None)
     status, name = getattr(error, "status_code", None), getattr(error, "type", None)
     final = response is not None and response.headers.get("x-should-retry") == "false"
-    if final or getattr(error, "code", None) in _SPENT:
+    code = getattr(error, "code", None)
+    if final or (isinstance(code, str) and code in _SPENT) or is_over_allowance(error):
         return "final"
     if status in (_RATE_LIMITED, _OVERLOADED) or (isinstance(name, str) and name in _PATIENT):
         return "patient"
@@ -51,7 +73,8 @@ def seconds_to_wait(error: Exception, tries: int) -> float:
     """Returns the pause before the next attempt: the API's Retry-After, or an exponential backoff with jitter."""
     response = getattr(error, "response", None)
     retry_after = None if response is None else _retry_after(response.headers)
-    if retry_after is not None:
+    if retry_after:
+        # Without any pause, an overloaded API would get one request after the other until the deadline.
         return retry_after
     backoff: float = min(_FIRST_WAIT * 2.0**tries, _LONGEST_WAIT) * (1 - random.random() / 4)  # noqa: S311 — no secret
     return backoff

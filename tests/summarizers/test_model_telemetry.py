@@ -86,7 +86,7 @@ def test_a_call_of_a_model_is_reported_as_the_conventions_say(agent: Agent, api:
 
 
 def test_every_try_is_a_span_of_its_own(agent: Agent, api: Server) -> None:
-    api.does(fails(529, "overloaded_error", MARKER, retry_after="0"), says(NOTES))
+    api.does(fails(529, "overloaded_error", MARKER, retry_after="0.01"), says(NOTES))
     assert agent.compact().applied
     first, second = agent.told.named("chat claude-x")
     assert (first.status.status_code, first.status.description) == (StatusCode.ERROR, None)
