@@ -82,7 +82,7 @@ class TokenStep(NamedTuple):
     """A change of the view's tokens at a pos.
 
     Its cause is either the messages up to this pos, or the applied record with the number `number`. `change` is None if
-    the record does not say how many tokens it saved, because the compaction was adopted.
+    the record, or the record that it revokes, has no token counts. This happens only in a damaged thread.
     """
 
     pos: int

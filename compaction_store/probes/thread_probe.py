@@ -136,7 +136,8 @@ class ThreadProbe:
         """Folds a span.
 
         Returns the probes about orders, files, outdated values and planted texts. Probes about inventions are only
-        added to `probes`, and a probe about the later use of a name is added when the name is used.
+        added to `probes`, some of them by `finish`. A probe about the later use of a name is added when the name is
+        used.
         """
         self._flush()
         first = bisect_left(self._starts, fold.start_seq)

@@ -1,8 +1,9 @@
 """Anthropic's own compaction. Its rules are checked before a request is sent, and its block is kept unchanged.
 
-A compaction block replaces everything before it. The span must therefore begin at the first message and have no
-unanswered call. An earlier block must be at the beginning of the span. The message after the span must have another
-role than the last message in the span, and must not be a system message.
+A compaction block replaces everything before it. The span must therefore begin at the first message that is not a
+system message. It must have no system message, no call without a result and no result without a call. An earlier block
+must be at the beginning of the span. The message after the span must have another role than the last message in the
+span, and must not be a system message.
 """
 
 from __future__ import annotations
