@@ -81,6 +81,7 @@ _FILES = (
     "functions/thread_state.sql",
     "functions/span_tokens.sql",
     "functions/size.sql",
+    "functions/gaps.sql",
     "functions/message_tokens.sql",
     "functions/view_parts.sql",
     "functions/outline.sql",

@@ -21,6 +21,9 @@ AS $$
 DECLARE
     v_left record;
     v_right record;
+    -- NULL without p_beside.
+    v_left_seqs int8multirange;
+    v_right_seqs int8multirange;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
@@ -28,19 +31,32 @@ BEGIN
     v_right := v_left;
     IF p_beside IS NOT NULL THEN
         SELECT * INTO v_right FROM compaction_store.view_parts(p_thread_uid, p_beside, p_counted => false);
+        SELECT coalesce(range_agg(int8range(g.first, g.last, '[]')), '{}') INTO v_left_seqs
+        FROM compaction_store.gaps(v_left.starts, v_left.ends, 1, v_left.last_seq) AS g;
+        SELECT coalesce(range_agg(int8range(g.first, g.last, '[]')), '{}') INTO v_right_seqs
+        FROM compaction_store.gaps(v_right.starts, v_right.ends, 1, v_right.last_seq) AS g;
     END IF;
     RETURN QUERY
         WITH parts AS (
-            SELECT coalesce(l.first, r.first) AS first, coalesce(l.last, r.last) AS last, record, 1::bigint AS size,
-                l.first IS NOT NULL AS in_left, r.first IS NOT NULL AS in_right
+            SELECT l.first, l.last, l.record, 1::bigint AS size, true AS in_left, true AS in_right
+            FROM unnest(v_left.numbers, v_left.starts, v_left.ends) AS l (record, first, last)
+            WHERE p_beside IS NULL
+            UNION ALL
+            SELECT g.first, g.last, NULL, g.last - g.first + 1, true, true
+            FROM compaction_store.gaps(v_left.starts, v_left.ends, 1, v_left.last_seq) AS g
+            WHERE p_beside IS NULL
+            UNION ALL
+            SELECT coalesce(l.first, r.first), coalesce(l.last, r.last), record, 1, l.first IS NOT NULL,
+                r.first IS NOT NULL
             FROM unnest(v_left.numbers, v_left.starts, v_left.ends) AS l (record, first, last)
             FULL JOIN unnest(v_right.numbers, v_right.starts, v_right.ends) AS r (record, first, last) USING (record)
+            WHERE p_beside IS NOT NULL
             UNION ALL
             SELECT lower(m.run), upper(m.run) - 1, NULL, upper(m.run) - lower(m.run), m.in_left, m.in_right
             FROM (
-                SELECT unnest(v_left.seqs * v_right.seqs) AS run, true AS in_left, true AS in_right
-                UNION ALL SELECT unnest(v_left.seqs - v_right.seqs), true, false
-                UNION ALL SELECT unnest(v_right.seqs - v_left.seqs), false, true
+                SELECT unnest(v_left_seqs * v_right_seqs) AS run, true AS in_left, true AS in_right
+                UNION ALL SELECT unnest(v_left_seqs - v_right_seqs), true, false
+                UNION ALL SELECT unnest(v_right_seqs - v_left_seqs), false, true
             ) AS m
         ),
         placed AS (

@@ -1,12 +1,12 @@
--- Returns what is in a view at a pos: its active records in order, as three arrays, the seqs of its messages, and its
--- tokens, unless p_counted is false. With p_start and p_end, returns only the part of the view between these two seqs,
+-- Returns what is in a view at a pos: its last seq, its tokens, unless p_counted is false, and its active records in
+-- order, as three arrays. With p_start and p_end, returns only the part of the view between these two seqs,
 -- at which elements of the view must begin and end.
 CREATE FUNCTION compaction_store.view_parts(
     p_thread_uid uuid, p_at bigint, p_start bigint DEFAULT NULL::bigint, p_end bigint DEFAULT NULL::bigint,
     p_counted boolean DEFAULT true
 )
 RETURNS TABLE (
-    at_pos bigint, last_seq bigint, tokens bigint, numbers bigint[], starts bigint[], ends bigint[], seqs int8multirange
+    at_pos bigint, last_seq bigint, tokens bigint, numbers bigint[], starts bigint[], ends bigint[]
 )
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -16,6 +16,7 @@ DECLARE
     v_last_seq bigint;
     v_last_number bigint;
     v_tokens bigint;
+    v_seqs int8multirange;
     v_now int8multirange;
 BEGIN
     SELECT h.last_pos, h.last_seq, h.last_number, h.view_tokens INTO v_last_pos, v_last_seq, v_last_number, v_tokens
@@ -35,34 +36,33 @@ BEGIN
         END IF;
     END IF;
     PERFORM compaction_store.refuse_unknown(p_thread_uid, at_pos, v_last_number);
-    SELECT array_agg(a.number), array_agg(a.start_seq), array_agg(a.end_seq), coalesce(sum(a.tokens_after), 0),
-        coalesce(range_agg(int8range(a.start_seq, a.end_seq, '[]')), '{}')
-    INTO numbers, starts, ends, tokens, seqs
+    SELECT array_agg(a.number), array_agg(a.start_seq), array_agg(a.end_seq), coalesce(sum(a.tokens_after), 0)
+    INTO numbers, starts, ends, tokens
     FROM compaction_store.active(p_thread_uid, at_pos, v_last_number, coalesce(p_start, 1), p_end) AS a;
-    -- A range cannot end before it begins.
-    seqs := int8multirange(int8range(
-        coalesce(p_start, 1), greatest(coalesce(p_start, 1), least(p_end, last_seq) + 1)
-    )) - seqs;
     IF NOT p_counted OR (at_pos = v_last_pos AND p_start IS NULL) THEN
         tokens := CASE WHEN p_counted THEN v_tokens END;
         RETURN NEXT;
         RETURN;
     END IF;
-    IF p_start IS NULL AND compaction_store.size(seqs) > 1000 THEN
+    SELECT coalesce(range_agg(int8range(g.first, g.last, '[]')), '{}') INTO v_seqs
+    FROM compaction_store.gaps(starts, ends, coalesce(p_start, 1), least(p_end, last_seq)) AS g;
+    IF p_start IS NULL AND compaction_store.size(v_seqs) > 1000 THEN
         -- The tokens of the current view are known, so it is enough to read the messages in which the views differ.
         SELECT v_tokens - coalesce(sum(a.tokens_after), 0),
             int8multirange(int8range(1, v_last_seq + 1))
                 - coalesce(range_agg(int8range(a.start_seq, a.end_seq, '[]')), '{}')
         INTO v_tokens, v_now
         FROM compaction_store.active(p_thread_uid, v_last_pos, v_last_number) AS a;
-        IF compaction_store.size(seqs - v_now) + compaction_store.size(v_now - seqs) < compaction_store.size(seqs) THEN
-            tokens := tokens + v_tokens + compaction_store.message_tokens(p_thread_uid, seqs - v_now, v_last_number)
-                - compaction_store.message_tokens(p_thread_uid, v_now - seqs, v_last_number);
+        IF compaction_store.size(v_seqs - v_now) + compaction_store.size(v_now - v_seqs)
+            < compaction_store.size(v_seqs)
+        THEN
+            tokens := tokens + v_tokens + compaction_store.message_tokens(p_thread_uid, v_seqs - v_now, v_last_number)
+                - compaction_store.message_tokens(p_thread_uid, v_now - v_seqs, v_last_number);
             RETURN NEXT;
             RETURN;
         END IF;
     END IF;
-    tokens := tokens + compaction_store.message_tokens(p_thread_uid, seqs, v_last_number);
+    tokens := tokens + compaction_store.message_tokens(p_thread_uid, v_seqs, v_last_number);
     RETURN NEXT;
 END
 $$;
