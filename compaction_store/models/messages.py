@@ -61,7 +61,7 @@ class Element(NamedTuple):
     """One element of a view: a message, or the messages that replace the span of a compaction.
 
     `kind`, `number` and `callback` describe the compaction, and are None for a message. If the compaction is only
-    planned, `number` and `pos` are None. An erased message is None in `messages`.
+    planned, `pos` is None, and `number` is negative or None. An erased message is None in `messages`.
     """
 
     seq: int
