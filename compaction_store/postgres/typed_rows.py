@@ -91,7 +91,7 @@ def comparison(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> Comparison:
 
 
 def element(row: tuple[Any, ...]) -> Element:
-    """Makes an element from its row. Its messages are None if the stored text is erased or cannot be read."""
+    """Makes an element from its row. Its message is None if the stored text is erased or cannot be read."""
     seq, end_seq, number, pos, text, tokens, created_at, kind, callback, _ = row
     found = None if text is None else documents.parsed("payload" if number is None else "body", text)[0]
     messages: tuple[Any, ...] = (found,)

@@ -164,7 +164,7 @@ def completion_answer(body: Any) -> OpenAIAnswer:
 
 
 def response_answer(body: Any) -> OpenAIAnswer:
-    """Converts the body of a response to an OpenAIAnswer. Raises AnsweredError or Interrupted if it is an error.
+    """Converts the body of a response to an OpenAIAnswer. Raises AnsweredError or Interrupted for an error.
 
     The answer's `reason` is the reason for an incomplete or failed response, and otherwise the response's status.
     """

@@ -49,9 +49,9 @@ _RESERVED = {
     "responses": ("model", "input", "instructions", "stream", "background", "max_output_tokens"),
 }
 
-# Some servers say so if the model's window was full. Others do not tell this from the limit of the answer.
+# The reasons that some servers give if the model's window was full. Others give the reason for a limited answer.
 _FULL = ("model_length", "model_context_window_exceeded")
-# Servers that do not separate a model's reasoning leave it at the beginning of the answer, or as all of it.
+# Servers that do not separate a model's reasoning leave it at the beginning of the answer. It may be the whole answer.
 _THINKING = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 

@@ -22,7 +22,10 @@ def is_stream(body: bytes) -> bool:
 
 
 def completion(body: bytes) -> Payload:
-    """Returns the chat completion of a stream. Raises Interrupted if the stream ended before the answer."""
+    """Returns the chat completion of a stream.
+
+    Raises AnsweredError if the stream has an error, and Interrupted if it ended before the answer.
+    """
     whole: Payload = {}
     texts: list[str] = []
     refusals: list[str] = []
@@ -52,7 +55,10 @@ def completion(body: bytes) -> Payload:
 
 
 def response(body: bytes) -> Payload:
-    """Returns the response at the end of a stream. Raises Interrupted if the stream ended before it."""
+    """Returns the response at the end of a stream.
+
+    Raises AnsweredError if the stream has an error, and Interrupted if it ended before the response.
+    """
     for event in _events(body):
         given = _object(event)
         if given.get("type") in _ENDS:

@@ -1,4 +1,4 @@
-"""Draws the charts of threads ahead, and keeps the newest ones in memory."""
+"""Draws charts of threads before the browser asks for them, and keeps the newest charts in memory."""
 
 from __future__ import annotations
 

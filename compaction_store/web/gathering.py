@@ -167,7 +167,7 @@ async def view(
 
 
 async def _rows(reader: AsyncReader, compared: Comparison) -> list[Row]:
-    """Reads the messages of a page that compares two views."""
+    """Reads the elements of a page of one view, or of a page that compares two views."""
     sides = {
         (seq, part.number): (is_left, is_right)
         for part, is_left, is_right in compared.parts

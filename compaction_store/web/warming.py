@@ -1,4 +1,4 @@
-"""Reads the data of every kind of page once, so that the first requests take no longer than later ones."""
+"""Reads the data of most kinds of pages in advance, so that the first requests take no longer than later ones."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ class Reader:
 
         The page has `count` elements from the index `start` on; read their messages with `elements`. With
         `only_changes`, elements that are in both views are left out. Without `at`, the first view is the current view.
-        Without `beside`, the view is compared with itself, so the page is one of a single view. The database does the
+        Without `beside`, the view is compared with itself, so the page is of this view alone. The database does the
         work, so memory does not grow with the thread. This method also finds a thread that `clear` has hidden.
         """
         key = self._key(thread_id)
