@@ -29,16 +29,20 @@ from compaction_store.errors import (
     DatabaseUnavailable,
     OutcomeUnknown,
     ThreadErased,
+    UnsupportedDatabase,
 )
 from compaction_store.postgres import engines, error_translation, timeouts, waiters
 from compaction_store.postgres.error_translation import InDoubt, Verdict
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries.server import SETTINGS_LOST
 from compaction_store.postgres.thread_names import ThreadNames
 
 _T = TypeVar("_T")
 
 #: The key of a write that can be repeated without a key.
 UNKEYED = ""
+# pgbouncer says this, and the name of the parameter.
+_REFUSED_SETTINGS = "unsupported startup parameter"
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 # Seconds: the minimum time for a statement, and the extra time to find out an unknown outcome after the deadline.
@@ -183,6 +187,9 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
         original = error_translation.original(error)
         lines = str(original).strip().splitlines()
         why = lines[0] if lines else type(original).__name__
+        if _REFUSED_SETTINGS in why:
+            lost = UnsupportedDatabase(f"cannot connect to {engines.where(engine)} with settings: {SETTINGS_LOST}")
+            return None, Verdict(lost, again=False, unknown=False)
         failure = DatabaseUnavailable(
             f"cannot reach the database at {engines.where(engine)}: {why}",
             sqlstate=error_translation.sqlstate(original),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
@@ -10,6 +11,10 @@ from compaction_store.postgres.cursor import Connection, fetch
 
 OLDEST_SERVER = 150000
 WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
+SETTINGS_LOST = (
+    "a pooler does not pass on role and settings. Connect to the server itself, or open the store without them, as a"
+    " login that has only the rights that it needs"
+)
 # The table pg_dist_local_group exists only if Citus is installed.
 IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
 IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
@@ -22,8 +27,12 @@ class Citus(NamedTuple):
     is_used: bool
 
 
-def check(connection: Connection) -> Citus:
-    """Raises an error if this package cannot work with the database. Returns how the database uses Citus."""
+def check(connection: Connection, settings: Mapping[str, str] | None = None) -> Citus:
+    """Raises an error if this package cannot work with the database. Returns how the database uses Citus.
+
+    `settings` are those that the session must have begun with.
+    """
+    refuse_lost_settings(connection, settings or {})
     [(version, encoding, is_installed, has_names, role, may_log_in, client)] = fetch(
         connection,
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
@@ -52,6 +61,25 @@ def check(connection: Connection) -> Citus:
         # With another encoding, Citus would convert texts twice.
         raise UnsupportedDatabase(f"the client_encoding of a connection to a cluster must be UTF8, not {client}")
     return Citus(is_installed, is_used)
+
+
+def refuse_lost_settings(connection: Connection, settings: Mapping[str, str]) -> None:
+    """Raises an error if the session did not begin with all settings: it would have more rights than it was given."""
+    if not settings:
+        return
+    others = [name for name in settings if name != "role"]
+    [(role, lost)] = fetch(
+        connection,
+        # Postgres lists neither the role nor the settings of extensions.
+        "SELECT current_setting('role'), ARRAY(SELECT n FROM unnest(%b::text[]) AS n WHERE coalesce("
+        " (SELECT s.source <> 'client' FROM pg_catalog.pg_settings AS s WHERE s.name = lower(n)),"
+        " current_setting(n, true) IS NULL))",
+        (others,),
+    )
+    if settings.get("role", role) != role:
+        lost = ["role", *lost]
+    if lost:
+        raise UnsupportedDatabase(f"the server did not get {', '.join(lost)}: {SETTINGS_LOST}")
 
 
 def refuse_worker(connection: Connection) -> None:

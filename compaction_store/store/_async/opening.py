@@ -43,7 +43,7 @@ async def open_database(
     # Do not retry the first connection: a wrong address should fail at once.
     first = AsyncConnections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
     try:
-        citus = await first.call(queries.check)
+        citus = await first.call(queries.check, settings)
     except BaseException:
         await first.close()
         if share is not None:

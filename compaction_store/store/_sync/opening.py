@@ -43,7 +43,7 @@ def open_database(
     # Do not retry the first connection: a wrong address should fail at once.
     first = Connections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
     try:
-        citus = first.call(queries.check)
+        citus = first.call(queries.check, settings)
     except BaseException:
         first.close()
         if share is not None:

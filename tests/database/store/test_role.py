@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from reliability.rigs import pooler
 from sqlalchemy import create_engine
 from support import cluster
 from support.faces import Faces
@@ -29,6 +30,29 @@ def test_a_store_takes_the_role_that_it_is_opened_with(faces: Faces, url: str) -
 def test_a_role_that_there_is_not_is_refused_at_once(faces: Faces, url: str) -> None:
     with pytest.raises(DatabaseUnavailable, match="role"):
         faces.open(url, role="no such role")
+
+
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
+@pytest.mark.parametrize("drops", ["", "options"])
+@pytest.mark.parametrize(
+    ("given", "lost"),
+    [
+        ({"role": "compaction_store_auditor"}, "role"),
+        ({"settings": {"default_transaction_read_only": "on", "my.own": "1"}}, "default_transaction_read_only, my.own"),
+    ],
+)  # fmt: skip
+def test_a_pooler_that_passes_on_no_settings_is_refused(
+    faces: Faces, url: str, drops: str, given: dict[str, Any], lost: str
+) -> None:
+    """Otherwise the store would have all rights of its login."""
+    if pooler.program() is None:
+        pytest.skip("pgbouncer is not installed")
+    faces.open(url, **given)
+    with pooler.pooler(url, drops=drops) as through:
+        faces.open(through).append("t", MESSAGE)
+        why = f"the server did not get {lost}: a pooler" if drops else "cannot connect to .* with settings: a pooler"
+        with pytest.raises(UnsupportedDatabase, match=why):
+            faces.open(through, **given)
 
 
 @pytest.fixture

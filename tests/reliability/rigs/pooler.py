@@ -40,8 +40,11 @@ def program() -> str | None:
 
 
 @contextlib.contextmanager
-def pooler(url: str) -> Iterator[str]:
-    """Yields the URL of a database through pgbouncer. Another database on the server has the same URL with its name."""
+def pooler(url: str, *, drops: str = "") -> Iterator[str]:
+    """Yields the URL of a database through pgbouncer. Another database on the server has the same URL with its name.
+
+    pgbouncer refuses most parameters of a new connection, and silently drops those named in `drops`.
+    """
     found = program()
     assert found is not None
     target = conninfo_to_dict(url)
@@ -54,6 +57,7 @@ def pooler(url: str) -> Iterator[str]:
         f"[databases]\n* = host={target.get('host', '127.0.0.1')} port={target.get('port') or 5432}{login}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
         f"pool_mode = transaction\ndefault_pool_size = {POOL}\nmax_client_conn = 500\nlogfile =\n"
+        f"ignore_startup_parameters = {drops}\n"
     )
     folder.chmod(0o755)
     with (folder / "log").open("wb") as log:
