@@ -40,7 +40,7 @@ PAGE = ROOT / "docs" / "how-to" / "managed.md"
 TRIALS = "<!-- Written by scripts/platforms.py -->"
 SUITES = "<!-- Written by scripts/platforms.py --suite -->"
 END = "<!-- Up to here -->"
-SUITE = ("tests/database", "tests/summarizers", "tests/importers")
+SUITE = ("tests/database", "tests/importers")
 SUITE_HEAD = ("roles of", "Postgres", "stores connect", "tests of", "result", "date")
 # Since this version, a login with CREATEROLE may grant only the roles that it has made.
 RESTRICTED_SINCE = 160000
@@ -52,6 +52,8 @@ class How(NamedTuple):
 
     pooled: bool
     one_login: bool
+    #: Test only stores of this kind, because both kinds send the same SQL.
+    face: str | None = None
 
     def shown(self) -> str:
         login = "as the administrator" if self.one_login else "as an application"
@@ -220,7 +222,7 @@ def tested(name: str, url: str | None, tests: Sequence[str], how: How, processes
     result = suite(name, url, tests, how, processes)
     if url is not None:
         clean(url)
-    of = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests)
+    of = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests) + (f"; only {how.face}" if how.face else "")
     version = "embedded" if url is None else version_of(url)
     return PLATFORMS[name].title, version, how.shown(), of, result, f"{datetime.now(UTC):%Y-%m-%d}"
 
@@ -236,6 +238,8 @@ def suite(name: str, url: str | None, tests: Sequence[str], how: How, processes:
     if how.one_login:
         environment["COMPACTION_STORE_TEST_ONE_LOGIN"] = "1"
     command = [sys.executable, "-m", "pytest", "-q", "--tb", "short", "-rfEs", *tests]
+    if how.face is not None:
+        command += ["-k", "async" if how.face == "async" else "not async"]
     if url is not None:
         environment["COMPACTION_STORE_TEST_URL"] = url
         processes = 1
@@ -320,6 +324,7 @@ def main() -> None:
     parser.add_argument("--suite", action="store_true", help="run the functional tests instead, about ten minutes each")
     parser.add_argument("--pooled", action="store_true", help="connect the tests' stores through pgbouncer")
     parser.add_argument("--one-login", action="store_true", help="connect the tests' stores as the administrator")
+    parser.add_argument("--face", choices=("sync", "async"), help="run the tests of one kind of store only")
     parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="run these tests instead")
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 2, help="how many processes test on the embedded server"
@@ -335,7 +340,7 @@ def main() -> None:
         return
     for url in given.server if given.no_embedded else [None, *given.server]:
         for name in names:
-            row = tested(name, url, given.tests, How(given.pooled, given.one_login), given.processes)
+            row = tested(name, url, given.tests, How(given.pooled, given.one_login, given.face), given.processes)
             # Write each row at once, because the next run takes minutes.
             _show(suites(PAGE.read_text(encoding="utf-8"), row), SUITES, write=given.write)
 

@@ -195,15 +195,15 @@ def superuser(superuser_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture(params=["sync", "async"])
-def faces(request: pytest.FixtureRequest) -> Iterator[Faces]:
+def faces(request: pytest.FixtureRequest, reach: Callable[[str], str]) -> Iterator[Faces]:
     if request.param == "sync":
-        made = Faces("sync", None)
+        made = Faces("sync", None, reach)
         yield made
         for face in made.opened:
             face.close()
     else:
         with asyncio.Runner() as runner:
-            made = Faces("async", runner)
+            made = Faces("async", runner, reach)
             yield made
             for face in made.opened:
                 face.close()
@@ -211,19 +211,29 @@ def faces(request: pytest.FixtureRequest) -> Iterator[Faces]:
 
 @pytest.fixture(scope="session")
 def reach(server: Server) -> Iterator[Callable[[str], str]]:
-    """Returns the URL by which a test's store reaches a database: through a pooler, if that is wanted."""
+    """Returns the URL by which a test's store reaches a database: through a pooler, if that is wanted.
+
+    The pooler logs in as the stores do. URLs with another login, another server or settings are returned as they are.
+    """
     if not os.environ.get("COMPACTION_STORE_TEST_POOLER"):
         yield lambda url: url
         return
-    with pooler.pooler(platforms.for_stores(server.url)) as pooled:
-        through = sa.make_url(pooled)
-        yield lambda url: through.set(database=sa.make_url(url).database).render_as_string(hide_password=False)
+    direct = platforms.for_stores(server.url)
+    with pooler.pooler(direct) as pooled:
+
+        def through(url: str) -> str:
+            name = sa.make_url(url).database
+            if sa.make_url(url) != sa.make_url(direct).set(database=name):
+                return url
+            return sa.make_url(pooled).set(database=name).render_as_string(hide_password=False)
+
+        yield through
 
 
 @pytest.fixture
-def store(faces: Faces, url: str, reach: Callable[[str], str]) -> Face:
+def store(faces: Faces, url: str) -> Face:
     """A store on an empty database, sync and async in turn."""
-    return faces.open(reach(url))
+    return faces.open(url)
 
 
 @pytest.fixture(scope="session")

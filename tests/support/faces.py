@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from compaction_store import AsyncStore, Store
@@ -46,14 +46,18 @@ class Face:
 
 
 class Faces:
-    """Opens stores of one kind and closes them at the end of the test."""
+    """Opens stores of one kind and closes them at the end of the test. `reach` may put a pooler in front of a URL."""
 
-    def __init__(self, kind: str, runner: asyncio.Runner | None) -> None:
+    def __init__(self, kind: str, runner: asyncio.Runner | None, reach: Callable[[str], str] = lambda url: url) -> None:
         self.kind = kind
         self.runner = runner
+        self._reach = reach
         self.opened: list[Face] = []
 
     def open(self, url: str | None, **options: Any) -> Face:
+        # A pooler does not pass on role and settings.
+        if url is not None and not options.keys() & {"role", "settings"}:
+            url = self._reach(url)
         if self.runner is None:
             face = Face(Store.open(url, **options), None)
         else:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from support import platforms
 from support.keys import key_of
 from support.paths import ROOT
 from support.view_base import base
@@ -68,7 +69,7 @@ def tampered(shared: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture(scope="module")
 def keeper(shared: str) -> Iterator[cs.Store]:
-    with cs.Store.open(shared) as store:
+    with cs.Store.open(platforms.for_stores(shared)) as store:
         yield store
 
 
