@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 from support.embedded_servers import wait_until
 from support.faces import Face, Faces
 from support.handmade_bundles import START, Thread, golden, new_key, said, sealed
@@ -19,7 +16,6 @@ from support.keys import key_of
 from support.lock_waits import until_waiting
 
 import compaction_store as cs
-from compaction_store.deploy import roles
 from compaction_store.errors import ThreadDamaged
 from compaction_store.integrity import chain
 
@@ -27,20 +23,6 @@ TENANT = "default"
 HI = {"role": "user", "content": "hi"}
 _YEAR = 31_557_600 * 1_000_000
 _DAY = 86_400 * 1_000_000
-
-
-@pytest.fixture
-def loader(superuser_url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
-    """The URL of a login with only the rights that `grant` gives it."""
-    name = f"cs_bound_{os.getpid()}"
-    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
-    roles.grant(superuser_url, name, "loader")
-    yield sa.make_url(superuser_url).set(username=name, password="pw").render_as_string(hide_password=False)
-    superuser.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()",
-        [name],
-    )
-    superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
 
 
 def count(superuser: psycopg.Connection[Any], table: str) -> int:
