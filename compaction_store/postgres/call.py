@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -28,6 +29,7 @@ from compaction_store.errors import (
     DatabaseError,
     DatabaseUnavailable,
     OutcomeUnknown,
+    PermissionDenied,
     ThreadErased,
     UnsupportedDatabase,
 )
@@ -41,8 +43,9 @@ _T = TypeVar("_T")
 
 #: The key of a write that can be repeated without a key.
 UNKEYED = ""
-# pgbouncer says this, and the name of the parameter.
+# What pgbouncer says about the settings of a new connection, and Postgres about its role. No SQLSTATE comes with it.
 _REFUSED_SETTINGS = "unsupported startup parameter"
+_REFUSED_ROLE = re.compile('permission denied to set role (".*")')
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 # Seconds: the minimum time for a statement, and the extra time to find out an unknown outcome after the deadline.
@@ -187,20 +190,29 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
         original = error_translation.original(error)
         lines = str(original).strip().splitlines()
         why = lines[0] if lines else type(original).__name__
-        if _REFUSED_SETTINGS in why:
-            lost = UnsupportedDatabase(f"cannot connect to {engines.where(engine)} with settings: {SETTINGS_LOST}")
-            return None, Verdict(lost, again=False, unknown=False)
-        failure = DatabaseUnavailable(
-            f"cannot reach the database at {engines.where(engine)}: {why}",
-            sqlstate=error_translation.sqlstate(original),
-        )
-        return None, Verdict(failure, again=True, unknown=False)
+        return None, _refused(engines.where(engine), why, error_translation.sqlstate(original))
     except BaseException as error:
         # The task was cancelled while it connected. The error and the frames of SQLAlchemy refer to each other and to
         # the unfinished connection. Without this, the connection would stay open until the garbage collector finds the
         # cycle.
         clear_frames(error.__traceback__)
         raise
+
+
+def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
+    """Returns the failure for what the server said to a new connection."""
+    failure: DatabaseError
+    if _REFUSED_SETTINGS in why:
+        failure = UnsupportedDatabase(f"cannot connect to {where} with settings: {SETTINGS_LOST}")
+    elif role := _REFUSED_ROLE.search(why):
+        failure = PermissionDenied(
+            f"this login may not take the role {role[1]}: grant it the role, or omit the role to use the rights of the"
+            " login (on the command line, --as-login)"
+        )
+    else:
+        failure = DatabaseUnavailable(f"cannot reach the database at {where}: {why}", sqlstate=sqlstate)
+        return Verdict(failure, again=True, unknown=False)
+    return Verdict(failure, again=False, unknown=False)
 
 
 def _attempt(

@@ -96,7 +96,12 @@ def login() -> str | None:
     platform = given()
     if platform is None:
         return None
-    return platform.admin if os.environ.get("COMPACTION_STORE_TEST_ONE_LOGIN") else APPLICATION
+    return platform.admin if has_one_login() else APPLICATION
+
+
+def has_one_login() -> bool:
+    """Whether the stores use the administrator's login, which may not take the schema's roles."""
+    return bool(os.environ.get("COMPACTION_STORE_TEST_ONE_LOGIN"))
 
 
 def for_stores(url: str) -> str:

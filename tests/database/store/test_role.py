@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from reliability.rigs import pooler
 from sqlalchemy import create_engine
 from support import cluster
@@ -30,6 +32,19 @@ def test_a_store_takes_the_role_that_it_is_opened_with(faces: Faces, url: str) -
 def test_a_role_that_there_is_not_is_refused_at_once(faces: Faces, url: str) -> None:
     with pytest.raises(DatabaseUnavailable, match="role"):
         faces.open(url, role="no such role")
+
+
+def test_a_role_that_the_login_may_not_take_is_named_with_a_remedy(
+    faces: Faces, url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    name = f"cs_plain_{os.getpid()}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' IN ROLE compaction_store_app".encode())
+    try:
+        login = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
+        with pytest.raises(PermissionDenied, match='may not take the role "compaction_store_auditor": grant it'):
+            faces.open(login, role="compaction_store_auditor")
+    finally:
+        superuser.execute(f"DROP ROLE {name}".encode())
 
 
 @pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
