@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 #: The key of a write that can be repeated without a key.
 UNKEYED = ""
-# What pgbouncer says about the settings of a new connection, and Postgres about its role. No SQLSTATE comes with it.
+# Words of pgbouncer about the settings of a new connection, and of Postgres about its role. They have no SQLSTATE.
 _REFUSED_SETTINGS = "unsupported startup parameter"
 _REFUSED_ROLE = re.compile('permission denied to set role (".*")')
 _FIRST_PAUSE = 0.02

@@ -36,8 +36,7 @@ CONTENT = {
 }  # fmt: skip
 COLUMNS = [(table, c.name) for table in TABLES for c in schema.metadata.tables[f"compaction_store.{table}"].columns]
 
-MESSAGES = 12
-NOT_APPLIED = 2
+MESSAGES, NOT_APPLIED = 12, 2
 LAST = MESSAGES + NOT_APPLIED + 2 + 1
 
 
