@@ -88,7 +88,7 @@ def autopsy(
         raise misuse("must be given together", "--prices and --model")
     chosen = _chosen(paths)
     out = Output(as_json=as_json)
-    wanted = Wanted(prices=prices, model=model)
+    wanted = Wanted(prices=prices, model=model, keep_runs=True)
     try:
         setup = wanted.made()
     except InvalidInput as error:

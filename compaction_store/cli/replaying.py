@@ -49,6 +49,7 @@ class Wanted:
     planted: int = 0
     judge: str | None = None
     judge_replicates: int = 3
+    keep_runs: bool = False
 
     def made(self) -> Setup:
         """Returns the policies and the settings. Raises an error if an option is wrong."""
@@ -59,8 +60,9 @@ class Wanted:
         window = self.windows[0] if len(set(self.windows)) == 1 else None
         prices = None if self.prices is None else Prices.read(self.prices)
         settings = Settings(
-            tokens.o200k_base(), self.seed, prices, self.model, window, self.replicates, self.planted, self._judge()
-        )
+            tokens.o200k_base(), self.seed, prices, self.model, window, self.replicates, self.planted, self._judge(),
+            self.keep_runs,
+        )  # fmt: skip
         own = () if self.planted else (RECORDED,)
         return Setup(check_policies([*own, *self._policies()], settings), settings)
 

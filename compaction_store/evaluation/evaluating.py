@@ -19,15 +19,17 @@ from compaction_store.evaluation.prices import ModelPrice, Prices
 from compaction_store.evaluation.recorded_thread import RecordedThread
 from compaction_store.evaluation.replaying import Replayed, replay
 from compaction_store.evaluation.results import Evaluation, judged_by, result_of
+from compaction_store.evaluation.run_sums import RunSums, sums_of
 from compaction_store.tokens import Counter as TokenCounter
 
 
 class ThreadRuns(NamedTuple):
-    """The results of one thread: runs and money by policy, and a hash of the thread's rows.
+    """The results of one thread: sums, money and kept runs by policy, and a hash of the thread's rows.
 
     `unfit` is the reason if the thread was left out. The results can be pickled, so that another process can send them.
     """
 
+    sums: Mapping[str, tuple[RunSums, ...]]
     runs: Mapping[str, tuple[Replayed, ...]]
     money: Mapping[str, tuple[Money, ...]]
     digest: str
@@ -47,6 +49,7 @@ class Settings:
     replicates: int = 1
     planted: int = 0
     judge: Judge | None = None
+    keep_runs: bool = True
 
     def __post_init__(self) -> None:
         arguments.number(self.seed, "seed", least=0)
@@ -73,6 +76,7 @@ def evaluate(
     replicates: int = 1,
     plant: int = 0,
     judge: Judge | None = None,
+    keep_runs: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
     """Evaluates policies by replaying threads. The policy "recorded" is a thread's own compactions.
@@ -81,9 +85,10 @@ def evaluate(
     window of this model, for the policy "recorded". Every other policy is replayed `replicates` times, because a
     model's summaries differ each time. `plant` is a number of sentences with known facts, which are inserted into each
     thread in memory. A thread's own compactions did not see these sentences, so "recorded" must not be among the
-    policies then. A `judge` is asked about every summary.
+    policies then. A `judge` is asked about every summary. With `keep_runs=False`, only sums are kept, and not the
+    replays with every probe, which take about a megabyte for each long thread.
     """
-    settings = Settings(counter, seed, prices, model, window, replicates, plant, judge)
+    settings = Settings(counter, seed, prices, model, window, replicates, plant, judge, keep_runs)
     checked = check_policies(policies, settings)
     return summed((replay_thread(thread, checked, settings) for thread in threads), checked, settings, progress)
 
@@ -104,11 +109,12 @@ def check_policies(policies: Sequence[Policy | str], settings: Settings) -> dict
 def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None], settings: Settings) -> ThreadRuns:
     """Replays a thread under all policies."""
     if (reason := _unfit(thread)) is not None:
-        return ThreadRuns({}, {}, "", {}, reason)
+        return ThreadRuns({}, {}, {}, "", {}, reason)
     digest = _digest(thread)
     if settings.planted:
         thread = planting.plant(thread, settings.planted, seed=settings.seed, counter=settings.counter)
     grown = _grown(thread) if settings.prices is not None else {}
+    sums: dict[str, tuple[RunSums, ...]] = {}
     runs: dict[str, tuple[Replayed, ...]] = {}
     money: dict[str, tuple[Money, ...]] = {}
     for name, policy in policies.items():
@@ -117,13 +123,16 @@ def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None],
         made = [
             replay(thread, policy, settings.counter, window=settings.window, judge=settings.judge) for _ in range(times)
         ]
-        runs[name] = tuple(made * (settings.replicates // times))
+        all_runs = tuple(made * (settings.replicates // times))
+        sums[name] = tuple(map(sums_of, all_runs))
+        if settings.keep_runs:
+            runs[name] = all_runs
         if settings.prices is not None and settings.price is not None:
             limit = settings.window if policy is None else policy.budget.limit
             money[name] = tuple(
-                money_of(run, settings.prices, settings.price, window=limit, grown=grown) for run in runs[name]
+                money_of(run, settings.prices, settings.price, window=limit, grown=grown) for run in all_runs
             )
-    return ThreadRuns(runs, money, digest, thread.labels)
+    return ThreadRuns(sums, runs, money, digest, thread.labels)
 
 
 def summed(
@@ -133,6 +142,7 @@ def summed(
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
     """Adds up the results of threads, in their order."""
+    sums: dict[str, list[RunSums]] = {name: [] for name in policies}
     runs: dict[str, list[Replayed]] = {name: [] for name in policies}
     money: dict[str, list[Money]] = {name: [] for name in policies}
     labels: dict[str, Mapping[int, bool]] = {}
@@ -143,18 +153,19 @@ def summed(
             skipped[one.unfit] += 1
             continue
         for name in policies:
-            runs[name].extend(one.runs[name])
+            sums[name].extend(one.sums[name])
+            runs[name].extend(one.runs.get(name, ()))
             money[name].extend(one.money.get(name, ()))
             if one.labels and policies[name] is None:
-                labels[one.runs[name][0].thread_id] = one.labels
+                labels[one.sums[name][0].thread_id] = one.labels
         digests.append(one.digest)
         if progress is not None:
             progress(len(digests))
     results = tuple(
         result_of(
-            name, runs[name], money[name], seed=settings.seed, times=settings.replicates,
+            name, sums[name], money[name], seed=settings.seed, times=settings.replicates, runs=runs[name],
             judged=None if settings.judge is None else judged_by(
-                settings.judge, runs[name], labels if policy is None else {}
+                settings.judge, sums[name], labels if policy is None else {}
             ),
         )
         for name, policy in policies.items()

@@ -15,6 +15,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.evaluation.judging import Agreement, Judge, agreement
 from compaction_store.evaluation.money import BASES, Basis, Money, MoneySum, advice, total, wasted
 from compaction_store.evaluation.replaying import Replayed
+from compaction_store.evaluation.run_sums import RunSums
 from compaction_store.jsonable import AsDict
 from compaction_store.probes import PROBE_TYPES, ProbeType
 
@@ -94,7 +95,9 @@ class PolicyResult:
     policy: str
     rates: Mapping[ProbeType, Rate]
     rounds: Mapping[ProbeType, Sequence[tuple[int, int]]]
-    runs: tuple[Replayed, ...] = field(repr=False)
+    sums: tuple[RunSums, ...] = field(repr=False)
+    #: The replays with every probe, if they were kept.
+    runs: tuple[Replayed, ...] = field(default=(), repr=False)
     money: tuple[Money, ...] = field(default=(), repr=False)
     replicates: int = 1
     judged: Judged | None = None
@@ -111,32 +114,32 @@ class PolicyResult:
 
     @property
     def calls(self) -> int:
-        return sum(len(run.calls) for run in self.runs)
+        return sum(run.calls for run in self.sums)
 
     @property
     def tokens_per_call(self) -> float:
-        return sum(call.tokens for run in self.runs for call in run.calls) / max(1, self.calls)
+        return sum(run.call_tokens for run in self.sums) / max(1, self.calls)
 
     @property
     def over_window(self) -> int:
-        return sum(run.over_window for run in self.runs)
+        return sum(run.over_window for run in self.sums)
 
     @property
     def outcomes(self) -> Counter[str]:
-        return sum((run.outcomes for run in self.runs), Counter())
+        return sum((run.outcomes for run in self.sums), Counter())
 
     @property
     def errors(self) -> Counter[str]:
-        return sum((run.errors for run in self.runs), Counter())
+        return sum((run.errors for run in self.sums), Counter())
 
     @property
     def summarizer_tokens(self) -> int:
-        return sum(use.tokens for run in self.runs for use in run.summarizers.values())
+        return sum(run.summarizer_tokens for run in self.sums)
 
     @property
     def folded_threads(self) -> int:
         """The number of threads with a fold. Threads without a fold do not test the policy."""
-        return len({run.thread_id for run in self.runs if run.folds})
+        return len({run.thread_id for run in self.sums if run.has_folds})
 
     @property
     def unreadable(self) -> int:
@@ -144,7 +147,7 @@ class PolicyResult:
 
         Only the rate of repeated calls includes them.
         """
-        return sum(len(run.unreadable) for run in self.runs)
+        return sum(run.unreadable for run in self.sums)
 
     def money_sum(self, basis: Basis) -> MoneySum:
         return total(self.money, basis)
@@ -156,7 +159,7 @@ class PolicyResult:
 
     @property
     def seconds(self) -> float:
-        return sum(run.seconds for run in self.runs)
+        return sum(run.seconds for run in self.sums)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures as a dict for `json.dumps`. The time is left out, so equal inputs give equal figures."""
@@ -244,12 +247,12 @@ class Evaluation:
         report = hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
         found: dict[str, dict[str, Any]] = {}
         for result in self.policies:
-            for run in result.runs:
+            for run in result.sums:
                 counts = found.setdefault(run.thread_id, {}).setdefault(result.policy, {})
-                for probe in run.probes:
-                    pair = counts.setdefault(probe.type, [0, 0])
-                    pair[0] += 1
-                    pair[1] += probe.kept
+                for kind, _, asked, kept in run.counts():
+                    pair = counts.setdefault(kind, [0, 0])
+                    pair[0] += asked
+                    pair[1] += kept
         about = {
             "inputs": self.inputs, "report": report, "threads": self.threads, "seed": self.seed,
             "planted": self.planted,
@@ -286,23 +289,30 @@ def best_policy(found: Evaluation) -> str | None:
 
 
 def result_of(
-    name: str, runs: Sequence[Replayed], money: Sequence[Money], *, seed: int, times: int, judged: Judged | None
+    name: str,
+    sums: Sequence[RunSums],
+    money: Sequence[Money],
+    *,
+    seed: int,
+    times: int,
+    judged: Judged | None,
+    runs: Sequence[Replayed] = (),
 ) -> PolicyResult:
-    """Adds up the runs of a policy. `runs` contains the `times` replicates of each thread one after another."""
+    """Adds up the runs of a policy. `sums` contains the `times` replicates of each thread one after another."""
     by_type: dict[ProbeType, list[tuple[int, int]]] = {}
     by_replicate: dict[ProbeType, list[list[int]]] = {}
     rounds: dict[ProbeType, defaultdict[int, list[int]]] = {}
-    for start in range(0, len(runs), times):
+    for start in range(0, len(sums), times):
         counted: defaultdict[ProbeType, list[int]] = defaultdict(lambda: [0, 0])
-        for replicate, run in enumerate(runs[start : start + times]):
-            for probe in run.probes:
-                numbered = rounds.setdefault(probe.type, defaultdict(lambda: [0, 0]))
-                alone = by_replicate.setdefault(probe.type, [[0, 0] for _ in range(times)])
-                for pair in (counted[probe.type], numbered[run.rounds.get(probe.record, 0)], alone[replicate]):
-                    pair[0] += 1
-                    pair[1] += probe.kept
-        for kind, (asked, kept) in counted.items():
-            by_type.setdefault(kind, []).append((asked, kept))
+        for replicate, run in enumerate(sums[start : start + times]):
+            for kind, number, asked, kept in run.counts():
+                numbered = rounds.setdefault(kind, defaultdict(lambda: [0, 0]))
+                alone = by_replicate.setdefault(kind, [[0, 0] for _ in range(times)])
+                for pair in (counted[kind], numbered[number], alone[replicate]):
+                    pair[0] += asked
+                    pair[1] += kept
+        for kind, (all_asked, all_kept) in counted.items():
+            by_type.setdefault(kind, []).append((all_asked, all_kept))
     rates = {
         kind: replace(_rate(by_type[kind], f"{seed}:{name}:{kind}"), spread=_spread(by_replicate[kind]))
         for kind in PROBE_TYPES
@@ -313,7 +323,9 @@ def result_of(
         for kind in PROBE_TYPES
         if (found := rounds.get(kind))
     }
-    return PolicyResult(name, rates, listed, tuple(runs), tuple(money), times, judged)  # type: ignore[arg-type]
+    return PolicyResult(
+        name, rates, listed, tuple(sums), tuple(runs), tuple(money), times, judged  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def _spread(counts: Sequence[Sequence[int]]) -> tuple[float, float] | None:
@@ -321,7 +333,7 @@ def _spread(counts: Sequence[Sequence[int]]) -> tuple[float, float] | None:
     return (min(shares), max(shares)) if len(shares) > 1 else None
 
 
-def judged_by(judge: Judge, runs: Sequence[Replayed], labels: Mapping[str, Mapping[int, bool]]) -> Judged:
+def judged_by(judge: Judge, runs: Sequence[RunSums], labels: Mapping[str, Mapping[int, bool]]) -> Judged:
     """Adds up the verdicts of a judge. `labels` are the verdicts of people, by thread and record."""
     verdicts = [verdict for run in runs for verdict in run.verdicts.values()]
     good = sum(verdict.is_good is True for verdict in verdicts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from compaction_store import TokenBudget, tokens
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Policy, PolicyResult, Prices, RecordedThread, evaluate
+from compaction_store.evaluation.evaluating import Settings, check_policies, replay_thread, summed
 from compaction_store.evaluation.money import total
 from compaction_store.evaluation.results import _rate, _wilson
 from compaction_store.models import Message
@@ -34,6 +36,12 @@ def drop_first(ctx: Any) -> None:
     """Replaces the first two messages."""
     if ctx.elements[0].number is None:
         ctx.remove(1, 2)
+
+
+def drop_oldest(ctx: Any) -> None:
+    """Replaces ten messages by a text."""
+    fresh = [element for element in ctx.elements if element.number is None]
+    ctx.compact(fresh[0].seq, fresh[9].seq, "Ten messages.")
 
 
 def test_a_share_of_few_threads_has_wilsons_interval() -> None:
@@ -60,6 +68,32 @@ def test_an_interval_of_one_probe_or_without_a_loss_is_never_empty(asked: int, k
         assert (rate.asked, rate.kept) == (asked, kept)
         assert 0 <= rate.low < rate.high <= 1
         assert rate.low <= rate.share <= rate.high
+
+
+def test_sums_without_the_runs_give_the_same_results_in_little_memory() -> None:
+    names = [f"src/part_{number}/file_{number}.py" for number in range(400)]
+    made = []
+    for seq in range(1, 401):
+        payload = {
+            "role": "user" if seq % 2 else "assistant",
+            "content": f"see {names[(seq * 7) % 400]} and {names[seq % 9]}",
+        }
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        made.append(Message(seq, seq, str(payload["role"]), payload, 40, at, None, False, json.dumps(payload)))
+    threads = [RecordedThread("long", tuple(made)), thread(*[30] * 40, name="short")]
+    policy = Policy("drop", (drop_oldest,), TokenBudget(900))
+    settings = Settings(COUNTER, keep_runs=False)
+    policies = check_policies([policy], settings)
+    parts = [replay_thread(one, policies, settings) for one in threads]
+    lean = summed(parts, policies, settings)
+    full = evaluate(threads, [policy], counter=COUNTER)
+    assert lean.as_dict() == full.as_dict()
+    assert list(lean.documents()) == list(full.documents())
+    assert (len(lean.policies[0].runs), len(full.policies[0].runs)) == (0, 2)
+    assert full.policies[0].outcomes["applied"] > 20
+    assert len(full.policies[0].runs[0].probes) > 100
+    # Neither a process nor the report gets what it does not need.
+    assert 4 * len(pickle.dumps(parts)) < len(pickle.dumps(full.policies[0].runs))
 
 
 def test_a_limit_that_nothing_was_asked_about_is_not_met() -> None:
