@@ -12,13 +12,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from compaction_store.display.marks import Piece
-from compaction_store.display.visible import lines, shown
+from compaction_store.display.visible import is_plain, json_shown, lines, named, numbered
 from compaction_store.jsonable import plain
 from compaction_store.messages.encoding import canonical
 
+_SHORTEST = 0.001
+_LONG = 100
+
 
 class Lines(str):
-    """A text that keeps its line breaks on a page."""
+    """A text, such as prose, JSON or a command, that keeps its line breaks and its backslashes on a page."""
 
     __slots__ = ()
 
@@ -29,17 +32,29 @@ def environment(folder: Path) -> Environment:
         loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, finalize=_visible,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters |= {"text": Lines, "number": _number, "moment": _moment, "json": _json, "pieces": _pieces}
+    made.tests["plain"] = is_plain
+    made.filters |= {
+        "text": Lines,
+        "number": _number,
+        "moment": _moment,
+        "json": _json,
+        "pieces": _pieces,
+        "exact": _exact,
+        "seconds": _seconds,
+    }
     return made
 
 
 def _visible(value: object) -> object:
-    """Escapes the control, direction and invisible characters in a text, so that they can be seen."""
+    """Escapes the control, direction and invisible characters in a text, so that they can be seen.
+
+    A text that is not `Lines` is a name or another value, so different texts must look different.
+    """
     if isinstance(value, Markup):
         return value
     if isinstance(value, Lines):
         return "\n".join(lines(value))
-    return shown(value) if isinstance(value, str) else value
+    return named(value) if isinstance(value, str) else value
 
 
 def _pieces(pieces: Iterable[Piece]) -> Markup:
@@ -51,11 +66,27 @@ def _pieces(pieces: Iterable[Piece]) -> Markup:
     for text, mark in pieces:
         seen = escape("\n".join(lines(text)))
         found.append(f'<mark class="{mark}">{seen}<span class="sr"> ({mark})</span></mark>' if mark else seen)
-    return Markup("".join(found))  # noqa: S704 — every text in it is escaped
+    return _markup("".join(found))
+
+
+def _exact(text: str) -> Markup:
+    """Returns a text for the value of a form's field, which a browser sends back exactly."""
+    return _markup(numbered(text))
+
+
+def _markup(made: str) -> Markup:
+    return Markup(made)  # noqa: S704 — every text in it is escaped
 
 
 def _number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
+
+
+def _seconds(value: float) -> str:
+    """Returns seconds with up to three digits. Shorter times than a millisecond are shown as `< 0.001`."""
+    if 0 < value < _SHORTEST:
+        return f"< {_SHORTEST}"
+    return f"{value:,.0f}" if value >= _LONG else f"{value:.3g}"
 
 
 def _moment(value: datetime | str | None) -> str:
@@ -67,4 +98,4 @@ def _moment(value: datetime | str | None) -> str:
 
 
 def _json(value: Any) -> Lines:
-    return Lines(canonical(plain(value)))
+    return Lines(json_shown(canonical(plain(value))))

@@ -3,6 +3,9 @@
 Names, reasons, actors, models and messages may contain anything. Control characters, line breaks, characters that
 change the writing direction, and invisible ones are escaped, so that nobody can hide one in a name. Emoji are kept: a
 joiner between two emoji and a variation selector after one are not escaped.
+
+A text may itself contain what looks like an escape. `named` shows such a text and the escaped one differently, so that
+two names never look the same.
 """
 
 from __future__ import annotations
@@ -22,6 +25,32 @@ _IGNORED = (
     (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF),
 )  # fmt: skip
 _CONTROLS = re.compile(r"[\x00-\x1f]")
+_REFERENCES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}
+_BACKSLASHES = re.compile(r"\\+")
+# The text after the backslash in the escapes that `shown` writes.
+_LIKE_ESCAPE = re.compile("[nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}")
+
+
+def named(text: str) -> str:
+    """Returns a name, or another value, in one line. Different names look different.
+
+    Unsafe characters are escaped as in `shown`. Backslashes are doubled before an escaped character, and before text
+    that looks like an escape. Sentences that quote names with `repr` need `shown`.
+    """
+    if "\\" not in text:
+        return shown(text)
+
+    def doubled(found: re.Match[str]) -> str:
+        end = found.end()
+        is_escape = _LIKE_ESCAPE.match(text, end) is not None or (end < len(text) and not _is_seen(text, end))
+        return found[0] * 2 if is_escape else found[0]
+
+    return shown(_BACKSLASHES.sub(doubled, text))
+
+
+def is_plain(text: str) -> bool:
+    """Returns whether a text is in one line, and every character of it can be seen."""
+    return shown(text) == text
 
 
 def shown(text: str) -> str:
@@ -36,6 +65,17 @@ def shown(text: str) -> str:
 def lines(text: str) -> list[str]:
     """Returns the lines of a text, with unsafe characters escaped. The caller must indent them."""
     return [shown(part.rstrip("\r").expandtabs(_TAB)) for part in text.split("\n")]
+
+
+def numbered(text: str) -> str:
+    """Returns the text with each unsafe character as an HTML reference, and with HTML's signs as references too.
+
+    In an attribute of a page, this is exactly the given text.
+    """
+    return "".join(
+        _REFERENCES.get(character) or (character if _is_seen(text, at) else f"&#{ord(character)};")
+        for at, character in enumerate(text)
+    )  # fmt: skip
 
 
 def json_shown(text: str) -> str:
