@@ -16,6 +16,7 @@ from compaction_store.cli.json_text import encoded
 from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
+from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Explanation
@@ -220,7 +221,7 @@ def explain(
         out.json_text(_explained(found, text=text))
         return
     message, now = found.message, found.element
-    out.text(f"seq {message.seq:,} of thread {thread}", "bold")
+    out.text(f"seq {message.seq:,} of thread {named(thread)}", "bold")
     facts = [("role", message.role or ""), *_appended(found), ("tokens", number(message.tokens))]
     if (event := found.redaction) is not None:
         who = f"{event.actor or 'an unknown actor'} (login {event.login})"
@@ -248,7 +249,7 @@ def _appended(found: Explanation) -> Iterator[tuple[str, str]]:
     if origin.thread_id is None or origin.created_at is None:
         yield "appended", f"in thread_uid {origin.thread_uid}, which is not in this database, at pos {origin.pos:,}"
     else:
-        yield "appended", f"{moment(origin.created_at)} in {origin.thread_id}, at pos {origin.pos:,}"
+        yield "appended", f"{moment(origin.created_at)} in {named(origin.thread_id)}, at pos {origin.pos:,}"
 
 
 def _prompt(path: Path) -> str | list[Any]:

@@ -24,6 +24,7 @@ from compaction_store.cli.options import (
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import named
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
         })  # fmt: skip
     else:
         reason = "would be compacted" if applied else plan.reason
-        out.text(f"{thread}: {reason}: {before:,} tokens now, {after:,} then (dry run: nothing is written)", "bold")
+        out.text(
+            f"{named(thread)}: {reason}: {before:,} tokens now, {after:,} then (dry run: nothing is written)", "bold"
+        )
         reasons = (attempt.error and values.error(attempt.error) for attempt in plan.attempts)
         _show_attempts(out, [a | {"why": text} for a, text in zip(attempts, reasons, strict=True)])
         _show_errors(plan.errors)
@@ -154,7 +157,7 @@ def show_run(out: Output, thread: str, run: CompactionRun) -> bool:
             "errors": [type(error).__name__ for error in run.errors],
         })  # fmt: skip
     else:
-        out.text(f"{thread}: {run.reason}: {run.view.tokens:,} tokens now", "bold")
+        out.text(f"{named(thread)}: {run.reason}: {run.view.tokens:,} tokens now", "bold")
         _show_attempts(out, [values.compaction(r) | {"why": r.error and values.error(r.error)} for r in run.records])
         _show_errors(run.errors)
     return _is_failure(run.records, run.errors, applied=run.applied)
@@ -212,7 +215,7 @@ def revoke(
         out.json(values.compaction(written) | {"view_tokens": now.view_tokens})
     else:
         done = f"compaction {record} is revoked by record {written.number}"
-        out.text(f"{thread}: {done}: {values.view_tokens(now)} tokens now")
+        out.text(f"{named(thread)}: {done}: {values.view_tokens(now)} tokens now")
 
 
 def adopt(
@@ -244,4 +247,4 @@ def adopt(
         return
     numbers = ", ".join(str(each.number) for each in written)
     done = f"adopted by record {numbers}" if written else "adopted already"
-    out.text(f"{thread}: compaction {record} is {done}: {values.view_tokens(now)} tokens now")
+    out.text(f"{named(thread)}: compaction {record} is {done}: {values.view_tokens(now)} tokens now")

@@ -11,6 +11,7 @@ from compaction_store.cli import options, values
 from compaction_store.cli.options import Actor, AsJson, Authority, Reason, Tenant, Thread, Url
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import named
 from compaction_store.errors import MessageNotFound
 
 if TYPE_CHECKING:
@@ -146,12 +147,13 @@ def _show_dry_run(out: Output, thread: str, would: Redaction, *, forks: bool) ->
         erased = {"seqs": would.seqs, "records": would.records, "forks": [fork.as_dict() for fork in would.forks]}
         out.json({"thread_id": thread, "dry_run": True} | erased)
         return
-    out.text(f"{thread}: would erase {_all_of(would)} (dry run: nothing is erased)")
+    out.text(f"{named(thread)}: would erase {_all_of(would)} (dry run: nothing is erased)")
     for name, numbers in (("seqs", would.seqs), ("records", would.records)):
         if numbers:
             out.text(f"  {name} {', '.join(values.span(*pair) for pair in erasure.ranges(numbers))}")
     for fork in would.forks:
-        out.text(f"  {_all_of(fork)} of its fork {fork.thread_id}" + ("" if forks else ", left alone by --no-forks"))
+        alone = "" if forks else ", left alone by --no-forks"
+        out.text(f"  {_all_of(fork)} of its fork {named(fork.thread_id)}{alone}")
 
 
 def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
@@ -160,15 +162,15 @@ def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
         out.json({"thread_id": done.thread_id, "pos": done.pos} | erased)
         return
     if done.pos is None:
-        out.text(f"{thread}: already erased")
+        out.text(f"{named(thread)}: already erased")
     else:
-        stub = "" if done.thread_id == thread else f"; the stub is {done.thread_id}"
-        out.text(f"{thread}: erased {_all_of(done)}, recorded at pos {done.pos:,}{stub}")
+        stub = "" if done.thread_id == thread else f"; the stub is {named(done.thread_id)}"
+        out.text(f"{named(thread)}: erased {_all_of(done)}, recorded at pos {done.pos:,}{stub}")
     for fork in done.forks:
         if fork.pos is None:
-            out.text(f"{fork.thread_id}: a fork that still has {_all_of(fork)}")
+            out.text(f"{named(fork.thread_id)}: a fork that still has {_all_of(fork)}")
         else:
-            out.text(f"{fork.thread_id}: a fork; erased {_all_of(fork)}, recorded at pos {fork.pos:,}")
+            out.text(f"{named(fork.thread_id)}: a fork; erased {_all_of(fork)}, recorded at pos {fork.pos:,}")
 
 
 def hold(
@@ -231,4 +233,4 @@ def _show_event(out: Output, done: Event, what: str) -> None:
     if out.as_json:
         out.json(values.event(done, text=True))
     else:
-        out.text(f"{done.thread_id} {what}, recorded at pos {done.pos:,}")
+        out.text(f"{named(done.thread_id)} {what}, recorded at pos {done.pos:,}")

@@ -9,6 +9,7 @@ import typer
 from compaction_store.cli import options, values
 from compaction_store.cli.options import Actor, AsJson, Authority, Tenant, Thread, Url
 from compaction_store.cli.output import Output
+from compaction_store.display.visible import named
 
 
 def fork(
@@ -49,6 +50,6 @@ def fork(
         out.json(done.as_dict())
     elif done.added:
         messages = values.count(done.last_seq, "message")
-        out.text(f"{new}: a copy of {thread} up to pos {done.at:,}, with {messages}")
+        out.text(f"{named(new)}: a copy of {named(thread)} up to pos {done.at:,}, with {messages}")
     else:
-        out.text(f"{new}: already made from {thread}, up to pos {done.at:,}")
+        out.text(f"{named(new)}: already made from {named(thread)}, up to pos {done.at:,}")

@@ -19,6 +19,7 @@ from compaction_store.cli.options import AsJson, Url, reachable
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import named
 from compaction_store.errors import CompactionStoreError
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class _Import:
             })  # fmt: skip
         else:
             what = "imported" if done.added else "already imported"
-            self.out.text(f"{done.thread_id}: {what}: {done.last_seq:,} messages, {done.last_pos:,} entries")
+            self.out.text(f"{named(done.thread_id)}: {what}: {done.last_seq:,} messages, {done.last_pos:,} entries")
 
     def _show(self, source: str, thread: ThreadImported) -> None:
         loaded, refused = thread.loaded, thread.refused
@@ -201,7 +202,7 @@ class _Import:
         elif refused is None:
             result = "no messages" if loaded is None else f"{loaded.count:,} messages, {loaded.added:,} new"
             skipped = f", {thread.skipped:,} skipped" if thread.skipped else ""
-            self.out.text(f"{thread.thread_id}: {result}{skipped}")
+            self.out.text(f"{named(thread.thread_id)}: {result}{skipped}")
 
 
 def _line(line: int | None) -> str:

@@ -8,6 +8,7 @@ import typer
 
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
+from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store import Compaction
@@ -39,7 +40,7 @@ def tree(
         ]
         out.json({"thread_id": thread, "number": number_, "records": records})
         return
-    out.text(f"compaction {number_} of thread {thread}", "bold")
+    out.text(f"compaction {number_} of thread {named(thread)}", "bold")
     for depth, each in found.walk():
         out.text("  " * min(depth, _DEEPEST) + _line(each.record, depth))
 

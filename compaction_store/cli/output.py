@@ -29,7 +29,7 @@ from compaction_store.cli import csv_text
 from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
 from compaction_store.cli.json_text import encoded
 from compaction_store.display import visible
-from compaction_store.display.visible import shown
+from compaction_store.display.visible import named, shown
 
 # ASCII replacements for characters of charts, for locales that lack these characters.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
@@ -254,7 +254,7 @@ class Output:
             column = columns[at]
             name, right, fold = (column, False, False) if isinstance(column, str) else column.parts
             # Set the minimum width, because rich uses the longest word even for columns that must not wrap.
-            whole = max(cell_len(shown(text)) for text in (name, *(row[at] for row in rows)))
+            whole = max(cell_len(named(text)) for text in (name, *(row[at] for row in rows)))
             least = _NARROWEST if fold else cut.get(at, whole)
             table.add_column(
                 name,
@@ -266,7 +266,7 @@ class Output:
                 max_width=_WIDEST_CELL if fold else None,
             )
         for row in rows:
-            cells = [shown(row[at]) for at in kept]
+            cells = [named(row[at]) for at in kept]
             styles = ["red" if isinstance(row[at], Loss) else "" for at in kept]
             table.add_row(*(
                 Text(cell, no_wrap=True, overflow="ellipsis") if at in cut else _Cell(cell, style)

@@ -17,6 +17,7 @@ from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import saying
+from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Message, Reader, View
@@ -127,7 +128,7 @@ def view(
         out.json(values.view(found) | ({} if evidence is None else {"evidence": evidence}))
     else:
         what = "" if evidence is None else f", {evidence}"
-        out.text(f"{found.thread_id} at pos {found.pos:,}: {found.tokens:,} tokens{what}", "bold")
+        out.text(f"{named(found.thread_id)} at pos {found.pos:,}: {found.tokens:,} tokens{what}", "bold")
         _show_view(out, found, full=full)
 
 

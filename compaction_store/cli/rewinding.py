@@ -11,6 +11,7 @@ from compaction_store.cli.compacting import Reason, Summarizer, show_run
 from compaction_store.cli.options import Actor, AsJson, Authority, Number, Tenant, Thread, Url
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store.models import Compaction
@@ -66,12 +67,14 @@ def _show(out: Output, thread: str, written: tuple[Compaction, ...], now: Thread
         records = [values.compaction(record) for record in written]
         out.json({"thread_id": thread, "view_tokens": now.view_tokens, "records": records})
     elif not written:
-        out.text(f"{thread}: {nothing}: nothing is written")
+        out.text(f"{named(thread)}: {nothing}: nothing is written")
     else:
         *revoked, last = written
         also = "".join(f", revokes compaction {record.revokes}" for record in revoked)
         hidden = values.span(last.start_seq, last.end_seq)
-        out.text(f"{thread}: record {last.number} hides seqs {hidden}{also}: {values.view_tokens(now)} tokens now")
+        out.text(
+            f"{named(thread)}: record {last.number} hides seqs {hidden}{also}: {values.view_tokens(now)} tokens now"
+        )
 
 
 def repair(

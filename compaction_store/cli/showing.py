@@ -15,7 +15,7 @@ from compaction_store.cli.json_text import encoded
 from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
 from compaction_store.cli.output import Output, moment, number
 from compaction_store.display import saying
-from compaction_store.display.visible import lines, shown
+from compaction_store.display.visible import lines, named, shown
 from compaction_store.errors import UnknownEntry
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     facts["duration"] = None if record.duration is None else f"{record.duration:.3g} s"
     facts["summary"] = "only the provider can read it" if record.unreadable else None
     facts["includes"] = ", ".join(f"compaction {number}" for number in inside)
-    head = f"compaction {record.number} of thread {record.thread_id}"
+    head = f"compaction {record.number} of thread {named(record.thread_id)}"
     if record.start_seq is not None:
         head += f": seqs {values.span(record.start_seq, record.end_seq)}, {number(record.tokens_before)}"
         head += f" to {number(record.tokens_after)} tokens" if record.tokens_after is not None else " tokens"

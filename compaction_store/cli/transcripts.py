@@ -13,6 +13,7 @@ import compaction_store
 from compaction_store.cli import processes
 from compaction_store.cli.output import line, note
 from compaction_store.cli.progress import Progress
+from compaction_store.display.visible import named
 from compaction_store.errors import InvalidSource
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _in_process(part: Part) -> tuple[list[str], list[str]]:
 
 
 def _say_what_is_missing(thread: importers.ThreadImported, say: Say) -> None:
-    name = line(thread.thread_id)
+    name = named(thread.thread_id)
     if thread.refused is not None:
         say(f"{name} is left out: {line(str(thread.refused))}")
     if thread.bad:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.output import line, moment, number
 from compaction_store.display.saying import said
+from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Element, Event, Message, View
@@ -184,7 +185,7 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
     number_, written, kind, seqs, before, _, status, called, actor, login, allowed, model, problem = cells
     of = f" of seqs {seqs}" if seqs else ""
     tokens = f", {change(value)}" if before else ""
-    head = number_ if own else f"{number_}  {value.thread_id}"
+    head = number_ if own else f"{number_}  {named(value.thread_id)}"
     who = ", ".join(part for part in (called, model) if part)
     lines = [
         f"{head}  {written}  {kind}{of}{tokens}",

@@ -27,6 +27,7 @@ from compaction_store.cli.compacting import Strategy, Summarizer
 from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url, reachable
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import named
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
 
 if TYPE_CHECKING:
@@ -299,5 +300,5 @@ class _Loop:
             where = {"tenant": None, "thread_id": None} if place is None else place._asdict()
             self.out.json(where | parts)
         else:
-            self.out.text(text if place is None else f"{place.thread_id}: {text}")
+            self.out.text(text if place is None else f"{named(place.thread_id)}: {text}")
         self.out.flush()
