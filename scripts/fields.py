@@ -115,7 +115,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "counter": "The name of the counter behind the token counts.",
         "revokes": "For a revocation, the number of the revoked record.",
         "redacted_pos": "The pos of the redaction that erased the body.",
-        "superseded_by": "The number of the later record whose span contains the span of this record.",
+        "superseded_by": "The number of the later record whose span contains the span of this record. None for a"
+        " revoked record and for a revocation.",
         "revoked_by": "The number of the revocation that undid this record.",
         "unknown_pos": "The thread's `unknown_pos`; if it is set, it is unknown which records are active.",
         "body": "The summary, replacement, prompt, reason, authority, error and provider's data; None if erased.",

@@ -83,7 +83,8 @@ def from_row(row: Sequence[Any]) -> Compaction:
         callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text,
         unknown_pos, uid,
     ) = row  # fmt: skip
-    if unknown_pos is not None:
+    if unknown_pos is not None or revoked_by is not None or revokes is not None:
+        # A record after a revocation replaced neither the revoked record nor the revocation.
         superseded_by = None
     body, fault = (None, None) if text is None else documents.parsed("body", text)
     return Compaction(

@@ -81,7 +81,7 @@ COMMENT ON COLUMN compaction_store.audit_compactions.number IS
 COMMENT ON COLUMN compaction_store.audit_compactions.status IS
     'active, superseded, revoked, redacted or unknown for an applied record; the outcome for any other record.';
 COMMENT ON COLUMN compaction_store.audit_compactions.superseded_by IS
-    'The number of the innermost later record in force whose span includes the span of this record, or NULL.';
+    'The number of the innermost later record in force whose span includes the span of this record, or NULL. A revoked record and a revocation have none.';
 COMMENT ON COLUMN compaction_store.audit_compactions.revoked_by IS
     'The number of the revocation that undid this record; NULL if there is none.';
 COMMENT ON COLUMN compaction_store.audit_compactions.kind IS

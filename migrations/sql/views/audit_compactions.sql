@@ -22,7 +22,12 @@ SELECT
         ) IS NOT NULL THEN 'superseded'
         ELSE 'active'
     END AS status,
-    CASE WHEN c.outcome = 'applied' AND h.unknown_pos IS NULL THEN
+    CASE WHEN c.outcome = 'applied' AND c.revokes IS NULL AND h.unknown_pos IS NULL AND (
+            SELECT min(u.number) AS number
+            FROM compaction_store.compactions AS u
+            WHERE u.thread_uid = c.thread_uid AND u.revokes = c.number AND u.outcome = 'applied'
+                AND u.number <= h.last_number
+        ) IS NULL THEN
         compaction_store.superseded_by(
             c.thread_uid, c.number, c.start_seq, c.end_seq, c.span_node, h.last_seq, h.last_number
         )

@@ -14,7 +14,8 @@ SELECT
         WHEN s.superseded_by IS NOT NULL THEN 'superseded'
         ELSE 'active'
     END AS status,
-    CASE WHEN k.unknown_pos IS NULL THEN s.superseded_by END AS superseded_by,
+    CASE WHEN k.unknown_pos IS NULL AND r.revoked_by IS NULL AND c.revokes IS NULL THEN s.superseded_by
+    END AS superseded_by,
     r.revoked_by,
     c.kind,
     c.outcome,
