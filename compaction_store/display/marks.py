@@ -1,6 +1,7 @@
 """Marks the names and quotations that a summary kept, lost or added, compared with its sources.
 
-Names are paths, identifiers and numbers. The probes find names in the same way.
+Names are paths, identifiers and numbers. The probes find names in the same way. Amounts of money are marked too,
+however round or short they are.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from compaction_store.display.amounts import amounts, figures
 from compaction_store.probes import quotations
 from compaction_store.probes.names import Name, NameReader, keys
 from compaction_store.probes.words import words
@@ -63,9 +65,14 @@ class Facts:
         # For each key that is still searched for: the letters and digits that a text with this key must contain.
         self._sought: dict[str, str] | None = None
         self._has_quotations = True
+        # The figures of amounts with their currencies, and figures without a currency.
+        self._figures: set[tuple[str, str]] = set()
+        # The figures of amounts that are still searched for.
+        self._sought_figures: set[tuple[str, str]] | None = None
         if only is not None:
             compared = list(only)
             self._sought = {name.key: _bare(name.key) for each in compared for name in self._names.names(each)}
+            self._sought_figures = {(each.currency, each.figure) for text in compared for each in amounts(text)}
             self._has_quotations = any(True for each in compared for _ in quotations(each))
         self._words: list[str] = []
         for text in texts:
@@ -77,6 +84,11 @@ class Facts:
                 self._keys.update(_all_keys(name))
             if self._sought is not None:
                 self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
+        if self._sought_figures is None or self._sought_figures:
+            self._figures.update((each.currency, each.figure) for each in amounts(text))
+            self._figures.update(("", figure) for figure in figures(text))
+            if self._sought_figures is not None:
+                self._sought_figures = {each for each in self._sought_figures if not self._has_amount(*each)}
         if not self._has_quotations:
             return
         # Quotations are searched for in a string of the text's words, with a space at both ends.
@@ -85,7 +97,9 @@ class Facts:
     @property
     def is_complete(self) -> bool:
         """Whether further texts would change nothing in a comparison with the texts in `only`."""
-        return self._sought is not None and not self._sought and not self._has_quotations
+        return (
+            self._sought is not None and not self._sought and not self._sought_figures and not self._has_quotations
+        )  # fmt: skip
 
     def _may_have_more(self, text: str) -> bool:
         if self._sought is None:
@@ -95,6 +109,10 @@ class Facts:
 
     def _has_name(self, found: Iterable[str]) -> bool:
         return not self._keys.isdisjoint(found)
+
+    def _has_amount(self, currency: str, figure: str) -> bool:
+        """Returns whether the amount is there in this currency, or its figure without any."""
+        return not self._figures.isdisjoint([(currency, figure), ("", figure)])
 
     def _has_words(self, text: str) -> bool:
         wanted = f" {' '.join(words(text))} "
@@ -117,11 +135,13 @@ class Facts:
         found = [
             (start, end, self._has_words(text[start:end])) for start, end in quotations(text)
         ]  # fmt: skip
+        found += [(each.start, each.end, self._has_amount(each.currency, each.figure)) for each in amounts(text)]
         found += [
             (start, end, self._has_name([name.key])) for name, start, end in self._names.at(text) if name.is_strong
         ]
         last = 0
-        # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts.
+        # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts;
+        # if a name is an amount too, the amount counts.
         for start, end, is_there in sorted(found, key=lambda each: (each[0], -each[1])):
             if start >= last:
                 yield start, end, "kept" if is_there else missing

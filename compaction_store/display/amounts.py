@@ -1,0 +1,64 @@
+"""Finds amounts of money in a text, such as `EUR 412.00`, `$19` or `7,000 euros`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
+_WORDS = {
+    "euro": "EUR", "euros": "EUR", "dollar": "USD", "dollars": "USD", "pounds": "GBP", "franc": "CHF", "francs": "CHF",
+    "yen": "JPY", "rupees": "INR",
+}  # fmt: skip
+_CODES = (
+    "AED|ARS|AUD|BGN|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KES|KRW|MXN|MYR|NGN|NOK|NZD"
+    "|PHP|PKR|PLN|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR"
+)
+_FIGURE = r"\d(?:[\d.,]*\d)?"
+_AMOUNT = re.compile(
+    rf"(?P<before>\b(?:{_CODES})|[$€£¥₹])[ \u00a0]?[-+]?(?P<after_it>{_FIGURE})(?![\w%])"
+    rf"|(?<![\w.,])(?P<before_it>{_FIGURE})[ \u00a0]?(?P<after>(?:{_CODES}|{'|'.join(_WORDS)})\b|[€£¥₹])"
+)
+_NUMBER = re.compile(rf"(?<![\w.,]){_FIGURE}(?![\w%])")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
+_LEAST_DIGITS = 3
+
+
+class Amount(NamedTuple):
+    """A figure with its currency, and its place in a text. The figure has no separators and no trailing zeros."""
+
+    currency: str
+    figure: str
+    start: int
+    end: int
+
+
+def amounts(text: str) -> Iterator[Amount]:
+    """Yields the amounts in a text that have a currency."""
+    for found in _AMOUNT.finditer(text):
+        sign = found["before"] or found["after"]
+        figure = found["after_it"] or found["before_it"]
+        yield Amount(_SIGNS.get(sign) or _WORDS.get(sign) or sign, _plain(figure), *found.span())
+
+
+def figures(text: str) -> Iterator[str]:
+    """Yields the numbers of three digits or more, decimals included, that have no currency."""
+    with_currency = {
+        start for found in _AMOUNT.finditer(text) for start in (found.start("after_it"), found.start("before_it"))
+    }
+    for found in _NUMBER.finditer(text):
+        if found.start() not in with_currency and sum(map(str.isdigit, found[0])) >= _LEAST_DIGITS:
+            yield _plain(found[0])
+
+
+def _plain(figure: str) -> str:
+    """Returns a figure without separators of thousands and trailing zeros, with a point before its decimals."""
+    if _THOUSANDS.fullmatch(figure) is not None:
+        last = max(figure.rfind(","), figure.rfind("."))
+        has_decimals = "," in figure and "." in figure and figure.count(figure[last]) == 1
+        whole, decimals = (figure[:last], figure[last + 1 :]) if has_decimals else (figure, "")
+        figure = f"{whole.replace(',', '').replace('.', '')}.{decimals}"
+    else:
+        figure = figure.replace(",", ".")
+    return figure.rstrip("0").rstrip(".") if "." in figure else figure
