@@ -18,7 +18,8 @@ from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import charts
 from compaction_store.display.charts import Course, Step
-from compaction_store.display.visible import shown
+from compaction_store.display.costing import NO_ATTEMPTS, Costs
+from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Reader
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 _HEIGHT = 8
 _WIDEST = 100
-# The kinds of records that are not attempts to compact.
-_NO_ATTEMPTS = ("revocation", "rewind", "clear")
 
 
 @dataclass
@@ -88,8 +87,10 @@ def stats(
 ) -> None:
     """Shows a thread's tokens over its life, the savings of each compaction, and the cost of summarizers.
 
-    Costs are calls and tokens by week, summarizer, model and actor, including failed calls. Without a thread, shows the
-    totals of all threads of the tenant. With --csv, prints the compactions of a thread, or the tenant's costs.
+    Costs are calls and tokens by week, summarizer, model and actor, including failed calls. Costs that are not on
+    record, as after an erasure, are named as not counted. Without a thread, shows the totals of all threads of the
+    tenant. With --csv, prints the applied records of a thread, or the tenant's costs; `compactions` with --csv also
+    prints the attempts that failed or were rejected.
     """
     if svg is not None and thread is None:
         raise misuse("needs a thread", "--svg")
@@ -110,7 +111,7 @@ def stats(
 
 def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Money | None) -> None:
     records = list(store.compactions(thread))
-    cost = costs.Costs()
+    cost = Costs()
     for record in _own(store, records):
         cost.add(record)
     line = course_of(store, thread, records)
@@ -125,21 +126,21 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
         out.json({
             "thread_id": thread, "messages": now.last_seq, "view_tokens": now.view_tokens,
             "unknown_pos": now.unknown_pos, "highest_view_tokens": line.top,
-            "groups": _groups(records), "costs": cost.listed(),
+            "groups": _groups(records), "costs": cost.listed(), "not_counted": cost.not_counted,
             "compactions": [values.compaction(record) for record in applied],
             "course": [[point.pos, point.tokens] for point in line.points],
             **({} if paid is None else {"money": compaction_money.as_dict(paid)}),
         })  # fmt: skip
     else:
         _show_one(out, now, line, records, applied)
-        _show_costs(out, cost)
+        costs.show(out, cost)
         if paid is not None:
             compaction_money.show(out, paid)
 
 
 def _draw(svg: Path, line: Course, thread: str) -> None:
     try:
-        svg.write_text(charts.svg(line, shown(f"Tokens of the view of thread {thread}")), encoding="utf-8")
+        svg.write_text(charts.svg(line, named(f"Tokens of the view of thread {thread}")), encoding="utf-8")
     except OSError as error:
         raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
     note(f"written to {svg}")
@@ -164,7 +165,7 @@ def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Cour
 def _show_one(
     out: Output, thread: ThreadValue, line: Course, records: list[Compaction], applied: list[Compaction]
 ) -> None:
-    out.text(f"{thread.thread_id}: tokens of the view", "bold")
+    out.text(f"{named(thread.thread_id)}: tokens of the view", "bold")
     for row in charts.drawn(line, width=min(_WIDEST, out.console.width), height=_HEIGHT):
         out.text(row)
     if thread.unknown_pos is not None:
@@ -200,7 +201,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
             tokens += thread.view_tokens or 0
             unknown += thread.view_tokens is None
     with Progress("stats", "records") as progress:
-        cost = costs.Costs()
+        cost = Costs()
         groups = _groups(cost.over(_own(store, progress.over(store.compactions()))))
     if not threads and not out.as_json:
         out.text(f"no threads of tenant {tenant!r}")
@@ -212,7 +213,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
         out.json(
             {
                 "threads": threads, "messages": messages, "view_tokens": tokens, "unknown_views": unknown,
-                "groups": groups, "costs": cost.listed(),
+                "groups": groups, "costs": cost.listed(), "not_counted": cost.not_counted,
             }
         )  # fmt: skip
         return
@@ -224,7 +225,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
             " views"
         )
     _show_groups(out, groups)
-    _show_costs(out, cost)
+    costs.show(out, cost)
 
 
 def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
@@ -239,18 +240,10 @@ def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
             yield record
 
 
-def _show_costs(out: Output, cost: costs.Costs) -> None:
-    rows = cost.rows()
-    if rows:
-        out.text()
-        out.text("Calls of summarizers", "bold")
-        out.grid(costs.COLUMNS, rows)
-
-
 def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:
     found: defaultdict[tuple[str, str], Group] = defaultdict(Group)
     for record in records:
-        if record.kind not in _NO_ATTEMPTS:
+        if record.kind not in NO_ATTEMPTS:
             found[record.callback or "", record.model or ""].add(record)
     return [
         {"callback": callback or None, "model": model or None} | vars(group)

@@ -79,6 +79,19 @@ def test_stats_say_what_summarizers_cost(run: Run) -> None:
     assert "Calls of summarizers" in run("stats", "--table").stdout
 
 
+def test_stats_say_which_costs_are_not_on_record(run: Run, store: cs.Store) -> None:
+    store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(5)])
+    store.compact("t", lambda ctx: ctx.compact(1, 2, cs.Summary("short", summarizer="mine", usage={"input_tokens": 9})))
+    store.compact("t", lambda ctx: ctx.compact(3, 4, "its own words"))
+    store.redact("t", 1, reason="asked for")
+    assert run.json("stats", "t")[0]["not_counted"] == {
+        "attempts_erased": 1, "attempts_without_summarizer": 1, "calls_without_tokens": 0,
+    }  # fmt: skip
+    for arguments in (("stats", "t"), ("stats",)):
+        told = run(*arguments, "--table").stdout
+        assert "not counted: the cost of 1 attempt, which was erased with the record" in told
+
+
 def test_records_fit_a_terminal_of_eighty_columns_and_say_why_they_failed(run: Run, store: cs.Store) -> None:
     store.append("a thread of some length", [{"role": "user", "content": "the boat leaves at nine " * 9}] * 5)
     summary = cs.Summary("They spoke.", model=LONG_NAMES["model"])
