@@ -904,14 +904,16 @@ def main(given: Sequence[str] | None = None) -> int:
     found = arguments(given)
     keys = [bytes.fromhex(key) for key in found.public_key]
     findings = unread = count = 0
-    has_report = False
+    has_report = has_page = False
     for name in found.files:
         try:
             for title, lines, wrong in checked(name, found.head, found.pos, keys):
                 has_report = has_report or bool(title)
                 if len(found.files) > 1 or title:
                     sys.stdout.write(f"file      {name!a}{title}\n")
-                sys.stdout.write("".join(line + "\n" for line in lines))
+                told = list(lines)
+                has_page = has_page or NOT_COMPARED in told
+                sys.stdout.write("".join(line + "\n" for line in told))
                 findings += wrong
                 count += not title.startswith(":")
         except (OSError, ValueError) as error:
@@ -925,10 +927,15 @@ def main(given: Sequence[str] | None = None) -> int:
     if len(found.files) > 1 or has_report:
         said = [counted(count, "bundle"), counted(findings, "finding")]
         said += [f"{counted(unread, 'file')} not read"] if unread else []
-        sys.stdout.write(", ".join(said) + "\n")
+        # Say at the end what was not checked, because this line may be the only one that is read.
+        unchecked = "; not checked: whether the page shows what its bundles say" if has_page else ""
+        sys.stdout.write(", ".join(said) + unchecked + "\n")
     if unread:
         return 2
     return 1 if findings else 0
+
+
+NOT_COMPARED = "note      the page was not compared with its bundles: compaction-store verify does that"
 
 
 def counted(count: int, unit: str) -> str:
@@ -954,7 +961,7 @@ def checked(
         yield f", bundle {number}", report(walk), len(walk.findings)
     lines = ["finding   " + what for what in carrier.findings]
     if carrier.is_page:
-        lines.insert(0, "note      the page was not compared with its bundles: compaction-store verify does that")
+        lines.insert(0, NOT_COMPARED)
     lines.append(f"findings  {len(carrier.findings)}")
     yield ": the report itself", iter(lines), len(carrier.findings)
 

@@ -18,6 +18,8 @@ from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Output, line, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import named
+from compaction_store.errors import ThreadNotFound
 from compaction_store.models import LEVELS, Report
 
 if TYPE_CHECKING:
@@ -98,12 +100,16 @@ def _is_file(name: str) -> bool:
 
 
 class _Counted(NamedTuple):
-    """The numbers of verified items and of findings, and the unit of the items. Without a unit, no total is printed."""
+    """The numbers of verified items and of findings, and the unit of the items. Without a unit, no total is printed.
+
+    `unchecked` says what the verification of files did not compare.
+    """
 
     verified: int
     findings: int
     unit: str
     unread: int = 0
+    unchecked: str = ""
 
 
 def _end(out: Output, counted: _Counted) -> None:
@@ -112,6 +118,7 @@ def _end(out: Output, counted: _Counted) -> None:
     if not out.as_json and counted.unit:
         unread = f", {_counted(counted.unread, 'file')} not read" if counted.unread else ""
         text = f"{_counted(counted.verified, counted.unit)}, {_counted(counted.findings, 'finding')}{unread}"
+        text += f"; not checked: {counted.unchecked}" if counted.unchecked else ""
         out.text(text, "bold red" if counted.findings or unread else "bold")
     if counted.unread:
         raise typer.Exit(exits.MISUSED)
@@ -136,7 +143,11 @@ class _Verification:
     def reports(self, store: Reader, progress: Progress) -> Iterator[Report]:
         if self.names:
             for name in self.names:
-                yield store.verify(name, level=self.level, checkpoints=self.log, progress=progress.reached)
+                try:
+                    report = store.verify(name, level=self.level, checkpoints=self.log, progress=progress.reached)
+                except ThreadNotFound as error:
+                    raise ThreadNotFound(f"{error}, and no file of this name") from None
+                yield report
         else:
             yield from store.verify_all(
                 level=self.level, after=self.after or None, checkpoints=self.log, progress=progress.reached
@@ -167,6 +178,7 @@ def _files(out: Output, files: list[str], keys: list[str]) -> _Counted:
     """Verifies every file. If one cannot be read, continues with the next."""
     findings = unread = 0
     units = set()
+    is_compared = True
     with Progress("verify", "lines") as progress:
         for name in files:
             try:
@@ -182,9 +194,11 @@ def _files(out: Output, files: list[str], keys: list[str]) -> _Counted:
             else:
                 units.add("report")
                 findings += _report(out, name, found)
+                is_compared = is_compared and found.is_compared
     if len(files) == 1 and "report" not in units:
         return _Counted(1, findings, "", unread)
-    return _Counted(len(files) - unread, findings, units.pop() if len(units) == 1 else "file", unread)
+    unchecked = "" if is_compared else "whether the page shows what its bundles say"
+    return _Counted(len(files) - unread, findings, units.pop() if len(units) == 1 else "file", unread, unchecked)
 
 
 def _checked(name: str, keys: list[str], progress: Progress) -> Report | CheckedReport:
@@ -232,7 +246,7 @@ def _show(out: Output, report: Report, *, file: str | None = None, tenant: str |
         return
     count = len(report.findings)
     result = "no findings" if not count else _counted(count, "finding")
-    of_tenant = "" if tenant is None else f"{line(tenant)}: "
+    of_tenant = "" if tenant is None else f"{named(tenant)}: "
     out.text(f"{of_tenant}{_title(report, file)}: {result}", "bold red" if count else None)
     for finding in report.findings:
         places = [f"{place} {at:,}" for place, at in (("line", finding.line), ("pos", finding.pos)) if at is not None]
@@ -249,10 +263,10 @@ def _title(report: Report, file: str | None) -> str:
     walked = f"{report.entries:,} entries{by}"
     if file is not None:
         # A line break in the name of a file or a thread must not start a new line.
-        thread = f"{line(report.thread_id)}, " if report.thread_id else ""
+        thread = f"{named(report.thread_id)}, " if report.thread_id else ""
         return f"{line(file)}: {thread}{walked}"
     if report.thread_uid is not None:
-        return f"{line(report.thread_id) or f'thread_uid {report.thread_uid}'}: {walked}"
+        return f"{named(report.thread_id) or f'thread_uid {report.thread_uid}'}: {walked}"
     return "the schema" if report.level == "schema" else "threads of the checkpoint that were not read"
 
 

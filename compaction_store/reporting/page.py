@@ -11,7 +11,7 @@ from compaction_store.display import charts
 from compaction_store.display.comparing import Said, Sources, original, replacements, without_text
 from compaction_store.display.events import described
 from compaction_store.display.marks import Facts, Piece
-from compaction_store.display.visible import shown
+from compaction_store.display.visible import named
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Compaction, Event, Message
 from compaction_store.probes.names import NameReader
@@ -140,7 +140,7 @@ def _chart(found: Contents) -> Any:
         return None
     erased = max((event.pos for event in found.events if event.kind == "redaction"), default=last_pos)
     line = charts.whole_course(steps, tokens=found.thread.view_tokens, last_pos=last_pos, erased_pos=erased)
-    title = shown(f"Tokens of the view of thread {found.manifest['thread_id']}")
+    title = named(f"Tokens of the view of thread {found.manifest['thread_id']}")
     return Markup(charts.svg(line, title))  # noqa: S704 — the chart escapes its title
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
@@ -19,11 +19,15 @@ from compaction_store.reporting.document import ReportDocument, ReportedThread
 
 @dataclass(frozen=True)
 class CheckedReport:
-    """The result of a verification: findings and notes about the file, and a report on each bundle in it."""
+    """The result of a verification: findings and notes about the file, and a report on each bundle in it.
+
+    `is_compared` is False if this build cannot compare the page with its data. A note then says why.
+    """
 
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     threads: list[Report] = field(default_factory=list)
+    is_compared: bool = True
 
 
 def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> CheckedReport:
@@ -51,7 +55,7 @@ def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> Ch
         except ValueError as error:
             found.findings.append(f"a bundle cannot be read: {error}")
     if not envelope.is_json(data) and not found.findings:
-        _compare_page(data, document, found)
+        return replace(found, is_compared=_compare_page(data, document, found))
     return found
 
 
@@ -81,8 +85,8 @@ def _document(data: bytes, findings: list[str]) -> ReportDocument:
         raise ValueError(f"the data in the file is not a report{f': {place} is wrong' if place else ''}") from None
 
 
-def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> None:
-    """Renders the page again from its data, and compares it with the file.
+def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> bool:
+    """Renders the page again from its data, and compares it with the file. Returns whether that was possible.
 
     A difference is a finding if this build of the package made the report. Otherwise it is a note, because another
     build may render the same data differently.
@@ -91,16 +95,17 @@ def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -
         from compaction_store.reporting.page import render  # noqa: PLC0415 — needs an extra
     except MissingExtra:
         found.notes.append("the page was not compared with its data: install compaction-store[web]")
-        return
+        return False
     if render(document, envelope.carried_data(data)) == data:
-        return
+        return True
     if (document.version, document.build) == (__version__, build()):
         found.findings.append("the page does not match its data")
-        return
+        return True
     found.notes.append(
         f"the report was made with build {document.build[:12]} of version {document.version}, and this is build"
         f" {build()[:12]} of {__version__}: only the former build can compare the page with its data"
     )
+    return False
 
 
 def _differences(document: ReportDocument, found: Contents) -> Iterator[str]:
@@ -130,4 +135,6 @@ def _may_supersede(record: Compaction, records: dict[int, Compaction]) -> bool:
     if record.superseded_by is None:
         return True
     later = records.get(record.superseded_by)
+    if record.revokes is not None or record.revoked_by is not None:
+        return False
     return later is not None and later.number > record.number and later.outcome == "applied"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import psycopg
@@ -11,6 +12,8 @@ from support import cluster
 import compaction_store as cs
 from cli.program import THREAD, Run
 from compaction_store import offline
+from compaction_store.reporting import ReportDocument, envelope
+from compaction_store.reporting.page import render
 
 
 @pytest.fixture
@@ -102,3 +105,33 @@ def test_threads_and_files_are_not_mixed(run: Run, exported: tuple[str, Path]) -
     log = str(run.folder / "log.jsonl")
     assert "given for files" in run("verify", file, "--checkpoints", log, "--public-key", public, code=2).stderr
     assert "small order" in run("verify", file, "--public-key", "00" * 32, code=2).stderr
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_name_that_is_neither_a_thread_nor_a_file_is_said_to_be_neither(run: Run) -> None:
+    told = run("verify", "nofile.html", code=1).stderr
+    assert "no such thread" in told
+    assert "no file of this name" in told
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_page_that_another_build_made_is_said_at_the_end_not_to_be_compared(run: Run) -> None:
+    file = run.folder / "report.html"
+    run("report", THREAD, "--to", str(file))
+    assert run("verify", str(file), "--table").stdout.splitlines()[-1] == "1 report, 0 findings"
+    data = json.loads(envelope.unpacked(envelope.carried_data(file.read_bytes()) or ""))
+    page = render(ReportDocument.model_validate(data | {"build": "f" * 64}))
+    file.write_bytes(envelope.ended(page.rsplit(b"\n", 2)[0].replace(b"<h1>Audit", b"<h1>An audit") + b"\n"))
+    told = run("verify", str(file), "--table").stdout.splitlines()[-1]
+    assert told == "1 report, 0 findings; not checked: whether the page shows what its bundles say"
+
+
+def test_two_names_that_look_alike_are_told_apart(run: Run, store: cs.Store) -> None:
+    names = ("t\u202egpj.exe", r"t\u202egpj.exe", "a\nb", r"a\nb", "a  b", "a b")
+    for name in names:
+        store.append(name, {"role": "user", "content": "hello"})
+    listed = run("threads", "--table").stdout
+    verified = run("verify", *names, "--table").stdout
+    for told in (r"t\u202egpj.exe ", r"t\\u202egpj.exe ", r"a\nb ", r"a\\nb ", "a  b ", "a b "):
+        assert f"\n{told}" in listed
+        assert f"{told.strip()}: 1 entries" in verified

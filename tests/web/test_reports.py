@@ -88,7 +88,9 @@ def test_offline_says_that_it_does_not_compare_the_page_and_which_file_it_cannot
     (tmp_path / "page").write_bytes(render(document))
     (tmp_path / "json").write_bytes(envelope.sealed(document))
     assert offline.main([str(tmp_path / "page")]) == 0
-    assert "the page was not compared with its bundles" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "the page was not compared with its bundles" in said
+    assert said.splitlines()[-1] == "1 bundle, 0 findings; not checked: whether the page shows what its bundles say"
     assert offline.main([str(tmp_path / "json")]) == 0
     assert "was not compared" not in capsys.readouterr().out
     assert offline.main([str(tmp_path / "json"), str(tmp_path / "missing")]) == 2
@@ -189,6 +191,7 @@ def test_a_page_of_another_build_is_compared_and_if_it_differs_the_build_is_name
         envelope.ended(lines.replace(b"<h1>Audit report</h1>", b"<h1>The audit report</h1>") + b"\n")
     )
     assert checked.findings == []
+    assert not checked.is_compared
     [told] = checked.notes
     assert "version 99.0" in told if "version" in of else "build ffffffffffff" in told
     assert f"this is build {build()[:12]}" in told
@@ -283,3 +286,22 @@ def test_offline_needs_nothing_of_ours(store: cs.Store, tmp_path: Path) -> None:
         [sys.executable, "-I", "-S", "offline.py", "report.html"], cwd=tmp_path, check=False, capture_output=True
     )
     assert (alone.returncode, alone.stdout.count(b"findings  0")) == (0, 2)
+
+
+def test_a_report_tells_a_name_from_one_that_looks_like_its_escape(store: cs.Store) -> None:
+    for name in ("t\u202egpj.exe", r"t\u202egpj.exe"):
+        store.append(name, {"role": "user", "content": "hello"})
+    page = render(made(store, "t\u202egpj.exe", r"t\u202egpj.exe")).decode()
+    assert re.findall(r"<h2[^>]*>Thread ([^<]*)</h2>", page) == [r"t\u202egpj.exe", r"t\\u202egpj.exe"]
+
+
+def test_a_report_of_a_record_that_was_revoked_does_not_say_that_a_later_one_superseded_it(store: cs.Store) -> None:
+    store.revoke(THREAD, 3, reason="wrong")
+    store.compact(THREAD, lambda ctx: ctx.compact(1, 12, "All orders went out."))
+    document = made(store, THREAD)
+    page = text(render(document))
+    assert "Revoked by record" in page
+    assert "Superseded by" not in page.partition("Record 3: ")[2].partition("Record 4: ")[0]
+    assert verify_report(render(document)).findings == []
+    told = changed(render(document), lambda data: data["threads"][0]["standings"][2].update(superseded_by=6))
+    assert any("about record 3" in each for each in verify_report(told).findings)
