@@ -18,13 +18,18 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from compaction_store.display.visible import shown
+from compaction_store.display.visible import named
 from compaction_store.errors import InvalidInput
 
 LOG = logging.getLogger("compaction_store.web")
 ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
 _LONGEST_FORM = 64 * 1024
+_FOREIGN = (
+    "Not allowed: the form was not sent by a page of this server. A browser shows that only over HTTPS, or on the"
+    " server's own machine.\n"
+)
+_PORTS = {"http": ":80", "https": ":443"}
 _HEADERS = {
     # Allow only the style sheet, the charts and the forms of this server: no scripts, frames or other servers.
     "Content-Security-Policy": (
@@ -142,11 +147,33 @@ class Guard:
             return PlainTextResponse("Not allowed: the host in the address is not one of this server's.\n", 421)
         if request.method not in ("GET", "HEAD") and not self._is_form(request):
             return PlainTextResponse("Not allowed: this page is read-only.\n", 405, {"Allow": "GET, HEAD"})
+        if request.method not in ("GET", "HEAD") and not self._is_own(request.headers):
+            return PlainTextResponse(_FOREIGN, 403)
         reader = self._access.who(request)
         if isinstance(reader, Response):
             return reader
         request.scope["reader"] = reader
         return self._app
+
+    def _is_own(self, headers: Headers) -> bool:
+        """Returns whether a form comes from a page of this server, if its request says so. Browsers say it.
+
+        Because the pages have the referrer policy `no-referrer`, browsers send `null` as the origin of their forms.
+        Then `Sec-Fetch-Site` decides. Browsers send it to HTTPS addresses and to the same machine.
+        """
+        site, given = headers.getlist("sec-fetch-site"), headers.getlist("origin")
+        if site and site != ["same-origin"]:
+            return False
+        if not given or given == ["null"]:
+            return not given or bool(site)
+        scheme, _, place = given[0].partition("://")
+        if len(given) != 1 or scheme not in _PORTS:
+            return False
+        port = _PORTS[scheme]
+        here = headers["host"].casefold().removesuffix(port)
+        origin = place.casefold().removesuffix(port)
+        # A proxy may use another name for this server than the browser does. Another port is another site.
+        return origin == here or (_bare(origin) in self._hosts and _bare(origin) != _bare(here))
 
     def _is_form(self, request: Request) -> bool:
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))
@@ -158,9 +185,12 @@ def _host(headers: Headers) -> str:
     given = headers.getlist("host")
     if len(given) != 1:
         return ""
-    host, _, port = given[0].rpartition(":")
-    bare = host if host and port.isdecimal() else given[0]
-    return bare.casefold()
+    return _bare(given[0]).casefold()
+
+
+def _bare(given: str) -> str:
+    host, _, port = given.rpartition(":")
+    return host if host and port.isdecimal() else given
 
 
 class FormTokens:
@@ -199,7 +229,7 @@ def log_failure(request: Request, error: Exception) -> None:
 def log_access(request: Request, page: str, **what: Any) -> None:
     """Logs that a reader saw or wrote something. Only the length of a searched text is logged, not the text."""
     entry = {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": shown(request.scope["reader"]),
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": named(request.scope["reader"]),
         "page": page, **{name: value for name, value in what.items() if value is not None},
     }  # fmt: skip
     ACCESS_LOG.info("%s", json.dumps(entry))

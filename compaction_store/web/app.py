@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import shlex
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,9 +47,9 @@ try:
 except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
-from compaction_store.web import gathering
+from compaction_store.web import gathering, printed
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
-from compaction_store.web.asked import Asked, Wrong, as_object
+from compaction_store.web.asked import Asked, Wrong, as_object, exact
 from compaction_store.web.chart_cache import ChartCache
 from compaction_store.web.verifications import Verifications
 
@@ -72,6 +71,7 @@ _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
 _FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
 _MORE_FILTERS = ("run_id", "covering", "authority")
+_OF_SAMPLE = ("seed", "count", *_FILTERS, "since", "until")
 _VERDICT = "/verdict"
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
@@ -125,21 +125,6 @@ def audit_app(
     return Starlette(routes=routes, middleware=[guard])
 
 
-def _tenant_option(tenant: str) -> str:
-    """Returns the command line option for a tenant, with a space before it, or nothing for the default tenant."""
-    return "" if tenant == "default" else f" --tenant {shlex.quote(tenant)}"
-
-
-def _command(tenant: str, given: dict[str, str | None]) -> str | None:
-    """Returns the command that lists the same records as CSV, or None if it has no option for one of the filters."""
-    if given["login"] or given["trigger"]:
-        return None
-    options = {"--run" if name == "run_id" else f"--{name}": text for name, text in given.items() if name != "id"}
-    words = [shlex.quote(f"{option}={text}") for option, text in options.items() if text]
-    thread = ["--", shlex.quote(given["id"])] if given["id"] else []
-    return f"compaction-store compactions{_tenant_option(tenant)} " + " ".join([*words, "--csv", *thread])
-
-
 class _Pages:
     def __init__(
         self,
@@ -161,11 +146,11 @@ class _Pages:
         self._budget = budget
         self._checkpoints = checkpoints
         self._templates = environment(Path(__file__).parent / "templates")
-        self._templates.filters |= {"hex": bytes.hex, "quoted": shlex.quote}
+        self._templates.filters |= {"hex": bytes.hex}
         self._templates.globals |= {
             "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
-            "without_text": without_text, "tenant_option": _tenant_option(tenant),
-            "has_checkpoints": checkpoints is not None, "reviews": reviews is not None, "verdicts_of_form": VERDICTS,
+            "without_text": without_text, "has_checkpoints": checkpoints is not None, "reviews": reviews is not None,
+            "verdicts_of_form": VERDICTS,
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():
@@ -226,7 +211,10 @@ class _Pages:
 
     async def thread(self, request: Request, asked: Asked) -> Response:
         name = asked.text("id")
-        found = await gathering.thread(self._reader, name, asked.number("before", 1), asked.number("after") or 0)
+        found = await gathering.thread(
+            self._reader, name, asked.number("before", 1), asked.number("after") or 0,
+            with_costs=asked.optional("costs") is not None,
+        )  # fmt: skip
         self._charts.draw_ahead(found["thread"])
         self._seen(request, "thread", thread_id=name)
         return self._html(request, "thread.html", {"title": f"Thread {name}", "chart": charts, **found})
@@ -249,7 +237,8 @@ class _Pages:
         found = await gathering.record(self._reader, name, number, after, content=self._content)
         self._seen(request, "record", thread_id=name, number=number)
         drawn_for = asked.json_object("sample")
-        more = {"title": f"Record {number} of {name}", "id": name, "sample": drawn_for}
+        back = {key: str(value) for key, value in (drawn_for or {}).items() if key in _OF_SAMPLE}
+        more = {"title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back}
         return self._html(request, "record.html", {**more, **found})
 
     async def verdict(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — the form has the parameters
@@ -264,10 +253,13 @@ class _Pages:
             return self._error(
                 request, 403, "Not allowed", "the form does not come from a page that was shown to you; open it again"
             )
-        name, number = given.get("id", ""), given.get("number", "")
+        name, number = exact(given, "id"), given.get("number", "")
         if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
             raise Wrong("number must be an integer >= 1")
-        sample = as_object(text, "sample") if (text := given.get("sample")) else None
+        sample = as_object(text, "sample") if (text := exact(given, "sample")) else None
+        key = given.get("key", "")
+        if key and str((await self._reader.thread(name, hidden=True)).thread_uid) != key:
+            raise Conflict(f"the name {name!r} belongs to another thread than when the form was shown: open it again")
         await self._reviews.review(
             name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
             sample=sample, actor=reader,
@@ -276,7 +268,7 @@ class _Pages:
         root: str = request.scope.get("root_path", "")
         if sample is None:
             return RedirectResponse(f"{root}/record?{urlencode({'id': name, 'number': number})}", status_code=303)
-        parameters = {key: value for key, value in sample.items() if key != "population"}
+        parameters = {key: value for key, value in sample.items() if key in _OF_SAMPLE}
         return RedirectResponse(f"{root}/sample?{urlencode(parameters)}", status_code=303)
 
     async def message(self, request: Request, asked: Asked) -> Response:
@@ -289,9 +281,14 @@ class _Pages:
         name, seq = asked.text("id"), asked.needed("seq")
         found = await gathering.reply(self._reader, name, seq, asked.number("from") or 0)
         self._seen(request, "reply", thread_id=name, seq=seq)
-        return self._html(request, "reply.html", {"title": f"Reply {seq} of {name} and its view", "id": name, **found})
+        return self._html(
+            request, "reply.html", {"title": f"Message {seq} of {name} and its view", "id": name, **found}
+        )
 
     async def records(self, request: Request, asked: Asked) -> Response:
+        asked.only("id", *_FILTERS, *_MORE_FILTERS, "since", "until", "after_id", "after")
+        if not self._content and asked.optional("authority") is not None:
+            raise Wrong("authority must not be given, because these pages show no words: the answer would show it")
         wanted = self._wanted(asked)
         name, number = asked.optional("after_id"), asked.number("after", 1)
         after = (name, number) if name is not None and number is not None else None
@@ -300,7 +297,7 @@ class _Pages:
         if found["records"].rows:
             self._seen(request, "records", thread_id=thread_id)
         given = {key: asked.optional(key) for key in ("id", *_FILTERS, *_MORE_FILTERS, "since", "until")}
-        more = {"title": "Records", "given": given, "command": _command(self._tenant, given)}
+        more = {"title": "Records", "given": given, "command": printed.records_as_csv(self._tenant, given)}
         return self._html(request, "records.html", {**more, **found})
 
     def _wanted(self, asked: Asked) -> dict[str, Any]:
@@ -310,6 +307,7 @@ class _Pages:
         return wanted | {"since": asked.moment("since"), "until": asked.moment("until")}
 
     async def search(self, request: Request, asked: Asked) -> Response:
+        asked.only("q", "id", "after")
         text, thread_id = asked.optional("q"), asked.optional("id")
         found = None
         if text is not None and self._content:
@@ -319,6 +317,7 @@ class _Pages:
         return self._html(request, "search.html", {"title": "Search", "q": text, "id": thread_id, "found": found})
 
     async def erasures(self, request: Request, asked: Asked) -> Response:
+        asked.only("id", "kind", "after_id", "after")
         thread_id, kind = asked.optional("id"), asked.optional("kind")
         name, pos = asked.optional("after_id"), asked.number("after", 1)
         after = (name, pos) if name is not None and pos is not None else None
@@ -337,6 +336,7 @@ class _Pages:
         more = {
             "newest": newest, "signed_pos": signed, "now": datetime.now(UTC),
             "verified": self._verified.of(found["thread"]),
+            "command": printed.check_one(self._tenant, found["thread"].thread_id, has_checkpoint=bool(signed)),
         }  # fmt: skip
         return self._html(
             request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
@@ -350,7 +350,9 @@ class _Pages:
         if name is not None:
             thread = await self._reader.thread(name, hidden=True)
             if thread.last_pos <= _MOST_VERIFIED:
-                report = await self._reader.verify(name, level=chosen, checkpoints=self._checkpoints)
+                # Only this level compares the thread with the log.
+                log = self._checkpoints if chosen == "checkpoint" else None
+                report = await self._reader.verify(name, level=chosen, checkpoints=log)
                 self._verified.keep(name, report)
         newest = self._verified.newest_checkpoint()
         found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}
@@ -360,6 +362,8 @@ class _Pages:
             "level": chosen,
             "levels": LEVELS,
             "verified": self._verified.newest_first,
+            "keys": () if self._checkpoints is None else self._checkpoints.keys,
+            "command": printed.check_all(self._tenant, has_checkpoint=newest is not None),
         }
         return self._html(request, "integrity.html", {**more, **found})
 
@@ -368,6 +372,7 @@ class _Pages:
 
         The address of a sample has the seed and fixed times, so opening it again draws the same records.
         """
+        asked.only(*_OF_SAMPLE)
         title = {"title": "Sample", "most": MOST_DRAWN}
         given = {key: asked.optional(key) for key in (*_FILTERS, "since", "until")}
         seed = asked.number("seed")

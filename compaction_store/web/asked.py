@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
 from starlette.requests import Request
@@ -13,6 +15,14 @@ from starlette.requests import Request
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST_DIGITS = 15
+_PERCENT = "_percent"
+# An address may keep these parameters when it goes from one page to another.
+_OF_OTHER_PAGES = frozenset(
+    """
+    id token number seq pos at beside from all part before after after_id level q kind sample seed count outcome actor
+    login model callback trigger run_id covering authority since until costs
+    """.split()  # noqa: SIM905
+)
 
 
 class Wrong(Exception):
@@ -32,7 +42,13 @@ class Asked:
         return found
 
     def optional(self, name: str) -> str | None:
-        return self._given.get(name) or None
+        return exact(self._given, name) or None
+
+    def only(self, *known: str) -> None:
+        """Raises `Wrong` if no page knows a parameter, because a mistyped filter would list everything."""
+        for name in self._given:
+            if name.removesuffix(_PERCENT) not in (*known, *_OF_OTHER_PAGES):
+                raise Wrong(f"the parameters of this page are {', '.join(known)}; not {name!r:.80}")
 
     def number(self, name: str, least: int = 0) -> int | None:
         text = self.optional(name)
@@ -73,6 +89,16 @@ class Asked:
         if text is None:
             return None
         return as_object(text, name)
+
+
+def exact(given: Mapping[str, str], name: str) -> str:
+    """Returns a parameter, or an empty string if it is not given.
+
+    A form sends a text with characters that cannot be seen twice: as it is, and percent-encoded. The latter is used,
+    because browsers change line breaks in forms.
+    """
+    percent = given.get(name + _PERCENT)
+    return given.get(name, "") if percent is None else unquote(percent)
 
 
 def as_object(text: str, name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import partial
 from uuid import UUID
 
 from compaction_store.display import charts
-from compaction_store.display.visible import shown
+from compaction_store.display.visible import named
 from compaction_store.models import Thread
 from compaction_store.store import AsyncReader
 from compaction_store.web import gathering
@@ -47,7 +47,7 @@ class ChartCache:
 
     async def _draw(self, found: Thread) -> str:
         line = await gathering.course(self._reader, found)
-        return charts.svg(line, shown(f"Tokens of the view of thread {found.thread_id}"))
+        return charts.svg(line, named(f"Tokens of the view of thread {found.thread_id}"))
 
     def _drop_failure(self, at: tuple[UUID, bytes], task: asyncio.Task[str]) -> None:
         if (task.cancelled() or task.exception() is not None) and self._drawn.get(at) is task:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -11,6 +13,7 @@ from uuid import UUID
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
 from compaction_store.display.comparing import Sources, original, replacements
+from compaction_store.display.costing import Costs
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.sampling import MOST_POPULATION, coverage
 from compaction_store.display.saying import said
@@ -29,6 +32,9 @@ ROWS = 50
 MESSAGE_PAGE = 100_000
 # How many of a thread's newest verdicts are searched for those on a record.
 _MOST_EVENTS = 500
+# The most records whose costs are summed.
+_MOST_COSTS = 5000
+_KEEPING = ("hold", "release", "retention")
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
 
@@ -67,19 +73,107 @@ async def first_within(seconds: float, found: AsyncIterator[T]) -> Listed:
 async def threads(reader: AsyncReader, after: str, budget: TokenBudget | None) -> dict[str, Any]:
     listed = await first(reader.threads(after=after, hidden=True))
     due = None if budget is None or after else await first(reader.due(budget))
-    return {"threads": listed, "due": due, "budget": budget}
+    names = [found.thread_id for found in (*listed.rows, *(due.rows if due is not None else ()))]
+    events = await _events_of(reader, names, _KEEPING)
+    kept = {name: text for name, its in events.by_name.items() if (text := _kept(its))}
+    return {"threads": listed, "due": due, "budget": budget, "kept": kept, "more_kept": events.more}
 
 
-async def thread(reader: AsyncReader, thread_id: str, before: int | None, before_pos: int) -> dict[str, Any]:
-    """Gathers a thread's figures, a page of its records, and a page of its events, newest first."""
+class _OfThreads(NamedTuple):
+    """Events by the names of their threads, newest first. With `more`, earlier events were left out."""
+
+    by_name: defaultdict[str, list[Event]]
+    more: bool
+
+
+async def _events_of(reader: AsyncReader, names: Iterable[str], kinds: tuple[str, ...]) -> _OfThreads:
+    """Returns the newest event of each kind of a thread, or the tenant's newest events for several threads.
+
+    Several threads take one query, because a page of a list must not send one for each of its rows.
+    """
+    found: defaultdict[str, list[Event]] = defaultdict(list)
+    wanted = list(dict.fromkeys(names))
+    listed = Listed([], more=False)
+    if len(wanted) > 1:
+        listed = await first(reader.events(kind=kinds, newest_first=True), _MOST_EVENTS)
+    elif wanted:
+        for kind in kinds:
+            listed.rows.extend((await first(reader.events(wanted[0], kind=kind, newest_first=True), 1)).rows)
+    for each in sorted(listed.rows, key=lambda each: each.pos, reverse=True):
+        found[each.thread_id].append(each)
+    return _OfThreads(found, listed.more)
+
+
+def _kept(events: list[Event]) -> str:
+    """Says whether a thread is on hold or retained, from its events of these kinds, newest first."""
+    holds = [each for each in events if each.kind != "retention"]
+    held = ["held"] if holds and holds[0].kind == "hold" else []
+    until = next((each.body.get("until") for each in events if each.kind == "retention"), None)
+    try:
+        is_retained = isinstance(until, str) and datetime.fromisoformat(until) > datetime.now(UTC)
+    except (ValueError, TypeError):
+        is_retained = False
+    return ", ".join([*held, *([f"retained until {until}"] if is_retained else [])])
+
+
+async def thread(
+    reader: AsyncReader, thread_id: str, before: int | None, before_pos: int, *, with_costs: bool = False
+) -> dict[str, Any]:
+    """Gathers a thread's figures, a page of its records, and a page of its events, newest first.
+
+    The costs of its records are summed if all are on the page, or if `with_costs` is true.
+    """
     found = await reader.thread(thread_id, hidden=True)
     start = None if before is None else await reader.compaction(thread_id, before)
     records = await first(reader.compactions(thread_id, newest_first=True, after=start))
+    summed = await first(reader.compactions(thread_id), _MOST_COSTS) if with_costs else records
     events = await first(reader.events(thread_id, newest_first=True, after=before_pos))
+    copies, _ = await _copies(reader, [thread_id])
     return {
         "thread": found, "records": records, "events": events, "marks": _marks(found, records.rows, events.rows),
-        "known_pos": _known_pos(found), "names": await _fork_names(reader, events.rows),
+        "known_pos": _known_pos(found), "names": await _fork_names(reader, events.rows), "copies": copies,
+        "first_pos": await _first_pos(reader, found),
+        "costs": _costs(summed.rows, copies) if with_costs or (before is None and not summed.more) else None,
+        "more_costs": summed.more, "kept": _kept((await _events_of(reader, [thread_id], _KEEPING)).by_name[thread_id]),
     }  # fmt: skip
+
+
+async def _first_pos(reader: AsyncReader, found: Thread) -> int:
+    """Returns the first pos that has a view: that of the first message. In a fork, it comes after the origin."""
+    async for message in reader.replay(found.thread_id, until=1):
+        return message.pos
+    return found.last_pos
+
+
+class Copied(NamedTuple):
+    """The thread that a fork was made from. The records up to `pos` are copies."""
+
+    pos: int
+    name: str | None
+    uid: UUID | None
+
+
+async def _copies(reader: AsyncReader, names: Iterable[str]) -> tuple[dict[str, Copied], bool]:
+    """Returns where the copied records of each fork come from, by its name, and whether a fork may be missing."""
+    events = await _events_of(reader, names, ("origin",))
+    origins = {name: its[-1] for name, its in events.by_name.items() if its[-1].pos == 1}
+    uids = {name: _uid(origin.body.get("parent")) for name, origin in origins.items()}
+    known = await reader.names_of({uid for uid in uids.values() if uid is not None})
+    copies = {
+        name: Copied(origin.body["pos"] + 1, None if (uid := uids[name]) is None else known.get(uid), uid)
+        for name, origin in origins.items()
+        if type(origin.body.get("pos")) is int
+    }
+    return copies, events.more
+
+
+def _costs(records: Iterable[Compaction], copies: dict[str, Copied]) -> Costs:
+    """Sums the costs of records. Leaves out the copies in a fork, which cost nothing."""
+    found = Costs()
+    for record in records:
+        if record.thread_id not in copies or record.pos > copies[record.thread_id].pos:
+            found.add(record)
+    return found
 
 
 async def _fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[tuple[str, int], str | None]:
@@ -161,7 +255,7 @@ async def view(
         "thread": found, "at": at, "beside": beside, "tokens": compared.tokens,
         "rows": await _rows(reader, compared),
         "start": start, "more": compared.count > start + ROWS, "count": compared.count, "changed": compared.changed,
-        "only_changes": only_changes, "positions": _positions(found.last_pos),
+        "only_changes": only_changes, "positions": _positions(await _first_pos(reader, found), found.last_pos),
         "records": {"earlier": None if earlier is None or earlier == 1 else earlier - 1, "later": later},
     }  # fmt: skip
 
@@ -180,10 +274,10 @@ async def _rows(reader: AsyncReader, compared: Comparison) -> list[Row]:
     return found
 
 
-def _positions(last: int) -> list[int]:
-    """Returns up to twenty positions that are evenly distributed over the thread, for the page's links."""
+def _positions(first: int, last: int) -> list[int]:
+    """Returns up to twenty positions from the first on, evenly distributed over the thread, for the page's links."""
     count = min(20, last)
-    return sorted({max(1, round(last * part / count)) for part in range(1, count + 1)}) if count else []
+    return sorted({max(first, round(last * part / count)) for part in range(1, count + 1)}) if count else []
 
 
 # ---- records
@@ -195,7 +289,7 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     verdicts, more_verdicts = await _verdicts(reader, thread_id)
     shared = {
         "record": found, "inside": await _inside(reader, found), "content": content,
-        "undone": await _undone(reader, found),
+        "undone": await _undone(reader, found), "copied": _copy_of(found, (await _copies(reader, [thread_id]))[0]),
         "verdicts": [verdict for verdict in verdicts if verdict.number == number], "more_verdicts": more_verdicts,
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
@@ -227,6 +321,11 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
         ],
         "compared": facts is not None and bool(replaced),
     }  # fmt: skip
+
+
+def _copy_of(found: Compaction, copies: dict[str, Copied]) -> Copied | None:
+    copied = copies.get(found.thread_id)
+    return copied if copied is not None and found.pos <= copied.pos else None
 
 
 async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Compaction]]:
@@ -277,14 +376,16 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
     if explained.receipt is None and seq > 1:
         before = await reader.compare(thread_id, explained.message.pos - 1, start=start, count=ROWS)
         return {
-            "seq": seq, "evidence": "reconstructed", "rows": await _rows(reader, before), "start": start,
+            "seq": seq, "role": explained.message.role, "evidence": "reconstructed",
+            "rows": await _rows(reader, before), "start": start,
             "more": before.count > start + ROWS, "count": before.count, "tokens": before.tokens, "receipt": None,
             "of": thread_id, "at": explained.message.pos - 1, "has_erased": False,
         }  # fmt: skip
     seen = await reader.seen_by(thread_id, seq)
     rows = [Row(element, None) for element in seen.view.elements]
     return {
-        "seq": seq, "evidence": seen.evidence, "rows": rows[start : start + ROWS], "start": start,
+        "seq": seq, "role": explained.message.role, "evidence": seen.evidence,
+        "rows": rows[start : start + ROWS], "start": start,
         "more": len(rows) > start + ROWS, "count": len(rows), "tokens": seen.view.tokens,
         "receipt": seen.receipt, "of": seen.view.thread_id, "at": seen.view.pos,
         "has_erased": any(payload is None for payload in seen.view.messages),
@@ -299,7 +400,8 @@ async def records(
 ) -> dict[str, Any]:
     start = None if after is None else await reader.compaction(*after)
     listed = await first(reader.compactions(thread_id, newest_first=True, after=start, **wanted))
-    return {"records": listed}
+    copies, more = await _copies(reader, [found.thread_id for found in listed.rows])
+    return {"records": listed, "copies": copies, "more_copies": more}
 
 
 async def erasures(

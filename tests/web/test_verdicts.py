@@ -37,6 +37,29 @@ def reviewing(url: str, steps: Visit, **options: Any) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("origin", "site", "status"), [
+    ("http://127.0.0.1:8780", None, 303), ("https://audit.example", None, 303),
+    ("https://audit.example:443", "same-origin", 303), ("null", "same-origin", 303), (None, "same-origin", 303),
+    ("http://127.0.0.1:9999", None, 403), ("http://evil.example", None, 403), ("null", None, 403), ("", None, 403),
+    ("http://127.0.0.1:8780.evil.example", None, 403), ("https://audit.example.evil", None, 403),
+    ("ftp://127.0.0.1:8780", None, 403), ("null", "cross-site", 403), (None, "same-site", 403),
+    ("http://127.0.0.1:8780", "cross-site", 403),
+])  # fmt: skip
+def test_a_form_that_another_site_sends_is_refused(
+    url: str, store: cs.Store, origin: str | None, site: str | None, status: int
+) -> None:
+    given = {"Origin": origin, "Sec-Fetch-Site": site}
+    headers = {name: value for name, value in given.items() if value is not None}
+
+    async def steps(client: Client) -> None:
+        page = await client.get("/record", params={"id": THREAD, "number": 3})
+        form = fields(page.text) | {"verdict": "good"}
+        assert (await client.post("/verdict", data=form, headers=headers)).status_code == status
+
+    reviewing(url, steps, hosts=("127.0.0.1", "audit.example"))
+    assert len(verdicts(store)) == (status == 303)
+
+
 def fields(page: str) -> dict[str, str]:
     """Returns the hidden fields of the form on a page."""
     found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page)

@@ -1,0 +1,214 @@
+"""What the pages say of forks, holds, costs, checkpoints and revocations, so that nobody is misled."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import compaction_store as cs
+from compaction_store.checkpoints import CheckpointLog, SigningKey
+from web.audited import THREAD, Client, visit
+from web.test_pages import shown, text_of
+
+
+def test_every_level_verifies_with_a_log_of_checkpoints(url: str, store: cs.Store, tmp_path: Path) -> None:
+    key = SigningKey.generate("auditor.example")
+    log = CheckpointLog(tmp_path / "log", key.key)
+
+    async def steps(client: Client) -> None:
+        assert "--checkpoints" not in (await client.get("/integrity")).text
+        store.checkpoint(key, log)
+        page = await client.get("/integrity")
+        assert key.key.hex() in page.text
+        assert "--level checkpoint --checkpoints LOG --public-key HEX" in page.text
+        offered = re.findall(r"<option(?: selected)?>(\w+)</option>", page.text)
+        assert "checkpoint" in offered
+        assert len(offered) == 4
+        for level in offered:
+            answer = await client.get("/integrity", params={"id": "other", "level": level})
+            assert answer.status_code == 200, answer.text
+            assert f"at level {level}" in answer.text
+        certificate = text_of((await client.get("/certificate", params={"id": THREAD, "pos": 20})).text)
+        assert "compaction-store export --checkpoints LOG --public-key HEX ticket/8812 > thread.jsonl" in certificate
+        assert "thread.jsonl --public-key HEX" in certificate
+
+    visit(url, steps, checkpoints=log)
+    # Without a log, no command names one.
+    assert "--public-key" not in shown(url, "/integrity")
+    assert "--public-key" not in shown(url, "/certificate", id=THREAD, pos=20)
+
+
+def test_no_link_of_a_fork_is_dead(url: str, store: cs.Store) -> None:
+    store.fork(THREAD, "fork")
+    store.append("short", {"role": "user", "content": "hello"})
+    store.fork("short", "short fork")
+
+    async def steps(client: Client) -> None:
+        for name in ("fork", "short fork"):
+            links: set[str] = set()
+            for page in ("/thread", "/view"):
+                answer = await client.get(page, params={"id": name})
+                links |= {html.unescape(each) for each in re.findall(r'href="(/[^"]*)"', answer.text)}
+            assert any("beside" in link for link in links)
+            for link in links:
+                assert (await client.get(link)).status_code == 200, link
+
+    visit(url, steps)
+
+
+def test_a_copied_record_names_the_thread_that_it_comes_from(url: str, store: cs.Store) -> None:
+    store.fork(THREAD, "fork")
+    store.compact("fork", _fails, actor="nightly")
+    listed = shown(url, "/records", outcome="failed")
+    assert listed.count("copied from") == 1
+    assert text_of(listed).count("RuntimeError") == 3
+    assert "copied from" in shown(url, "/thread", id="fork")
+    assert "copied from" not in shown(url, "/thread", id=THREAD)
+    assert "It was copied from" in shown(url, "/record", id="fork", number=4)
+    assert "It was copied from" not in shown(url, "/record", id="fork", number=5)
+    assert "1 attempt: 1 failed" in text_of(shown(url, "/thread", id="fork"))
+
+
+def _fails(_: cs.CompactionContext) -> None:
+    raise RuntimeError("the model is away")
+
+
+def test_a_hold_and_a_retention_are_a_state(url: str, store: cs.Store) -> None:
+    store.retain("other", datetime(2100, 1, 1, tzinfo=UTC), reason="law")
+    assert "held" in text_of(shown(url, "/thread", id=THREAD))
+    listed = shown(url, "/")
+    assert listed.count("<td>held</td>") == 1
+    assert listed.count("retained until 2100-01-01") == 1
+    store.release(THREAD, reason="settled")
+    assert "<td>held</td>" not in shown(url, "/")
+    assert "<dd>held</dd>" not in shown(url, "/thread", id=THREAD)
+
+
+def test_a_revoked_record_and_a_revocation_are_not_superseded(url: str, store: cs.Store) -> None:
+    store.append("undone", [{"role": "user", "content": f"message {n} " * 40} for n in range(9)])
+    store.compact("undone", lambda ctx: ctx.compact(2, 3, "first"))
+    store.revoke("undone", 1, reason="wrong")
+    store.compact("undone", lambda ctx: ctx.compact(1, 6, "second"))
+    assert [record.superseded_by for record in store.compactions("undone")] == [None, None, None]
+    first = text_of(shown(url, "/record", id="undone", number=1))
+    assert "Revoked by record 2" in first
+    for number in (1, 2):
+        assert "uperseded by" not in text_of(shown(url, "/record", id="undone", number=number))
+
+
+def test_a_thread_says_what_its_summaries_cost_and_what_is_not_counted(url: str) -> None:
+    with cs.Store.open(url) as store:
+        store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(9)])
+        for start, model in ((1, "one"), (3, "two"), (5, "two")):
+            made = cs.Summary(
+                "short", summarizer="mine", model=model, usage={"input_tokens": 1000, "output_tokens": 20}, duration=1.5
+            )
+            store.compact("t", lambda ctx, at=start, made=made: ctx.compact(at, at + 1, made))
+        store.compact("t", lambda ctx: ctx.compact(7, 8, "its own words"))
+        store.redact("t", 3, reason="asked for")
+    rows = re.findall(r"<tr><td>(one|two)</td>(.*)</tr>", shown(url, "/thread", id="t"))
+    cells = [(model, *re.findall(r">([^<]+)</td>", row)) for model, row in rows]
+    assert cells == [("one", "1", "0", "1,000", "20", "1.5"), ("two", "1", "0", "1,000", "20", "1.5")]
+    page = text_of(shown(url, "/thread", id="t"))
+    assert "4 attempts: 4 applied" in page
+    assert "Not counted: the cost of 1 attempt, which was erased with the record" in page
+    assert "1 attempt without a summarizer on record" in page
+
+
+def test_an_erased_thread_says_that_its_name_is_gone(url: str, store: cs.Store) -> None:
+    store.erase("other", reason="asked for")
+    [stub] = [found for found in store.threads(hidden=True) if found.erased_pos]
+    for page in (shown(url, "/thread", id=stub.thread_id),
+                 shown(url, "/certificate", id=stub.thread_id, pos=stub.erased_pos)):  # fmt: skip
+        assert "nothing on record tells it" in page
+    assert "nothing on record tells it" not in shown(url, "/certificate", id=THREAD, pos=20)
+
+
+@pytest.mark.usefixtures("store")
+def test_without_content_nothing_can_be_guessed(url: str) -> None:
+    async def steps(client: Client) -> None:
+        answer = await client.get("/records", params={"authority": '{"ticket":"QA-118"}'})
+        assert answer.status_code == 400
+        assert 'name="authority"' not in (await client.get("/records")).text
+        failed = (await client.get("/record", params={"id": THREAD, "number": 4})).text
+        assert "RuntimeError" in failed
+        assert "the model is away" not in failed
+        assert "The messages that it would have replaced" not in failed or "nothing: the attempt failed" in failed
+        made = text_of((await client.get("/record", params={"id": "priced", "number": 1})).text)
+        for hidden in ("mine", "input_tokens", "duration"):
+            assert hidden not in made
+
+    with cs.Store.open(url) as store:
+        store.append(
+            "priced",
+            [
+                {"role": "user", "content": "a " * 99},
+                {"role": "assistant", "content": "b"},
+                {"role": "user", "content": "c"},
+            ],
+        )
+        made = cs.Summary("short", summarizer="mine", usage={"input_tokens": 9}, duration=2.0)
+        store.compact("priced", lambda ctx: ctx.compact(1, 2, made))
+    visit(url, steps, content=False)
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("page", ["/records", "/sample", "/erasures", "/search"])
+def test_a_mistyped_filter_is_no_result(url: str, page: str) -> None:
+    async def steps(client: Client) -> None:
+        answer = await client.get(page, params={"outcom": "failed"})
+        assert answer.status_code == 400
+        assert "outcom" in answer.text
+        assert "id" in answer.text or "seed" in answer.text
+
+    visit(url, steps)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(6.33e-05, "< 0.001 s"), (1.5, "1.5 s"), (0.0421, "0.0421 s"), (1234.5, "1,234 s")]
+)
+def test_a_duration_is_read_without_an_exponent(url: str, seconds: float, said: str) -> None:
+    with cs.Store.open(url) as store:
+        store.append(
+            "t",
+            [
+                {"role": "user", "content": "a " * 99},
+                {"role": "assistant", "content": "b"},
+                {"role": "user", "content": "c"},
+            ],
+        )
+        store.compact("t", lambda ctx: ctx.compact(1, 2, cs.Summary("short", summarizer="mine", duration=seconds)))
+    assert said in text_of(shown(url, "/record", id="t", number=1))
+
+
+@pytest.mark.usefixtures("store")
+def test_amounts_are_marked_and_the_legend_says_what_is_not(url: str) -> None:
+    with cs.Store.open(url) as store:
+        store.append("money", [
+            {"role": "user", "content": "I paid EUR 19.00. " * 20}, {"role": "assistant", "content": "sorry"},
+            {"role": "user", "content": "thanks"},
+        ])  # fmt: skip
+        store.compact("money", lambda ctx: ctx.compact(1, 2, "A refund of EUR 412.00 was promised."))
+    page = shown(url, "/record", id="money", number=1)
+    assert '<mark class="new">EUR 412.00' in page
+    assert '<mark class="lost">EUR 19.00' in page
+    assert "Not marked are short numbers" in page
+
+
+def test_a_tool_s_result_is_no_reply(url: str) -> None:
+    with cs.Store.open(url) as store:
+        store.append("tools", [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+            ]},
+            {"role": "tool", "tool_call_id": "1", "content": "found"},
+        ])  # fmt: skip
+    page = text_of(shown(url, "/reply", id="tools", seq=3))
+    assert "What reply" not in page
+    assert "role tool" in page
+    assert "What reply 2" in text_of(shown(url, "/reply", id="tools", seq=2))
