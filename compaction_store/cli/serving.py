@@ -160,6 +160,8 @@ async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
+            # Who reads the printed address may connect before uvicorn listens.
+            listening.listen()
         except OSError as error:
             raise misuse(f"cannot listen on {host}:{port}: {error.strerror}", "--listen") from None
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
