@@ -86,6 +86,7 @@ _FILES = (
     "functions/view_parts.sql",
     "functions/outline.sql",
     "functions/compare.sql",
+    "functions/neighbours.sql",
     "functions/copied_to.sql",
     "functions/times_copied.sql",
     "functions/reported.sql",

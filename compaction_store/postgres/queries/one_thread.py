@@ -456,29 +456,12 @@ def name_of(connection: Connection, key: ThreadKey) -> str | None:
     return rows[0][0] if rows else None
 
 
-# A record with a larger number has a larger pos, so a binary search in the primary key finds the pos.
-_NEIGHBOURS = """
-    WITH RECURSIVE halves (low, high) AS (
-        SELECT 0::bigint, h.last_number + 1 FROM compaction_store.heads AS h WHERE h.thread_uid = %(uid)b::uuid
-        UNION ALL
-        SELECT
-            CASE WHEN c.pos <= %(pos)b::int8 THEN c.number ELSE s.low END,
-            CASE WHEN c.pos <= %(pos)b::int8 THEN s.high ELSE c.number END
-        FROM halves AS s
-        JOIN compaction_store.compactions AS c
-            ON c.thread_uid = %(uid)b::uuid AND c.number = (s.low + s.high) / 2
-        WHERE s.high - s.low > 1
-    )
-    SELECT c.pos FROM (SELECT low, high FROM halves ORDER BY high - low LIMIT 1) AS s
-    JOIN compaction_store.compactions AS c ON c.thread_uid = %(uid)b::uuid AND c.number IN (s.low, s.high)
-    JOIN compaction_store.heads AS h ON h.thread_uid = c.thread_uid AND c.number <= h.last_number
-"""
-
-
 def neighbours(connection: Connection, key: ThreadKey, pos: int) -> list[int]:
     """Returns the pos of the last record up to a pos, and the pos of the first record after it, if these exist."""
-    with transaction(connection, key.tenant, read_only=True):
-        return [found for (found,) in fetch(connection, _NEIGHBOURS, {"uid": key.uid, "pos": pos})]
+    rows = fetch(
+        connection, "SELECT * FROM compaction_store.neighbours(%b::uuid, %b::text, %b::text, %b::int8)", (*key, pos)
+    )
+    return [found for (found,) in rows]
 
 
 def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Lease:

@@ -304,8 +304,7 @@ class AsyncReader:
     async def neighbours(self, thread_id: str, pos: int) -> tuple[int | None, int | None]:
         """Returns the pos of the last compaction record up to a pos, and the pos of the first record after that."""
         arguments.number(pos, "pos", least=0)
-        key = self._key(thread_id)._replace(uid=(await self.thread(thread_id, hidden=True)).thread_uid)
-        found = await self._db.call(queries.neighbours, key, pos)
+        found = await self._db.call(queries.neighbours, self._key(thread_id), pos)
         earlier = max((each for each in found if each <= pos), default=None)
         return earlier, min((each for each in found if each > pos), default=None)
 

@@ -302,8 +302,7 @@ class Reader:
     def neighbours(self, thread_id: str, pos: int) -> tuple[int | None, int | None]:
         """Returns the pos of the last compaction record up to a pos, and the pos of the first record after that."""
         arguments.number(pos, "pos", least=0)
-        key = self._key(thread_id)._replace(uid=(self.thread(thread_id, hidden=True)).thread_uid)
-        found = self._db.call(queries.neighbours, key, pos)
+        found = self._db.call(queries.neighbours, self._key(thread_id), pos)
         earlier = max((each for each in found if each <= pos), default=None)
         return earlier, min((each for each in found if each > pos), default=None)
 

@@ -11,6 +11,8 @@ COMMENT ON FUNCTION compaction_store.outline IS
     'Returns which records fold which spans in the view of a thread at a pos.';
 COMMENT ON FUNCTION compaction_store.compare IS
     'Compares the views of a thread at two positions, and returns a page of their elements without the messages.';
+COMMENT ON FUNCTION compaction_store.neighbours IS
+    'Returns the pos of the last record up to a pos of a thread, and that of the first record after it.';
 COMMENT ON FUNCTION compaction_store.elements IS
     'Returns elements of a view by the seqs of their messages and the numbers of their records.';
 COMMENT ON FUNCTION compaction_store.set_metadata IS
