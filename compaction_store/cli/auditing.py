@@ -11,11 +11,12 @@ from uuid import UUID
 
 import typer
 
-from compaction_store.cli import options, values
+from compaction_store.cli import losses, options, values
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
@@ -183,7 +184,18 @@ def _table(
 
 def explain(
     thread: Thread,
-    seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The message's seq.", show_default=False)],
+    seq: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="[SEQ]", min=1, help="The message's seq. May be left out with --lost.", show_default=False
+        ),
+    ] = None,
+    lost: Annotated[
+        bool,
+        typer.Option(
+            "--lost", help="Show what compactions lost of the message, or without SEQ, lost or invented in the thread."
+        ),
+    ] = False,
     tools: Annotated[
         Path | None,
         typer.Option(
@@ -202,7 +214,9 @@ def explain(
             help="Say whether the reply's request had the system prompt in this file, a text or a JSON list of blocks.",
         ),
     ] = None,
-    text: Annotated[bool, typer.Option("--text", help="Include the message and its replacement. Prints JSON.")] = False,
+    text: Annotated[
+        bool, typer.Option("--text", help="Include the message and its replacement, or the lost texts. Prints JSON.")
+    ] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -211,11 +225,20 @@ def explain(
 
     For a reply that was appended with its view, also shows the pos of the view that the model was sent, and the hashes
     of the request's tools and system prompt. A newline at the end of the --system file is ignored.
+
+    With --lost, shows instead what `evaluate` and `autopsy` count as lost or invented by the thread's own compactions.
     """
+    if seq is None and not lost:
+        raise misuse("must be given, unless --lost is", "SEQ")
+    if lost and (tools is not None or system is not None):
+        raise misuse("must not be given with --lost", "--tools or --system")
     out = options.with_text(as_json, text=text)
     given_tools = None if tools is None else options.json_list(tools, "--tools")
     given_system = None if system is None else _prompt(system)
     with options.reader(url, tenant) as store:
+        if lost or seq is None:
+            losses.show(out, losses.read(store, thread, seq), text=text)
+            return
         found = store.explain(thread, seq, tools=given_tools, system=given_system)
     if out.as_json:
         out.json_text(_explained(found, text=text))

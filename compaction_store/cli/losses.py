@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compaction_store.cli.output import line
+from compaction_store.cli.output import Column, Output, line
+from compaction_store.cli.wrong_call import misuse
 
 if TYPE_CHECKING:
+    from compaction_store import Reader
     from compaction_store.evaluation import Replayed
     from compaction_store.probes import Probe, ProbeType
 
@@ -62,3 +64,28 @@ def sentence(probe: Probe) -> str:
         "stale": f"{record} has {text}, and a newer value{where} replaced it",
         "artifact": f"the file {text}{where} is not in {record}",
     }.get(probe.type, f"{text}{where} was lost by {record}")
+
+
+def read(store: Reader, thread: str, seq: int | None) -> list[Loss]:
+    """Returns the losses and inventions of a thread's own compactions, or only the losses of one message."""
+    from compaction_store import tokens
+    from compaction_store.evaluation import RECORDED, evaluate, read_thread
+
+    found = evaluate([read_thread(store, thread)], [RECORDED], counter=tokens.o200k_base())
+    if found.skipped:
+        raise misuse(f"cannot be used for this thread: {', '.join(found.skipped)}", "--lost")
+    return [loss for loss in losses_of(found.policies[0].runs) if seq is None or loss.probe.place.seq == seq]
+
+
+def show(out: Output, losses: Sequence[Loss], *, text: bool) -> None:
+    """Prints losses in the order of their records. Their texts are content of messages, so only `text` prints them."""
+    ordered = sorted(losses, key=lambda loss: (loss.probe.record, loss.probe.place.seq or 0))
+    columns: list[str | Column] = ["type", "kind", *(Column(name, right=True) for name in ("record", "seq", "again"))]
+    rows = []
+    for loss in ordered:
+        probe = loss.probe
+        value = {name: one for name, one in loss.as_dict().items() if text or name != "text"}
+        seqs = (probe.place.seq, None if probe.again is None else probe.again.seq)
+        shown = ["" if one is None else f"{one:,}" for one in seqs]
+        rows.append((value, [probe.type, line(probe.kind), f"{probe.record:,}", *shown]))
+    out.rows(columns, rows, "nothing was lost or invented")

@@ -41,6 +41,29 @@ def test_recorded_and_other_compactions_are_compared(run: Run) -> None:
     assert SECRET not in shown
 
 
+def test_explain_shows_the_losses_that_evaluate_counts(run: Run, store: cs.Store) -> None:
+    texts = [f"Never deploy part {n}. Job JOB-{7000 + n} is stuck." for n in range(30)]
+    store.append("lossy", [{"role": "user", "content": text} for text in [*texts, "Are you there?"]])
+    store.compact("lossy", lambda ctx: ctx.compact(1, 30, "Notes: JOB-7000 is stuck, and so is JOB-9999."))
+    store.append("lossy", [{"role": "user", "content": f"What about JOB-{7000 + n}?"} for n in range(30)])
+    [recorded] = figures(run, "lossy")["policies"]
+    lost = [json.loads(text) for text in run("explain", "lossy", "--lost", "--text").stdout.splitlines()]
+    for kind, failed in (("needed_later", 29), ("standing_order", 30), ("invented", 1)):
+        rate = recorded["probes"][kind]
+        assert rate["asked"] - rate["kept"] == failed
+        assert sum(one["type"] == kind for one in lost) == failed
+    assert {one["text"] for one in lost if one["type"] == "invented"} == {"JOB-9999"}
+    of_one = [json.loads(text) for text in run("explain", "lossy", "2", "--lost", "--json").stdout.splitlines()]
+    assert sorted((one["type"], one["place"]["seq"]) for one in of_one) == [("needed_later", 2), ("standing_order", 2)]
+    shown = run("explain", "lossy", "--lost", "--table").stdout
+    assert "standing_order" in shown
+    assert "JOB-" not in shown + run("explain", "lossy", "--lost", "--json").stdout
+    store.append("kept", {"role": "user", "content": "hi"})
+    assert "nothing was lost" in run("explain", "kept", "--lost", "--table").stdout
+    run("explain", "kept", code=2)
+    run("explain", "kept", "1", "--lost", "--tools", "x.json", code=2)
+
+
 @pytest.mark.usefixtures("filled")
 def test_several_summarizers_and_windows_are_each_tried(run: Run, store: cs.Store) -> None:
     store.append("t-2", {"role": "user", "content": "hi"})
