@@ -55,7 +55,7 @@ def test_what_is_no_point_in_time_is_said_so(run: Run, filled: cs.Store) -> None
         assert "must be a time" in run("view", THREAD, "--at", at, code=2).stderr
     assert "pos" in run("view", THREAD, "--at", "99999", code=1).stderr
     assert "compaction 77" in run("view", THREAD, "--at", "compaction:77", code=1).stderr
-    assert "nothing before" in run("view", THREAD, "--at", "2w", code=1).stderr
+    assert "no entry up to that time" in run("view", THREAD, "--at", "2w", code=1).stderr
     run("view", THREAD, "--at", "3", "--seen-by", "3", code=2)
     assert filled.thread(THREAD).last_seq == 25
 
