@@ -160,7 +160,7 @@ async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
-            # Who reads the printed address may connect before uvicorn listens.
+            # Listen before the address is printed, because its reader may connect before uvicorn is ready.
             listening.listen()
         except OSError as error:
             raise misuse(f"cannot listen on {host}:{port}: {error.strerror}", "--listen") from None

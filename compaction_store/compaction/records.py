@@ -114,12 +114,15 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
             run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, None, None, body, uid,
             None, fault,
         ))  # fmt: skip
-    later = _superseded_by(found)
-    return [replace(record, superseded_by=later.get(record.number)) for record in found]
+    later = _replaced(found)
+    return [
+        record if record.revokes is not None else replace(record, superseded_by=later.get(record.number))
+        for record in found
+    ]
 
 
-def _superseded_by(written: Iterable[Compaction]) -> dict[int, int]:
-    """Maps the number of each record that was replaced in the same run to the number of the record that replaced it."""
+def _replaced(written: Iterable[Compaction]) -> dict[int, int]:
+    """Maps the number of each record whose span a later record of the same run replaced to that record's number."""
     found = {}
     # The records that are active so far. A new record contains each of them completely, or does not overlap it.
     starts: list[int] = []
@@ -141,8 +144,9 @@ def view_after(view: View, written: Sequence[Compaction], head: bytes) -> View |
     """
     if written[0].pos != view.pos + 1:
         return None
+    replaced = _replaced(written)
     active = {
-        record.start_seq: record for record in written if record.outcome == "applied" and record.superseded_by is None
+        record.start_seq: record for record in written if record.outcome == "applied" and record.number not in replaced
     }
     if any(record.body is None for record in active.values()):
         return None
