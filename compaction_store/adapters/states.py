@@ -275,9 +275,11 @@ def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tu
 def _replacement(
     items: Sequence[Item], state: list[Payload], i: int, j: int, is_summary: Callable[[Payload], bool]
 ) -> tuple[slice, slice] | None:
-    """Returns the items to replace and the messages that replace them.
+    """Returns the slice of `items` to replace, and the slice of `state` that replaces it.
 
-    Returns None if no item after the difference stays and the next message of the state is not a summary.
+    The view and the state differ from `i` and `j` on. The slices end before the first later message of the state that
+    the view also has; if one of them would be empty, both include that message. If there is no such message, a summary
+    at `state[j]` replaces all items from `i` on. If that message is no summary, returns None.
     """
     places = {name(item.payload): place for place, item in enumerate(items) if place >= i and item.payload is not None}
     for other in range(j, len(state)):

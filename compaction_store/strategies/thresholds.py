@@ -1,4 +1,6 @@
-"""Thresholds: conditions that decide when to compact a window of a thread. They can be combined with `|` and `&`.
+"""Thresholds: conditions on the size of a view, or of a part of it, that decide when to compact it.
+
+They can be combined with `|` and `&`.
 
     over(tokens=100_000) | over(fraction=0.7)
     over(turns=20) & on_turn_end

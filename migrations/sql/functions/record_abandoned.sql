@@ -1,7 +1,7 @@
 -- Records a failed attempt for the run that has the lease, because its process died or paused for longer than the
 -- lease. Returns the new head. The caller has locked the head and found that the lease has expired. The record has the
--- run id and the actor of that run; its login is that of this session. Its trigger shows that the run was abandoned,
--- even after the record is redacted.
+-- run id and the actor of that run; its login is that of this session. Its column trigger is 'abandoned', which shows
+-- what happened even after the record is redacted.
 CREATE FUNCTION compaction_store.record_abandoned(p_head compaction_store.heads) RETURNS compaction_store.heads
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
