@@ -39,7 +39,10 @@ class CallRecord:
         self._start = time.monotonic()
 
     def summary(self, result: str | Summary) -> Summary:
-        """Returns the summarizer's result, with missing fields taken from the summarizer's attributes."""
+        """Returns the summarizer's result as a Summary.
+
+        A missing name, model, prompt or settings is taken from the summarizer, and a missing duration is measured.
+        """
         found = Summary(result) if isinstance(result, str) else result
         return recordable(
             replace(

@@ -41,7 +41,10 @@ def replacements(record: Compaction) -> list[str]:
 
 
 def without_text(record: Compaction) -> str:
-    """Returns a sentence that explains why a record has no text to show beside its originals."""
+    """Returns what to show in place of a replacement's text if a record has none.
+
+    This is the reason or, for a revocation, what the view shows again.
+    """
     if record.outcome == "failed":
         return "nothing: the attempt failed, and the view stayed as it was"
     if record.outcome == "rejected":
@@ -54,7 +57,7 @@ def without_text(record: Compaction) -> str:
 
 
 def original(message: Message, kept: Facts | None, *, content: bool, whole: bool = False) -> Said:
-    """Returns a message for a list. Its text is cut unless `whole`.
+    """Returns a message as it is shown in a list. Its text is cut unless `whole`.
 
     Names and quotations that `kept` lacks are marked as lost.
     """
@@ -67,7 +70,7 @@ def original(message: Message, kept: Facts | None, *, content: bool, whole: bool
 
 
 def element_texts(element: Element, *, content: bool) -> list[Said]:
-    """Returns the messages of an element of a view for a list."""
+    """Returns the messages of one element of a view, as they are shown in a list."""
     found = []
     for payload in element.messages:
         if payload is None:

@@ -35,7 +35,8 @@ def named(text: str) -> str:
     """Returns a name, or another value, in one line. Different names look different.
 
     Unsafe characters are escaped as in `shown`. Backslashes are doubled before an escaped character, and before text
-    that looks like an escape. Sentences that quote names with `repr` need `shown`.
+    that looks like an escape. In a sentence that quotes a name with `repr`, use `shown` instead, because `repr` has
+    doubled the backslashes already.
     """
     if "\\" not in text:
         return shown(text)

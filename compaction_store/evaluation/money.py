@@ -177,8 +177,8 @@ def _of_fold(
     else:
         saved = len(with_it) * model.call(abs(taken_off), abs(taken_off))
     billed_anew = 0.0
-    # If several folds come before one call, everything from the first of these folds in the view on is billed again. So
-    # only this fold gets the cost.
+    # If several folds come before one call, the call is billed again for everything after the place where the first of
+    # them stands in the view. So only that first fold gets the cost.
     if 0 < fold.first_call < len(run.calls) and first[fold.first_call] is fold:
         before, call = run.calls[fold.first_call - 1], run.calls[fold.first_call]
         again = _measured_again(before, call, grown) if is_measured else _modelled_again(fold, before, call)

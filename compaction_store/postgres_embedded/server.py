@@ -209,10 +209,11 @@ def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int,
 
 
 def _remove_leftovers(folder: DataFolder) -> None:
-    """Removes the files of a killed server. If another program has the server's old process id, they block a start.
+    """Removes the pid file and the socket files that a killed server left behind.
 
-    The caller must hold the running lock, so that no server of this package is running. A server that was started by
-    hand is an error.
+    These files would block a start if another program has the old process id now. The caller must hold the running
+    lock, so that no server of this package is running. Raises an error if a server that was started by hand is running
+    on the folder.
     """
     pid, _ = postmaster.read_pid_file(folder.data)
     if pid is not None and _is_server_on(pid, folder.data):

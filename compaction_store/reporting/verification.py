@@ -86,10 +86,10 @@ def _document(data: bytes, findings: list[str]) -> ReportDocument:
 
 
 def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> bool:
-    """Renders the page again from its data, and compares it with the file. Returns whether that was possible.
+    """Renders the page again from its data, and compares it with the file. Returns whether this is conclusive.
 
-    A difference is a finding if this build of the package made the report. Otherwise it is a note, because another
-    build may render the same data differently.
+    A difference is a finding if this build of the package made the report. Otherwise it is only a note, and the result
+    is False, because another build may render the same data differently.
     """
     try:
         from compaction_store.reporting.page import render  # noqa: PLC0415 — needs an extra

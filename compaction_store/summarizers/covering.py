@@ -196,7 +196,7 @@ class _Choice:
         the best known gain is therefore near the best of all gains.
         """
         room, nothing = min(room, self.left), not self.chosen
-        # As _gain, without a call for each sentence.
+        # Compute the gains here with the formula of `_gain`, to save a call for each sentence.
         new, weights, sizes = self._new, self._cover.weights, self._cover.sizes
         heap = [(-(weights[i] * new[i] / sizes[i]), i) for i in indexes if i not in self.chosen]
         heapq.heapify(heap)

@@ -405,7 +405,8 @@ def fork(
 ) -> tuple[Any, ...]:
     """Makes a new thread with copies of a thread's entries up to a pos.
 
-    Returns the row of the SQL function, with the keys of both threads, and the pos and the seq up to which it copied.
+    Returns the row of the SQL function. It begins with the thread_uids of the parent and of the fork, the fork's name,
+    and the pos and the seq up to which it copied.
     """
     return fetch(connection, FORK, (*key, new_thread_id, at, actor, salt, fork_key, body))[0]
 
