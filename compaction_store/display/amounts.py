@@ -16,17 +16,25 @@ _CODES = (
     "|PHP|PKR|PLN|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR"
 )
 _FIGURE = r"\d(?:[\d.,]*\d)?"
+# With a currency, spaces may separate the thousands too.
+_SPACED = rf"\d{{1,3}}(?:[ \u00a0\u202f]\d{{3}})+(?:[.,]\d+)?(?!\d)|{_FIGURE}"
 _AMOUNT = re.compile(
-    rf"(?P<before>\b(?:{_CODES})|[$€£¥₹])[ \u00a0]?[-+]?(?P<after_it>{_FIGURE})(?![\w%])"
-    rf"|(?<![\w.,])(?P<before_it>{_FIGURE})[ \u00a0]?(?P<after>(?:{_CODES}|{'|'.join(_WORDS)})\b|[€£¥₹])"
+    rf"(?P<before>\b(?:{_CODES})|[$€£¥₹])[ \u00a0\u202f]?[-+]?(?P<after_it>{_SPACED})(?![\w%])"
+    rf"|(?<![\w.,])(?P<before_it>{_SPACED})[ \u00a0\u202f]?(?P<after>(?:{_CODES}|{'|'.join(_WORDS)})\b|[€£¥₹])"
 )
+_SPACES = re.compile("[ \u00a0\u202f]")
 _NUMBER = re.compile(rf"(?<![\w.,]){_FIGURE}(?![\w%])")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
+# With a currency, three digits after the only separator are thousands: no amount has three decimals.
+_ONE_THOUSANDS = re.compile(r"\d{1,3}[.,]\d{3}")
 _LEAST_DIGITS = 3
 
 
 class Amount(NamedTuple):
-    """A figure with its currency, and its place in a text. The figure has no separators and no trailing zeros."""
+    """A figure with its currency, and its place in a text.
+
+    The figure has no sign, no separators of thousands and no trailing zeros.
+    """
 
     currency: str
     figure: str
@@ -39,6 +47,9 @@ def amounts(text: str) -> Iterator[Amount]:
     for found in _AMOUNT.finditer(text):
         sign = found["before"] or found["after"]
         figure = found["after_it"] or found["before_it"]
+        figure = _SPACES.sub("", figure)
+        if _ONE_THOUSANDS.fullmatch(figure) is not None:
+            figure = figure.replace(",", "").replace(".", "")
         yield Amount(_SIGNS.get(sign) or _WORDS.get(sign) or sign, _plain(figure), *found.span())
 
 

@@ -13,6 +13,11 @@ from compaction_store.display.marks import Facts
     ("7,000 euros", [("EUR", "7000", "7,000 euros")]), ("1.234,50 €", [("EUR", "1234.5", "1.234,50 €")]),
     ("12,50 EUR and €1,234.5", [("EUR", "12.5", "12,50 EUR"), ("EUR", "1234.5", "€1,234.5")]),
     ("1.234.567 CHF", [("CHF", "1234567", "1.234.567 CHF")]), ("card 4000, order 7000", []), ("EUROPE 12", []),
+    ("12\u202f000 EUR", [("EUR", "12000", "12\u202f000 EUR")]),
+    ("CZK 1 234 567,50", [("CZK", "1234567.5", "CZK 1 234 567,50")]),
+    ("in 2024 100 EUR", [("EUR", "100", "100 EUR")]), ("EUR 1.500 or EUR 1,500", [
+        ("EUR", "1500", "EUR 1.500"), ("EUR", "1500", "EUR 1,500"),
+    ]),
     ("TRY 5 or try 5", [("TRY", "5", "TRY 5")]), ("EUR 5%", []),
 ])  # fmt: skip
 def test_an_amount_has_a_currency(text: str, found: list[tuple[str, str, str]]) -> None:
