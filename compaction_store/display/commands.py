@@ -16,7 +16,8 @@ def word(text: str) -> str:
     bytes of these characters are written as octal numbers, which do not depend on the locale.
     """
     if is_plain(text):
-        return shlex.quote(text)
+        # zsh replaces a word such as =ls by the path of the program.
+        return f"'{text}'" if text.startswith("=") and shlex.quote(text) == text else shlex.quote(text)
     return "$'" + "".join(map(_spelled, text)) + "'"
 
 

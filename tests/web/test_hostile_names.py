@@ -20,7 +20,7 @@ from web.test_verdicts import reviewing
 NAMES = (
     "t\u202egpj.exe", "a\nb", "a\r\nb", "\x1b[31mred", "c1\x85x", "-\u202e'quote\"\\\U000e0041",
 )  # fmt: skip
-PLAIN = ("--help", 'it\'s "quoted" $HOME `id`', "C:\\new", "a & b <i>")
+PLAIN = ("--help", "=ls", 'it\'s "quoted" $HOME `id`', "C:\\new", "a & b <i>")
 TENANT = "-te'nant\u2066"
 
 
