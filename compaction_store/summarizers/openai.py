@@ -52,7 +52,8 @@ _RESERVED = {
 # The reasons that some servers give if the model's window was full. Others give the reason for a limited answer.
 _FULL = ("model_length", "model_context_window_exceeded")
 # Servers that do not separate a model's reasoning leave it at the beginning of the answer. It may be the whole answer.
-_THINKING = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+# The opening tag may be missing, because some models' templates put it into the prompt.
+_THINKING = re.compile(r"\A\s*(?:<think>.*?(?:</think>|\Z)|(?:(?!<think>).)*?\n\s*</think>[ \t]*\n)", re.DOTALL)
 
 
 class OpenAISummarizer:

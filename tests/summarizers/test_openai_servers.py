@@ -203,6 +203,8 @@ def test_an_error_in_an_answer_is_that_error(ask: Ask, server: Server, body: Pay
     ("content", "text"),
     [
         ("<think>They said no.\n</think>\n\nOn Tuesday.", "On Tuesday."),
+        ("They said no.\n</think>\n\nOn Tuesday.", "On Tuesday."),
+        ("On Tuesday they wrote </think> in a file.", "On Tuesday they wrote </think> in a file."),
         ("On Tuesday. The tag <think> is not closed.", "On Tuesday. The tag <think> is not closed."),
         ([{"type": "thinking", "thinking": [{"text": "x"}]}, {"type": "text", "text": "On Tuesday."}], "On Tuesday."),
     ],
