@@ -25,6 +25,8 @@ class ChartCache:
     def __init__(self, reader: AsyncReader) -> None:
         self._reader = reader
         self._drawn: dict[tuple[UUID, bytes], asyncio.Task[str]] = {}
+        # Drawing reads a whole thread, so only one chart is drawn at a time: other pages need the connections.
+        self._drawing = asyncio.Lock()
 
     async def chart(self, found: Thread) -> str:
         """Returns the chart of a thread as an SVG file."""
@@ -46,7 +48,8 @@ class ChartCache:
         return task
 
     async def _draw(self, found: Thread) -> str:
-        line = await gathering.course(self._reader, found)
+        async with self._drawing:
+            line = await gathering.course(self._reader, found)
         return charts.svg(line, named(f"Tokens of the view of thread {found.thread_id}"))
 
     def _drop_failure(self, at: tuple[UUID, bytes], task: asyncio.Task[str]) -> None:
