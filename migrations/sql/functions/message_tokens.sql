@@ -19,6 +19,7 @@ BEGIN
             FROM compaction_store.compactions AS c
             WHERE c.thread_uid = p_thread_uid AND c.outcome = 'applied' AND c.revokes IS NULL
                 AND c.number + 0 <= p_last_number
+                AND c.kind IN ('summary', 'truncation', 'removal', 'rewind', 'clear', 'adoption')
         ) AS s
         WHERE s.has_inner IS NOT TRUE AND s.tokens_before IS NOT NULL AND s.span <@ p_seqs;
         p_seqs := p_seqs - v_known;

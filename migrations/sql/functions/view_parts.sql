@@ -46,7 +46,19 @@ BEGIN
     END IF;
     SELECT coalesce(range_agg(int8range(g.first, g.last, '[]')), '{}') INTO v_seqs
     FROM compaction_store.gaps(starts, ends, coalesce(p_start, 1), least(p_end, last_seq)) AS g;
-    IF p_start IS NULL AND compaction_store.size(v_seqs) > 1000 THEN
+    -- After an entry of an unknown kind, the current view is unknown. These conditions must be the same as in
+    -- refuse_unknown.
+    IF p_start IS NULL AND compaction_store.size(v_seqs) > 1000
+        AND NOT EXISTS (
+            SELECT FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = p_thread_uid AND c.number + 0 <= v_last_number AND c.outcome = 'applied'
+                AND c.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+        )
+        AND NOT EXISTS (
+            SELECT FROM compaction_store.events AS e
+            WHERE e.thread_uid = p_thread_uid AND e.pos <= v_last_pos AND e.critical AND e.kind NOT IN ('redaction')
+        )
+    THEN
         -- The tokens of the current view are known, so it is enough to read the messages in which the views differ.
         SELECT v_tokens - coalesce(sum(a.tokens_after), 0),
             int8multirange(int8range(1, v_last_seq + 1))
