@@ -50,14 +50,16 @@ BEGIN
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
         compaction_store.view, compaction_store.outline, compaction_store.compare, compaction_store.element,
-        compaction_store.elements, compaction_store.neighbours, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
+        compaction_store.elements, compaction_store.neighbours, compaction_store.pos_at,
+        compaction_store.thread, compaction_store.entries,
         compaction_store.thread_state, compaction_store.events, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     -- Applications must not have this function, because they could block all checkpoints with it.
     GRANT EXECUTE ON FUNCTION compaction_store.checkpoint_turn TO compaction_store_auditor;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
-        compaction_store.append_together, compaction_store.set_metadata, compaction_store.commit_compactions, compaction_store.rewind,
+        compaction_store.append_together, compaction_store.set_metadata, compaction_store.commit_compactions,
+        compaction_store.rewind,
         compaction_store.lease, compaction_store.release, compaction_store.stalled, compaction_store.record_event,
         compaction_store.redact, compaction_store.erase, compaction_store.fork,
         compaction_store.take_turn, compaction_store.renew_turn, compaction_store.leave_turn, compaction_store.hold_turn
