@@ -214,7 +214,10 @@ def naming(tenant: str) -> Iterator[None]:
     except _MISSING as error:
         if str(error).endswith(where):
             raise
-        raise type(error)(f"{error}{where}") from None
+        told = type(error)(f"{error}{where}")
+        for more in getattr(error, "__notes__", ()):
+            told.add_note(more)
+        raise told from None
 
 
 def user_at_host() -> str:

@@ -146,7 +146,9 @@ class _Verification:
                 try:
                     report = store.verify(name, level=self.level, checkpoints=self.log, progress=progress.reached)
                 except ThreadNotFound as error:
-                    raise ThreadNotFound(f"{error}, and no file of this name") from None
+                    if "/" in name or Path(name).suffix:
+                        error.add_note("There is no file of this name either.")
+                    raise
                 yield report
         else:
             yield from store.verify_all(

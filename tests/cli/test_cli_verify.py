@@ -111,7 +111,7 @@ def test_threads_and_files_are_not_mixed(run: Run, exported: tuple[str, Path]) -
 def test_a_name_that_is_neither_a_thread_nor_a_file_is_said_to_be_neither(run: Run) -> None:
     told = run("verify", "nofile.html", code=1).stderr
     assert "no such thread" in told
-    assert "no file of this name" in told
+    assert "no file of this name either" in told
 
 
 @pytest.mark.usefixtures("filled")
