@@ -126,7 +126,10 @@ def test_a_dump_is_restored_as_documented(
 def test_a_dump_of_the_whole_schema_is_restored_where_the_roles_are(
     url: str, empty_url: str, tmp_path: Path, path: str
 ) -> None:
-    [dump, *_] = commands("how-to/backups.md", "**A dump** contains only the schema of the store:").splitlines()
+    before = (
+        "**A dump** contains only the store, which is the schema `compaction_store` with its tables and their rows:"
+    )
+    [dump, *_] = commands("how-to/backups.md", before).splitlines()
     fill(url)
     script = f'{dump}\npg_restore --exit-on-error --dbname="$NEW" store.dump'
     run(script, tmp_path, PATH=path, COMPACTION_STORE_URL=url, NEW=empty_url)
