@@ -47,7 +47,7 @@ try:
 except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
-from compaction_store.web import gathering, printed
+from compaction_store.web import gathering, lists, printed
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.asked import Asked, Wrong, as_object, exact
 from compaction_store.web.chart_cache import ChartCache
@@ -312,7 +312,7 @@ class _Pages:
         found = None
         if text is not None and self._content:
             places = self._reader.search(text, thread_id=thread_id, after=asked.optional("after") or "")
-            found = await gathering.first_within(_LONGEST_SEARCH, places)
+            found = await lists.first_within(_LONGEST_SEARCH, places)
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
         return self._html(request, "search.html", {"title": "Search", "q": text, "id": thread_id, "found": found})
 

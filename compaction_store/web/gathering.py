@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
-from uuid import UUID
+from typing import Any, NamedTuple
 
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
@@ -23,97 +19,32 @@ from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Comparison, Element, Event, Thread, Verdict
 from compaction_store.probes.names import NameReader
 from compaction_store.store import AsyncReader
+from compaction_store.web.lists import ROWS, Listed, first
+from compaction_store.web.thread_events import (
+    KEEPING,
+    MOST_EVENTS,
+    Copied,
+    copied,
+    events_of,
+    fork_names,
+    kept_by,
+    uid_of,
+)
 
-T = TypeVar("T")
-
-#: The most rows of a list, elements of a view, or originals of a record on one page.
-ROWS = 50
 #: The most characters of a message on one page.
 MESSAGE_PAGE = 100_000
-# How many of a thread's newest verdicts are searched for those on a record.
-_MOST_EVENTS = 500
 # The most records whose costs are summed.
 _MOST_COSTS = 5000
-_KEEPING = ("hold", "release", "retention")
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
-
-
-class Listed(NamedTuple):
-    """A page of a list. `more` is true if there are further pages, or if a search ran out of time."""
-
-    rows: list[Any]
-    more: bool
-
-
-async def first(found: AsyncIterator[T], count: int = ROWS) -> Listed:
-    rows: list[T] = []
-    async for row in found:
-        if len(rows) == count:
-            return Listed(rows, more=True)
-        rows.append(row)
-    return Listed(rows, more=False)
-
-
-async def first_within(seconds: float, found: AsyncIterator[T]) -> Listed:
-    """Collects the results that are found within some seconds, up to one page of them."""
-    rows: list[T] = []
-    try:
-        async with asyncio.timeout(seconds):
-            async for row in found:
-                if len(rows) == ROWS:
-                    break
-                rows.append(row)
-            else:
-                return Listed(rows, more=False)
-    except TimeoutError:
-        pass
-    return Listed(rows, more=True)
 
 
 async def threads(reader: AsyncReader, after: str, budget: TokenBudget | None) -> dict[str, Any]:
     listed = await first(reader.threads(after=after, hidden=True))
     due = None if budget is None or after else await first(reader.due(budget))
     names = [found.thread_id for found in (*listed.rows, *(due.rows if due is not None else ()))]
-    events = await _events_of(reader, names, _KEEPING)
-    kept = {name: text for name, its in events.by_name.items() if (text := _kept(its))}
+    events = await events_of(reader, names, KEEPING)
+    kept = {name: text for name, its in events.by_name.items() if (text := kept_by(its))}
     return {"threads": listed, "due": due, "budget": budget, "kept": kept, "more_kept": events.more}
-
-
-class _OfThreads(NamedTuple):
-    """Events by the names of their threads, newest first. With `more`, earlier events were left out."""
-
-    by_name: defaultdict[str, list[Event]]
-    more: bool
-
-
-async def _events_of(reader: AsyncReader, names: Iterable[str], kinds: tuple[str, ...]) -> _OfThreads:
-    """Returns the newest event of each kind of a thread, or the tenant's newest events for several threads.
-
-    Several threads take one query, because a page of a list must not send one for each of its rows.
-    """
-    found: defaultdict[str, list[Event]] = defaultdict(list)
-    wanted = list(dict.fromkeys(names))
-    listed = Listed([], more=False)
-    if len(wanted) > 1:
-        listed = await first(reader.events(kind=kinds, newest_first=True), _MOST_EVENTS)
-    elif wanted:
-        for kind in kinds:
-            listed.rows.extend((await first(reader.events(wanted[0], kind=kind, newest_first=True), 1)).rows)
-    for each in sorted(listed.rows, key=lambda each: each.pos, reverse=True):
-        found[each.thread_id].append(each)
-    return _OfThreads(found, listed.more)
-
-
-def _kept(events: list[Event]) -> str:
-    """Says whether a thread is on hold or retained, from its events of these kinds, newest first."""
-    holds = [each for each in events if each.kind != "retention"]
-    held = ["held"] if holds and holds[0].kind == "hold" else []
-    until = next((each.body.get("until") for each in events if each.kind == "retention"), None)
-    try:
-        is_retained = isinstance(until, str) and datetime.fromisoformat(until) > datetime.now(UTC)
-    except (ValueError, TypeError):
-        is_retained = False
-    return ", ".join([*held, *([f"retained until {until}"] if is_retained else [])])
 
 
 async def thread(
@@ -128,13 +59,13 @@ async def thread(
     records = await first(reader.compactions(thread_id, newest_first=True, after=start))
     summed = await first(reader.compactions(thread_id), _MOST_COSTS) if with_costs else records
     events = await first(reader.events(thread_id, newest_first=True, after=before_pos))
-    copies, _ = await _copies(reader, [thread_id])
+    copies, _ = await copied(reader, [thread_id])
     return {
         "thread": found, "records": records, "events": events, "marks": _marks(found, records.rows, events.rows),
-        "known_pos": _known_pos(found), "names": await _fork_names(reader, events.rows), "copies": copies,
+        "known_pos": _known_pos(found), "names": await fork_names(reader, events.rows), "copies": copies,
         "first_pos": await _first_pos(reader, found),
         "costs": _costs(summed.rows, copies) if with_costs or (before is None and not summed.more) else None,
-        "more_costs": summed.more, "kept": _kept((await _events_of(reader, [thread_id], _KEEPING)).by_name[thread_id]),
+        "more_costs": summed.more, "kept": kept_by((await events_of(reader, [thread_id], KEEPING)).by_name[thread_id]),
     }  # fmt: skip
 
 
@@ -145,28 +76,6 @@ async def _first_pos(reader: AsyncReader, found: Thread) -> int:
     return found.last_pos
 
 
-class Copied(NamedTuple):
-    """The thread that a fork was made from. The records up to `pos` are copies."""
-
-    pos: int
-    name: str | None
-    uid: UUID | None
-
-
-async def _copies(reader: AsyncReader, names: Iterable[str]) -> tuple[dict[str, Copied], bool]:
-    """Returns where the copied records of each fork come from, by its name, and whether a fork may be missing."""
-    events = await _events_of(reader, names, ("origin",))
-    origins = {name: its[-1] for name, its in events.by_name.items() if its[-1].pos == 1}
-    uids = {name: _uid(origin.body.get("parent")) for name, origin in origins.items()}
-    known = await reader.names_of({uid for uid in uids.values() if uid is not None})
-    copies = {
-        name: Copied(origin.body["pos"] + 1, None if (uid := uids[name]) is None else known.get(uid), uid)
-        for name, origin in origins.items()
-        if type(origin.body.get("pos")) is int
-    }
-    return copies, events.more
-
-
 def _costs(records: Iterable[Compaction], copies: dict[str, Copied]) -> Costs:
     """Sums the costs of records. Leaves out the copies in a fork, which cost nothing."""
     found = Costs()
@@ -174,25 +83,6 @@ def _costs(records: Iterable[Compaction], copies: dict[str, Copied]) -> Costs:
         if record.thread_id not in copies or record.pos > copies[record.thread_id].pos:
             found.add(record)
     return found
-
-
-async def _fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[tuple[str, int], str | None]:
-    """Returns the name of the fork or parent that each event names, by the thread_id and pos of the event."""
-    named = {
-        (event.thread_id, event.pos): _uid(event.body.get("child", event.body.get("parent")))
-        for event in events
-        if event.kind in ("fork", "origin")
-    }
-    names = await reader.names_of({uid for uid in named.values() if uid is not None})
-    return {place: None if uid is None else names.get(uid) for place, uid in named.items()}
-
-
-def _uid(text: object) -> UUID | None:
-    """Reads a thread_uid in an event's body. In an imported event, the value may be anything."""
-    try:
-        return UUID(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
 
 
 class ChartMark(NamedTuple):
@@ -289,7 +179,7 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     verdicts, more_verdicts = await _verdicts(reader, thread_id)
     shared = {
         "record": found, "inside": await _inside(reader, found), "content": content,
-        "undone": await _undone(reader, found), "copied": _copy_of(found, (await _copies(reader, [thread_id]))[0]),
+        "undone": await _undone(reader, found), "copied": _copy_of(found, (await copied(reader, [thread_id]))[0]),
         "verdicts": [verdict for verdict in verdicts if verdict.number == number], "more_verdicts": more_verdicts,
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
@@ -400,7 +290,7 @@ async def records(
 ) -> dict[str, Any]:
     start = None if after is None else await reader.compaction(*after)
     listed = await first(reader.compactions(thread_id, newest_first=True, after=start, **wanted))
-    copies, more = await _copies(reader, [found.thread_id for found in listed.rows])
+    copies, more = await copied(reader, [found.thread_id for found in listed.rows])
     return {"records": listed, "copies": copies, "more_copies": more}
 
 
@@ -419,12 +309,12 @@ async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str
     erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
     named = found.body.get("forks", found.body.get("spared_forks"))
     forks = named[:ROWS] if isinstance(named, list) else []
-    names = await reader.names_of({uid for each in forks if (uid := _uid(each)) is not None})
+    names = await reader.names_of({uid for each in forks if (uid := uid_of(each)) is not None})
     return {
         "event": found, "thread": await reader.thread(thread_id, hidden=True), "release": await _release(reader, found),
         "seqs": _first_of(erased.seqs) if erased else [], "numbers": _first_of(erased.records) if erased else [],
-        "forks": [(each, names.get(uid) if (uid := _uid(each)) is not None else None) for each in forks],
-        "names": await _fork_names(reader, [found]),
+        "forks": [(each, names.get(uid) if (uid := uid_of(each)) is not None else None) for each in forks],
+        "names": await fork_names(reader, [found]),
     }  # fmt: skip
 
 
@@ -474,6 +364,6 @@ async def sample(
 
 async def _verdicts(reader: AsyncReader, thread_id: str) -> Listed:
     """Returns the newest verdicts on the records of a thread, oldest first."""
-    events = await first(reader.events(thread_id, kind="verdict", newest_first=True), _MOST_EVENTS)
+    events = await first(reader.events(thread_id, kind="verdict", newest_first=True), MOST_EVENTS)
     found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
     return Listed(found, events.more)

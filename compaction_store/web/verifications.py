@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from compaction_store.checkpoints import Checkpoint, CheckpointLog
 from compaction_store.models import Report, Thread
-from compaction_store.web import gathering
+from compaction_store.web import lists
 
 
 class Verifications:
@@ -19,7 +19,7 @@ class Verifications:
     def keep(self, name: str, report: Report) -> None:
         self.newest_first.pop(name, None)
         kept = [(name, (datetime.now(UTC), report)), *self.newest_first.items()]
-        self.newest_first = dict(kept[: gathering.ROWS])
+        self.newest_first = dict(kept[: lists.ROWS])
 
     def of(self, thread: Thread) -> tuple[datetime, Report] | None:
         """Returns the last verification of a thread.

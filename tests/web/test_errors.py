@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 import compaction_store as cs
 from compaction_store import web
-from compaction_store.web import gathering
+from compaction_store.web import gathering, lists
 from web.audited import ADDRESSES, THREAD, Client, visit
 from web.test_access import check_headers
 
@@ -126,8 +126,9 @@ def test_an_unexpected_error_shows_and_logs_no_content(
         raise ValueError(SECRET)
 
     for name in ("threads", "thread", "course", "view", "record", "message", "reply", "records", "erasures",
-                 "certificate", "sample", "first_within"):  # fmt: skip
+                 "certificate", "sample"):  # fmt: skip
         monkeypatch.setattr(gathering, name, fails)
+    monkeypatch.setattr(lists, "first_within", fails)
     monkeypatch.setattr(cs.AsyncReader, "thread", fails)
 
     async def steps(client: Client) -> None:
