@@ -52,6 +52,7 @@ _FILES = (
     "functions/has_name_twice.sql",
     "functions/refuse_bad_name.sql",
     "functions/refuse_bad_document.sql",
+    "functions/refuse_bad_unusual_message.sql",
     "functions/refuse_bad_message.sql",
     "functions/refuse_bad_record.sql",
     "functions/new_salt.sql",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -85,7 +86,7 @@ def _refused(connection: psycopg.Connection[Any], statement: str, *parameters: A
 
 def test_sql_and_python_refuse_the_same_documents(superuser: psycopg.Connection[Any]) -> None:
     random_ = random.Random(11)
-    refused = 0
+    refused = usual = faulty = 0
     for _ in range(400):
         text = _document(random_)
         for kind in ("payload", "meta", "body"):
@@ -93,14 +94,33 @@ def test_sql_and_python_refuse_the_same_documents(superuser: psycopg.Connection[
             found = _refused(superuser, "SELECT compaction_store.refuse_bad_document(%s, %s)", kind, text)
             assert (fault is None) == (found is None), (kind, fault, found, text)
             refused += fault is not None
-        if documents.fault("payload", text) is None:
-            claimed = json.loads(text).get("role")
-            own = claimed if isinstance(claimed, str) and claimed.isascii() and claimed.isprintable() else None
-            own = None if own is None or " " in own or not 0 < len(own) <= 64 else own
-            for role in {None, "user", "a", own}:
-                found = _refused(superuser, "SELECT compaction_store.refuse_bad_message(%s, %s, NULL)", text, role)
-                assert (found is None) == (role == own), (role, own, text)
+        # A usual role that comes first is judged by another path.
+        for message in (text, text.replace("{", '{"role":"user",', 1).replace(",}", "}", 1)):
+            if (fault := documents.fault("payload", message)) is None:
+                claimed = json.loads(message).get("role")
+                own = claimed if isinstance(claimed, str) and re.fullmatch("[!-~]{1,64}", claimed) else None
+                for role in {None, "user", "a", own}:
+                    found = _message_refused(superuser, message, role)
+                    assert (found is None) == (role == own), (role, own, message)
+                usual += own == "user"
+            elif _is_json(message):
+                assert _message_refused(superuser, message, "user") is not None, (fault, message)
+                faulty += 1
     assert 200 < refused < 1000
+    assert usual > 200
+    assert faulty > 30
+
+
+def _message_refused(connection: psycopg.Connection[Any], message: str, role: str | None) -> str | None:
+    return _refused(connection, "SELECT compaction_store.refuse_bad_message(%s, %s, NULL)", message, role)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_int=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @pytest.fixture(params=["compaction_store_app", None], ids=["app", "superuser"])

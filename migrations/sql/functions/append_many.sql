@@ -27,7 +27,7 @@ DECLARE
     v_entries bytea[];
     v_earlier record;
     v_same boolean;
-    v_nothing text;
+    v_is_fine boolean;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     IF NOT p_durable THEN
@@ -44,7 +44,7 @@ BEGIN
     END IF;
     FOR i IN 1 .. v_count LOOP
         -- Use an assignment, because PERFORM is slower: it would run the executor.
-        v_nothing := compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
+        v_is_fine := compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
     END LOOP;
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     IF p_thread_uid IS NULL THEN
