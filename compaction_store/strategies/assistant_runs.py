@@ -1,6 +1,6 @@
 """Summarizes each run of the assistant's messages and keeps the user's messages.
 
-A run is at least `min_length` adjacent messages of the assistant, two by default. If a run has a call without its
+A run is at least `min_length` adjacent messages of the assistant, two by default. If a run has a call but not its
 result, only the parts of the run without that call are summarized. Summaries are not summarized again.
 """
 
@@ -60,8 +60,9 @@ class AssistantRuns(Planner):
     With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are kept. With a
     budget, results that no model has read yet are also kept with their calls, unless these messages take more than
     three quarters of the budget's limit. With `when`, the strategy does nothing below that threshold. If the summary of
-    a run fails, the failure is recorded, and the other runs are summarized. A summary that saves less than `min_saving`
-    of its run is rejected. The summaries are messages with the role `role`.
+    a run fails, the failure is recorded, and the other runs are summarized. `min_saving` is a number of tokens as an
+    integer, or a share of the run as a float; a summary that saves less is rejected. The summaries are messages with
+    the role `role`.
     """
 
     def __init__(

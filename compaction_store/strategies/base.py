@@ -1,6 +1,6 @@
 """The base class of the strategies, and the checks of their options.
 
-A strategy is a generator: it yields each span to compact and is sent the outcome. It does no I/O.
+The `steps` of a strategy is a generator, which yields each span to compact and is sent the outcome. It does no I/O.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Planner(ABC):
 
 
 def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
-    """Yields the `Ask` for a span. Returns None if the compaction of the span is planned.
+    """Yields the `Ask` for a span. Returns None if the compaction of the span is planned, and otherwise an error.
 
-    Returns the error if it was recorded, repeats an earlier rejection, or concerns a pin. Raises any other error,
-    because it shows a mistake in the use of the strategy that would otherwise go unnoticed.
+    An error is returned if the attempt was recorded, if the span was just rejected, or if a pin is inside the span. Any
+    other error is raised, because it shows a mistake in the use of the strategy.
     """
     attempts = builder_of(ctx).attempts
     tried = len(attempts)

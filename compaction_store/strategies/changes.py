@@ -14,7 +14,7 @@ class Change(NamedTuple):
     """The replacement of a span of messages.
 
     The seqs `start_seq` and `end_seq` are both inclusive. The kind `truncation` has `messages` as the replacement, the
-    kind `summary` has `text`, and the kind `removal` has none.
+    kind `summary` has `text`, and the kind `removal` has neither.
     """
 
     start_seq: int

@@ -206,7 +206,7 @@ class _Job:
     def _error(self) -> str | None:
         """Returns a description of failed summaries and of a missed target, without any message content.
 
-        A summary that was only not small enough is no failure, because the view is shortened in other ways.
+        A summary that was too long is not mentioned, because the view is then shortened in other ways.
         """
         problems = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"

@@ -1,7 +1,8 @@
 """Finds and replaces the parts of a message that can be shortened, in the format of every supported API.
 
-Such a part, a `Content`, is plain text, the JSON of a call's input, a picture or file, or thinking. Everything else is
-kept: ids, names, encrypted content and results of a provider's web search. Messages are never altered in place.
+Such a part is a `Content`: plain text, the JSON of a call's input, a picture or file, or thinking. Everything else is
+kept, such as ids, names, encrypted content and the results of a provider's web search. Messages are never altered in
+place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TEXT_FIELDS = {
 }  # fmt: skip
 _MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
 _THINKING = ("thinking", "redacted_thinking")
-# The types of tool results, and of items with a call and its result, each with its fields that have text or parts.
+# The types of messages, tool results and items with a call and its result. Each has its fields with text or parts.
 _INNER = {
     "message": ("content",),
     "tool_result": ("content",),

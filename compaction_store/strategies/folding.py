@@ -2,8 +2,9 @@
 
 The window starts with the oldest element and grows by one element at a time. Each time it reaches the threshold,
 everything in it that may be folded is folded: into one summary, or into several if something between them must stay.
-The summaries are then part of the window, which continues to grow. If the summaries alone reach the threshold, only the
-elements after the last summary are counted, so that each summary covers a full window. The scan takes linear time.
+The summaries are then part of the window, which continues to grow. If the window up to its last summary reaches the
+threshold, only the elements after that summary are counted, so that each summary covers a full window. The scan takes
+linear time.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class _Scan:
             if folded is not None:
                 done.append((fold, folded))
         if not done:
-            # Try again only when there is twice as much to fold, because each refusal may have cost a model call.
+            # Try again only with more than twice as much to fold, because each refusal may have cost a model call.
             self._least = 2 * self._pieces.size
             return
         self._least = 0
@@ -220,7 +221,7 @@ class _Scan:
     def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
         """Replaces the folded elements of the window with their summaries.
 
-        No element after the first of these summaries was folded before.
+        The elements from the first of these folds to the end of the window have not been folded before.
         """
         at = done[0][0].low
         place = len(self._shown) - 1 - (index - at)
@@ -234,7 +235,7 @@ class _Scan:
 
 
 def _first_reply(outline: Outline) -> Index:
-    """Returns the index of the first reply. The messages before it are the original task."""
+    """Returns the index of the first reply or summary. The messages before it are the original task."""
     for index, who in enumerate(outline.speakers):
         if "assistant" in who or "summary" in who:
             return index
@@ -253,7 +254,7 @@ def folds(
 ) -> Folds:
     """Yields every span to fold, in order. Predicates are called with windows of `items`.
 
-    With `whole_at_end`, the last check counts the whole window, even if the summaries alone reach the threshold.
+    With `whole_at_end`, the last check always counts the whole window, with its summaries.
     """
     return _Scan(
         outline,

@@ -229,7 +229,7 @@ def _counted(items: Sequence[Any], count: Callable[[Any], int] | None) -> list[i
 
 
 def _pins(pin: PinOption, items: Sequence[Any]) -> Pins:
-    """Evaluates the predicates of pins on the items, because the outline has only payloads that were made from them."""
+    """Evaluates the pins' predicates on the items, because the outline has only payloads made from the items."""
     pins = Pins(pin)
     held = [place for place, item in enumerate(items, 1) if any(predicate(item) for predicate in pins.predicates)]
     return Pins([*pins.spans, *held])

@@ -4,7 +4,7 @@
 2. Contents are cut, by default to 8192 tokens, then 4096, and so on down to 128.
 3. Messages are removed from the middle outwards.
 4. The first and the last message are cut.
-5. Summaries are cut or removed. If that is not enough, the summaries of this call are withdrawn, and the view is
+5. Summaries are cut or removed. If that is not enough, the summaries of this run are withdrawn, and the view is
    shortened without them.
 
 Calls are removed together with their results. Only the final form is committed, with one record for each contiguous
@@ -42,19 +42,20 @@ RESERVE = 2048
 class Ladder(base.Planner):
     """Summarizes old messages, cuts contents and removes messages, step by step, until the view meets a target.
 
-    The target is that of the budget, or `target_tokens` minus `reserve`, which is 2048 by default. A budget has its own
-    reserve, so its target is lowered only if `reserve` is given, and by at most half.
+    The target is `target_tokens` minus `reserve`, which is 2048 by default. Without `target_tokens`, it is the target
+    of the budget. A budget has its own reserve, so its target is lowered only if `reserve` is given, and by at most
+    half.
 
     The summarizer gets the available room as its budget, and a longer summary is cut to fit. The old messages are
     summarized in parts of about `part_chars` characters of JSON, or all at once if `part_chars` is None; both ways make
     one record. With `keep_recent_tokens`, the recent messages are the fewest at the end that have that many tokens
     together, and they are cut only after all others are removed.
 
-    With a budget, fewer than `keep_recent` messages are kept if they would leave no room for a summary, even with their
-    long contents cut. The other messages are then summarized instead of being cut or removed. Results after the
-    assistant's last message are cut only if the view would otherwise exceed the budget's limit, because no model has
-    read them yet. If earlier callbacks of the same run have brought the view at least halfway from the trigger to the
-    target, the ladder does nothing.
+    With a budget, fewer than `keep_recent` messages are kept if that many would leave no room for a summary, even after
+    their long contents are cut. The others are then summarized instead of being cut or removed. No model has read the
+    results after the assistant's last message. They are cut only if the view would otherwise exceed the budget's limit.
+    If earlier callbacks of the same run have brought the view at least halfway from the trigger to the target, the
+    ladder does nothing.
     """
 
     def __init__(

@@ -1,10 +1,12 @@
 """Computes the spans of a view that a strategy may summarize or remove.
 
-System messages, the last message of the user and pinned elements are never summarized or removed. The first message
-that is not a system message is never removed, because an API may require it to be from the user. Neither is the last
-message. No summary may come between a call and its result. Anthropic's API requires a turn of the user before a system
-message in the middle of a thread, and a turn of the assistant after it. So the messages before and after such a system
-message are never removed, and the one after it is never summarized. All indexes are indexes of the list of elements.
+System messages, the last message of the user and pinned elements are never summarized or removed. The last message is
+never removed. The first message that is not a system message is never removed either, because an API may require it to
+be from the user. No summary may come between a call and its result.
+
+Anthropic's API requires a turn of the user before a system message in the middle of a thread, and a turn of the
+assistant after it. So the messages before and after such a system message are never removed, and the one after it is
+never summarized. All indexes are indexes of the list of elements.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ def unread(elements: Sequence[Element]) -> frozenset[int]:
 def held_unread(elements: Sequence[Element], limit: int | None) -> int:
     """Returns how many elements at the end to keep, so that a model can read new results in full.
 
-    These are the unread results and the assistant's turn with their calls. Returns 0 without a limit, or if they take
-    more than three quarters of the limit.
+    These are the unread results and the assistant's turn with their calls. Returns 0 if there is no limit, or if these
+    elements take more than three quarters of it.
     """
     new = unread(elements)
     if not new or limit is None:
@@ -76,8 +78,8 @@ class Layout:
         self._known = links
         self.last_user = tool_pairs.last_user(items)
         self.systems = frozenset(i for i, messages in enumerate(items) if any(map(tool_pairs.is_system, messages)))
-        # A removal leaves an element without messages. It is skipped when the first element, the last one and the
-        # neighbours of a system message are looked for.
+        # A removal leaves an element without messages. Such an element is never taken for the first or the last one, or
+        # for the neighbour of a system message.
         filled = [i for i, element in enumerate(elements) if element.messages]
         self.first = next((i for i in filled if i not in self.systems), len(items))
         self.last = filled[-1] if filled else -1
@@ -115,7 +117,7 @@ class Layout:
                     yield start, end
 
     def stands_alone(self, index: int) -> bool:
-        """Returns whether an element neither belongs to a pair with another element nor lies inside such a pair."""
+        """Returns whether an element is outside all pairs whose call and result are in different elements."""
         return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
 
     def parts(

@@ -1,4 +1,4 @@
-"""Replaces tool results without a call by a note in a list of messages, as `rendering` does for requests.
+"""In a list of messages, replaces tool results without a call with a note, as `rendering` does for requests.
 
 A result belongs to the nearest earlier call with its id that has no result yet.
 """

@@ -1,8 +1,8 @@
 """The outline of a view for a strategy: the speakers, the elements that must stay, and the blocks that may be folded.
 
 Sealed summaries, system messages, the last message of the user, pinned elements and the last `tail` elements must stay.
-`allow` names rules that do not apply. All indexes are indexes of the list of elements. Everything is computed in linear
-time.
+`allow` names the rules that do not apply. All indexes are indexes of the list of elements. Everything is computed in
+linear time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _NO_TIME = datetime.fromtimestamp(0, UTC)
 def speaker(payload: Payload | None) -> Speaker:
     """Returns the speaker of a message. For a user's message that has only tool results, this is `result`.
 
-    The speaker of an item of OpenAI's Responses API without a role is the assistant, unless the item is a result.
+    For an item of OpenAI's Responses API without a role, this is `assistant` if the item is a call or reasoning, and
+    `result` if it is a result.
     """
     if not isinstance(payload, dict):
         return "other"
@@ -74,8 +75,8 @@ def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], i
 def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
     """Returns whether a thread is in Anthropic's format, in which adjacent messages of one role are one turn.
 
-    A message with a list of only text blocks counts as Anthropic's format. Returns None if all contents are plain
-    strings, which fit any format.
+    A list with text blocks counts as Anthropic's format, unless a message shows OpenAI's. Returns None if no content
+    shows a format: plain strings fit any format.
     """
     lists = False
     for payload in payloads:
@@ -150,7 +151,7 @@ class Outline:
     @cached_property
     def is_anthropic(self) -> bool:
         found = speaks_anthropic(m for e in self.elements if not e.is_summary for m in e.messages)
-        # If only strings and summaries are left, assume Anthropic: messages that showed its format may be summarized.
+        # If only strings and summaries are left, assume Anthropic: messages in its format may have been summarized.
         return any(element.is_summary for element in self.elements) if found is None else found
 
     @cached_property

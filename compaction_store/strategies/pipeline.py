@@ -23,8 +23,9 @@ from compaction_store.strategies.thresholds import Predicate, Threshold, as_thre
 class Pipeline(Planner):
     """Runs strategies in order, each on the view that the earlier ones planned. All plans are committed at once.
 
-    With `when`, a strategy runs only while the threshold is reached. With `pin`, pinned messages are not changed. Plain
-    callbacks may be among the strategies, but they ignore the pins. Each record names its strategy.
+    The threshold `when` is checked before each strategy. If it is not reached, this strategy and all later ones do not
+    run. With `pin`, pinned messages are not changed. Plain callbacks may be among the strategies, but they ignore the
+    pins. Each record names its strategy.
     """
 
     def __init__(
@@ -68,8 +69,8 @@ class Pipeline(Planner):
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:
     """Returns a strategy that does not change pinned messages. A pin is a seq, a span of seqs or a predicate.
 
-    If a span to summarize or remove contains a pin, the parts around the pin are used. A span to replace by shorter
-    messages is refused if it contains a pin.
+    If a span to summarize or remove contains a pinned message, the parts around that message are used. A span to
+    replace with shorter messages is refused if it contains a pinned message.
     """
     return _pinned(strategy, Pins(pins))
 

@@ -1,7 +1,9 @@
 """Chooses how much a ladder changes a view, and how much room its summaries get.
 
-A summary is requested only if there is room for it. To find the room, the later rungs are planned with a placeholder of
-the summary's size. A view that can fit without a summarizer therefore also fits with one.
+Summaries get the largest room that lets the later rungs meet the goal. To find that room, these rungs are planned with
+placeholders of the summaries' sizes. If no room is small enough, summaries are requested anyway, because they bring the
+view nearest to the limit. A view that can fit without a summarizer also fits with one, because its summaries can be
+withdrawn.
 """
 
 from __future__ import annotations
@@ -28,11 +30,10 @@ IndexSpan = tuple[int, int]
 
 
 class Goal(NamedTuple):
-    """How small a view should be (`limit`), how small it must be (`most`), and the seqs of unread results.
+    """A view should have at most `limit` tokens. The model's window has room for `most` tokens.
 
-    Both numbers are tokens, and `most` is what fits the window. No model has read the unread results, so they are cut
-    only if the view would not fit the window otherwise. If they take more than half of the limit, the limit is raised
-    by the excess, up to `most`.
+    `unread` has the seqs of results that no model has read. They are cut only if the view would not fit the window
+    otherwise. If they take more than half of the limit, the limit is raised by the excess, up to `most`.
     """
 
     limit: int
@@ -73,10 +74,10 @@ class Rungs:
         self._verbatim = verbatim
 
     def choose(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Choice:
-        """Returns the draft with the fewest changes that meets the goal.
+        """Returns the first draft that meets the goal. The drafts are tried in the order of `_forms`.
 
-        If no draft does, returns the draft with the fewest changes that fits the window, or else the smallest draft.
-        `before` is the view without the summaries of this ladder, or None if there are none.
+        If no draft does, returns the first that fits the window, or else the smallest. `before` is the view without the
+        summaries of this ladder, or None if there are none.
         """
         tried: list[Choice] = []
         goals = [goal, Goal(goal.most, goal.most, frozenset())] if goal.unread else [goal]
@@ -90,7 +91,7 @@ class Rungs:
         return min(tried, key=lambda choice: choice.draft.left)
 
     def _forms(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Iterator[Choice]:
-        """Yields drafts: with summaries kept, with summaries cut, then the same without this ladder's summaries."""
+        """Yields a draft with summaries kept and one with summaries cut, then both without this ladder's summaries."""
         views = [(layout, False)] + ([] if before is None else [(Layout(before, self._pins), True)])
         for view, withdrawn in views:
             yield Choice(self._draft(view, goal), withdrawn)
@@ -143,7 +144,7 @@ class Rungs:
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, goal._replace(limit=limit))):
                     return shares
-        # Nothing fits. With summaries, the view comes nearest to the limit.
+        # No room is small enough. With summaries, the view comes nearest to the limit.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
     def _least(self) -> int:

@@ -22,7 +22,7 @@ _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """Whether calls' inputs may be cut, and whether thinking may be left out, in addition to cutting text."""
+    """Whether the inputs of calls may be cut, and whether thinking may be left out. Text may always be cut."""
 
     inputs: bool = True
     thinking: bool = False

@@ -1,9 +1,11 @@
 """A strategy that scans a thread from its oldest message and summarizes the window each time it reaches a threshold.
 
-The end of the thread is kept. So is its beginning up to the first reply, which has the system messages and the original
-task. Calls stay with their results. The strategy does not summarize its own summaries again, so folded spans do not
-change, until the summaries take a quarter of the budget's trigger. The summaries of other strategies are folded like
-messages and recorded as inputs.
+By default, the messages before the first reply are kept, which are the system messages and the original task. `retain`
+decides how much of the end of the thread is kept. A call is folded together with its result.
+
+The strategy's own summaries are not summarized again, so folded spans do not change. The exception is a strategy
+without a `threshold` whose summaries take more than a quarter of the budget's trigger. The summaries of other
+strategies are folded like messages and recorded as inputs.
 """
 
 from __future__ import annotations
@@ -103,9 +105,8 @@ def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable
 def _room(elements: Sequence[Element], retain: float) -> int | None:
     """Returns how many tokens `retain` keeps if it is a fraction and there are earlier folds, else None.
 
-    These are the tokens that the last fold kept, and a fraction of the tokens of newer messages. A fraction of all
-    remaining tokens would keep less in every run. Messages with a pos before that of the last summary are those that
-    the last fold kept.
+    These are the tokens that the last fold kept, plus a fraction of the tokens of newer messages. A fraction of all
+    remaining tokens would keep less in every run. Messages whose pos is higher than that of the last summary are newer.
     """
     own = [i for i, e in enumerate(elements) if _is_own(e)]
     if type(retain) is int or not own:
@@ -141,17 +142,18 @@ class SlidingWindow(Planner):
     """Summarizes a thread window by window.
 
     `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate that is called with a `Window`. The
-    default is the budget's trigger; if there is no budget, or the view is within it, everything that may be folded is
-    folded at once.
+    default is the budget's trigger. If there is no budget, or the view is not over the trigger, everything that may be
+    folded is folded at once.
 
-    `retain` is the number of messages to keep at the end of the thread, or, as a float, a fraction of its tokens. Later
-    runs keep the tokens that the run before them kept, and that fraction of the newer tokens. With a budget, results
-    that no model has read yet are also kept with their calls, unless these messages take more than three quarters of
-    the budget's limit. Messages of the user without a reply are not folded.
+    `retain` is the number of messages to keep at the end of the thread, or, as a float, a fraction of its tokens. A
+    later run keeps the tokens that the run before it kept, and that fraction of the newer tokens. With a budget,
+    results that no model has read yet are also kept with their calls, unless these messages take more than three
+    quarters of the budget's limit. A span without a reply or a summary is not folded, and neither is the last message
+    of the user.
 
     Without a `threshold`, the strategy's own summaries are summarized again, together with the messages after them, if
-    they take more than a quarter of the budget's trigger. Otherwise each fold would save less than the one before,
-    until the view no longer fits.
+    the summaries take more than a quarter of the budget's trigger. If they were not, each fold would save less than the
+    one before, until the view no longer fits.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
     only before a reply, so that roles alternate. `allow` has the same meaning as in `CompactionContext.compact`.

@@ -1,8 +1,8 @@
 """Makes a view fit without a model: cuts contents, then removes messages, then cuts the first and the last message.
 
-Savings are estimated before anything is cut. A message that will be removed is therefore never tokenized, and no
-message is cut twice to the same cap. The time is linear in the thread. The file has over 300 lines because all steps
-work on one draft.
+Savings are estimated before anything is cut. A message that will be removed is therefore seldom tokenized. No message
+is cut twice to the same cap. The time is linear in the thread. The file has over 300 lines because all steps work on
+one draft.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Caps:
 class Draft:
     """A view that is being made to fit: the tokens of its elements, and what was cut, joined and removed.
 
-    `recent` is the index at which the recent elements begin, which are removed after all others. The elements in `kept`
-    are never changed. Summaries of this run are kept too, unless `cut_summaries` is set: then all summaries are cut,
-    and removed if nothing else is left. With `least_cut`, a cut must save at least that many tokens, because each cut
-    is recorded; smaller cuts are made only before a summary is removed.
+    The recent elements begin at the index `recent` and are removed after all others. The elements in `kept` are never
+    changed. Summaries of this run are kept too, unless `cut_summaries` is set: then all summaries are cut, and removed
+    if nothing else is left. A cut must save more than `least_cut` tokens, because each cut is recorded. Smaller cuts
+    are made only before a summary is removed.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class Draft:
         """Returns the indexes in `ends` whose elements are cut together with the middle.
 
         The first or the last message is cut if it takes more than half of the limit and is not the last message of the
-        user. If removing everything else is not enough, all of them are cut, and system messages only if that is still
-        not enough.
+        user. If removing everything else is not enough, the first, the last and the user's last message are all cut. If
+        that is still not enough, system messages are cut too.
         """
         floor = self.caps.floor
         gains = self._gains(self.middle)
@@ -307,8 +307,8 @@ class Draft:
     def _remove_until(self, indexes: Sequence[int], order: Sequence[int], *, and_summaries: bool) -> None:
         """Removes more and more elements, in the given order, until the remaining elements fit after they are cut.
 
-        A call is only removed together with its result, so the first choice may save too little. It then grows by the
-        missing tokens, and by at least twice its last growth, so that few choices are tried even in a long thread.
+        A call is only removed together with its result, so the first choice may save too little. The choice then grows
+        by the missing tokens, and by at least twice its last growth. So few choices are tried even in a long thread.
         """
         self.removed, self.lost = [], 0
         lows, highs = list(accumulate(order, min)), list(accumulate(order, max))
