@@ -1,8 +1,8 @@
 """Summaries by Anthropic's models, either with this package's prompt or with the API's own compaction.
 
-A refusal, an empty or unfinished answer, an answer no shorter than its source, and a failed request raise typed
-errors, which quote no content. A source that is too long for the model is summarized in parts, whose summaries are
-merged; the record lists the parts.
+Typed errors are raised for refusals, for empty or unfinished answers, for answers no shorter than their source, and for
+failed requests. These errors quote no content. With the prompt, a source that is too long for the model is summarized
+in parts, whose summaries are merged; the record lists the parts.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class AnthropicSummarizer:
     """Summarizes with one of Anthropic's models. The caller makes, configures and closes the client.
 
     With an async client, the result must be awaited. `mode="native"` requests the API's own signed compaction block,
-    which becomes part of the view unchanged. `instructions` replace the default prompt; in native mode, they replace
-    the prompt of the API. `parameters` are sent with every request; in native mode, include the `system` and `tools` of
-    the conversation. `deadline` is the number of seconds for all requests of one summary together.
+    which becomes part of the view unchanged. `instructions` replace the part of the prompt that says what to keep; in
+    native mode, they replace the prompt of the API. `parameters` are sent with every request; in native mode, include
+    the `system` and `tools` of the conversation. `deadline` is the number of seconds for all requests of one summary
+    together.
     """
 
     name = "AnthropicSummarizer"

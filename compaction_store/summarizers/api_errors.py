@@ -14,7 +14,7 @@ from compaction_store.summarizers.retries import ErrorKind, is_over_allowance
 
 _NAME = re.compile(r"[a-z_]{1,64}")
 _REQUEST_ID = re.compile(r"req_\w{1,64}", re.ASCII)
-# Texts that, in an answer to a summarizer, mean that the request was too long, as those of `api_rules.too_long` do.
+# In an API's error, these texts mean that the request was too long, like those of `api_rules.too_long`.
 _TOO_LONG = re.compile(
     r"(?:prompt|input) is too long|exceeds? (?:the )?(?:available )?(?:context|model'?s? context|maximum context)"
     r"|context (?:limit|window|length)|too many (?:input )?tokens",

@@ -24,13 +24,14 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 # The largest share of the room for standing orders. They come first, because a lost order is worse than a lost fact.
 _ORDERS = 0.6
-# Shares of the room that is left after the orders: first that of the list of names, then those of the kinds of text.
-# All kinds compete for the room that these shares do not use.
+# Shares of the room that is left after the orders: first for the list of names, then for each kind of text. All kinds
+# compete for the room that these shares do not use.
 _LISTED = 0.35
 _SHARES = {
     "error": 0.12, "user": 0.33, "decision": 0.24, "notes": 0.25, "concluding": 0.2, "assistant": 0.3, "call": 0.03,
 }  # fmt: skip
-# The weight of a name that only results have, and of a name that a text or a call uses. Words have a lower weight.
+# The weight of a name that only results have, and of a name that a text or a call uses. The weight of a word depends on
+# how few sentences have the word.
 _NAME_WORTH, _USED_WORTH = 2, 5
 _SCALE = 1000
 # A gain of at least this part of the best gain is good enough. Waiting for the best would compute the gains of similar
@@ -149,9 +150,7 @@ class Cover:
         return list(self._whole)
 
     def cover(self, index: int, covered: set[str], left: list[int]) -> None:
-        """Adds the words and names of a sentence to `covered`, and subtracts their weights from all sentences with
-        them.
-        """
+        """Adds a sentence's words and names to `covered`. Subtracts their weights from all sentences that have them."""
         for part in self._parts[index] - covered:
             worth = self._worth[part]
             for other in self._with[part]:

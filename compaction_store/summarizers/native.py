@@ -71,9 +71,9 @@ def _check_blocks(elements: Iterable[Element]) -> None:
 
 
 def _check_kept(request: Request) -> None:
-    """Raises NativeRefused if the span's last turn continues after the span, because the API would join the two.
+    """Raises NativeRefused if the span's last turn continues after the span, or if a system message follows the span.
 
-    Also raises it if a system message follows the span.
+    The API would join the two parts of such a turn.
     """
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]

@@ -1,8 +1,8 @@
 """Summaries by models with OpenAI's Chat Completions or Responses API, on OpenAI's servers or any other.
 
-A refusal, an empty or unfinished answer, an answer no shorter than its source, and a failed request raise typed
-errors, which quote no content. A source that is too long for the model is summarized in parts, whose summaries are
-merged; the record lists the parts.
+Typed errors are raised for refusals, for empty or unfinished answers, for answers no shorter than their source, and for
+failed requests. These errors quote no content. A source that is too long for the model is summarized in parts, whose
+summaries are merged; the record lists the parts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _RESERVED = {
     "responses": ("model", "input", "instructions", "stream", "background", "max_output_tokens"),
 }
 
-# The reasons that some servers give if the model's window was full. Others give the reason for a limited answer.
+# The reasons that some servers give if the model's window was full. Others give the reason of an answer that was cut
+# off at its limit.
 _FULL = ("model_length", "model_context_window_exceeded")
 # Servers that do not separate a model's reasoning leave it at the beginning of the answer. It may be the whole answer.
 # The opening tag may be missing, because some models' templates put it into the prompt.
@@ -60,11 +61,11 @@ class OpenAISummarizer:
     """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
     With an async client, the result must be awaited. `api` is "chat" for the Chat Completions API, or "responses" for
-    the Responses API, which is asked to store nothing unless `parameters` has `store`. `instructions` replace the
-    default prompt. `parameters` are sent with every request. `limit_name` is the name of the Chat Completions parameter
-    that limits the tokens of an answer; older servers only know `max_tokens`. `stream` requests streams, for servers
-    and proxies that close a connection without traffic; a stream that was not requested is read too. `deadline` is the
-    number of seconds for all requests of one summary together.
+    the Responses API, which is asked to store nothing unless `parameters` has `store`. `instructions` replace the part
+    of the prompt that says what to keep. `parameters` are sent with every request. `limit_name` is the name of the Chat
+    Completions parameter that limits the tokens of an answer; older servers only know `max_tokens`. `stream` requests
+    streams, for servers and proxies that close a connection without traffic; a stream that was not requested is read
+    too. `deadline` is the number of seconds for all requests of one summary together.
     """
 
     name = "OpenAISummarizer"

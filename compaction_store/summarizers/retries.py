@@ -28,7 +28,7 @@ class Interrupted(Exception):
 
 
 class AnsweredError(Exception):
-    """An error in the body of an answer with status 200. Some gateways answer so."""
+    """An error in the body of an answer with status 200. Some gateways send errors in this way."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         self.message = error.get("message")
