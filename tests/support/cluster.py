@@ -15,6 +15,7 @@ from compaction_store import migrate
 from compaction_store.deploy import citus
 
 SHARDS = 4
+_SETTING_UP = 7_301_957
 # Some tests play an attacker who disables triggers. Citus refuses this even to a superuser unless these are set.
 _SETTINGS = ("citus.propagate_set_commands = 'local'", "citus.enable_unsafe_triggers = on")
 
@@ -62,7 +63,17 @@ def connect_nodes(nodes: list[sa.URL], *, extensions_in: list[sa.URL]) -> None:
 
 
 def make_template(nodes: tuple[str, ...], name: str) -> None:
-    """Makes a migrated and distributed database, of which tests get copies."""
+    """Makes a migrated and distributed database, of which tests get copies.
+
+    Only one worker of the tests does so at a time. Citus sends the cluster's roles to each added node, and two such
+    changes of one role at once fail with "tuple concurrently updated".
+    """
+    with psycopg.connect(nodes[0], autocommit=True) as connection:
+        connection.execute(f"SELECT pg_advisory_lock({_SETTING_UP})".encode())
+        _make_template(nodes, name)
+
+
+def _make_template(nodes: tuple[str, ...], name: str) -> None:
     create(nodes, name, "template0")
     here = [sa.make_url(url).set(database=name) for url in nodes]
     connect_nodes(here, extensions_in=here)
