@@ -30,15 +30,17 @@ def test_a_checkpoint_is_made_and_verified_against(store: Any, log: cs.Checkpoin
     made = store.checkpoint(KEY, log)
     assert (made.size, made.previous, made.origin) == (2, None, "example.org/audit/default")
     assert log.last() == made
+    # With the roles of a managed service, there are notes about its logins.
+    about_logins = store.verify("a", level="schema").notes
     report = store.verify("a", level="checkpoint", checkpoints=log)
-    assert (report.level, report.findings, report.covered, report.notes) == ("checkpoint", (), 2, ())
+    assert (report.level, report.findings, report.covered, report.notes) == ("checkpoint", (), 2, about_logins)
     store.append("a", {"n": 3})
     report = store.verify("a", level="checkpoint", checkpoints=log)
     assert (report.findings, report.covered, report.pos) == ((), 2, 3)
-    assert report.notes == (f"1 entry is newer than the checkpoint of {made.time.isoformat()}",)
+    assert report.notes == (*about_logins, f"1 entry is newer than the checkpoint of {made.time.isoformat()}")
     store.append("c", {"n": 1})
     report = store.verify("c", level="checkpoint", checkpoints=log)
-    assert (report.level, report.notes) == ("schema", ("no checkpoint was made over the thread yet",))
+    assert (report.level, report.notes) == ("schema", (*about_logins, "no checkpoint was made over the thread yet"))
     second = store.checkpoint(KEY, log)
     assert (second.size, second.previous) == (3, made.digest)
     assert store.verify("c", level="checkpoint", checkpoints=log).level == "checkpoint"
