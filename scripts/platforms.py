@@ -299,13 +299,22 @@ def trials(rows: Sequence[tuple[str, str, Mapping[str, str]]]) -> str:
 
 
 def suites(page: str, row: Sequence[str]) -> str:
-    """Returns the page's table of the functional tests with a row, which replaces that of the same tests."""
+    """Returns the page's table of the functional tests with a row, which replaces those of the same tests and of parts
+    of them.
+    """
     rows: dict[tuple[str, ...], Sequence[str]] = {}
     for line in page.partition(SUITES)[2].partition(END)[0].strip().splitlines()[2:]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        rows[tuple(cells[:4])] = cells
+        if cells[:3] != list(row[:3]) or not is_part(cells[3], row[3]):
+            rows[tuple(cells[:4])] = cells
     rows[tuple(row[:4])] = row
     return table(SUITE_HEAD, rows.values())
+
+
+def is_part(some: str, of: str) -> bool:
+    """Whether the tests of one row are some of those of another row, and not all of them."""
+    ours, theirs = (re.findall(r"`([^`]+)`", tests) for tests in (some, of))
+    return ours != theirs and all(any(f"{one}/".startswith(f"{other}/") for other in theirs) for one in ours)
 
 
 def replaced(page: str, begin: str, written: str) -> str:
