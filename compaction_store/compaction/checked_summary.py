@@ -232,8 +232,12 @@ def _newer(probe: Probe, span: CheckedSpan) -> list[str]:
         return []
     start = whole.rfind("\n", 0, place.start) + 1
     end = whole.find("\n", place.end)
-    line = whole[max(start, place.start - _LONGEST // 2) : end if end >= 0 else len(whole)].strip()[:_LONGEST]
-    return [] if has_secret(line) else [f"[{place.seq}] {' '.join(line.split())}"]
+    end = end if end >= 0 else len(whole)
+    # A cut line may lack the word that says that a value is a credential.
+    if has_secret(whole[start:end]) or span.names_secret(whole[start:end]):
+        return []
+    line = whole[max(start, place.start - _LONGEST // 2) : end].strip()[:_LONGEST]
+    return [f"[{place.seq}] {' '.join(line.split())}"]
 
 
 def _completed(

@@ -71,6 +71,10 @@ class CheckedSpan:
                 return None
         return value if isinstance(value, str) else None
 
+    def names_secret(self, text: str) -> bool:
+        """Returns whether a text has a word that a user or a call of the view named as a credential."""
+        return self._facts.names_secret(text)
+
     def _probed(self, text: str) -> tuple[ThreadProbe, list[Probe]]:
         if text not in self._known:
             probe = ThreadProbe(self._facts)

@@ -20,7 +20,7 @@ from compaction_store.probes.orders import Order, orders, stem
 from compaction_store.probes.probe import Place
 from compaction_store.probes.quotations import quotations
 from compaction_store.probes.reading import Call, Reading, Result, Said
-from compaction_store.probes.secrets import has_secret, secrets
+from compaction_store.probes.secrets import has_secret, secret_words, secrets
 from compaction_store.probes.values import Statement, fields, statements
 from compaction_store.probes.words import Phrases, word_places, words
 
@@ -118,6 +118,8 @@ class ThreadFacts:
         self.messages: dict[int, MessageFacts] = {}
         #: The keys of the names that are credentials according to the text around them.
         self.secret_keys: set[str] = set()
+        #: The credentials that users and calls named, as words in lower case.
+        self.secret_words: set[str] = set()
         #: The seqs of the messages that have a name, in order, by the name's key.
         self.seqs: dict[str, list[int]] = defaultdict(list)
         values = _Values()
@@ -175,6 +177,10 @@ class ThreadFacts:
         place = bisect_left(there, first)
         return place < len(there) and there[place] <= last
 
+    def names_secret(self, text: str) -> bool:
+        """Returns whether a text has a word that was named as a credential elsewhere in the thread."""
+        return bool(self.secret_words) and not self.secret_words.isdisjoint(secret_words(text))
+
     def _names(self, texts: Iterable[str]) -> dict[str, Name]:
         found: dict[str, Name] = {}
         for text in texts:
@@ -216,6 +222,8 @@ class ThreadFacts:
     def _named(self, said: Said, start: int, end: int) -> Iterator[Need]:
         text = said.text[start:end]
         withheld = list(secrets(text)) if has_secret(text) else []
+        for first, last in withheld:
+            self.secret_words.update(secret_words(text[first:last]))
         for name, low, high in self.reader.at(text):
             if name.is_strong:
                 is_secret = any(low < last and first < high for first, last in withheld)

@@ -49,6 +49,8 @@ _ID = re.compile(
 # Values of a field that are no credential: code that reads one (`token = config.token`), a type, or a shortened value.
 _CODE = re.compile(r"[A-Za-z_$][\w$]*\.[\w$.]+|undefined|string|[\w-]{0,20}\.{3,}", re.IGNORECASE)
 _SHORTEST = 6
+# The characters that are in no credential. They are those that end the value of a field.
+_BETWEEN = re.compile(r"[\s\"'`,;<>(){}\[\]]+")
 _DIGIT = re.compile(r"\d")
 _LEAST_CHANGES = 0.35
 _LEAST_DIGITS = 3
@@ -88,6 +90,14 @@ def has_secret(text: str) -> bool:
     if len(text) < _SHORTEST or not (_DIGIT.search(text) or FIELD.search(text) or "PRIVATE KEY" in text):
         return False
     return next(secrets(text), None) is not None
+
+
+def secret_words(text: str) -> Iterator[str]:
+    """Yields the words of a text that are long enough for a credential, in lower case and without marks around them."""
+    for word in _BETWEEN.split(text.casefold()):
+        bare = word.strip(".!?:…")
+        if len(bare) >= _SHORTEST:
+            yield bare
 
 
 def masked(text: str) -> str:

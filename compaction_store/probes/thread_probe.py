@@ -327,7 +327,8 @@ class ThreadProbe:
         for seq, said, order in element.orders:
             kept = order.text in verbatim or passages.says(order.text)
             place = place_of(seq, said, order.start, order.end)
-            yield _probe("standing_order", "order", fold.record, place, order.text, kept=kept)
+            is_secret = self._facts.names_secret(order.text)
+            yield _probe("standing_order", "order", fold.record, place, order.text, kept=kept, is_secret=is_secret)
 
     def _files(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
         if not element.files:

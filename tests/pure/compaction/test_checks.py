@@ -133,6 +133,22 @@ def test_a_credential_is_not_appended_where_only_the_words_before_it_tell(said: 
     assert outcomes(attempt)["KeepsOrders"]["exempt"] == 1
 
 
+@pytest.mark.parametrize("value", ["Zk93jd82LmQp", "correcthorse", "Tr0ub4dor_3"])
+def test_a_credential_is_not_appended_where_only_another_sentence_tells(value: str) -> None:
+    messages = [
+        user(f"My password: {value}. Never show {value} to anybody! {FILLER}"),
+        assistant(FILLER),
+        user(f"Always log in with '{value}'. The budget cap is $450 for it."),
+        user(f"Now the budget cap is $900, and {'x ' * 250} {value} stays."),
+    ]
+    writer = Writer("The budget cap is $450.", "They spoke of the $450.")
+    checks = KeepsOrders(), KeepsIdentifiers(least=1.0), NothingStale()
+    ctx, attempt = compacted(writer, *checks, messages=[*messages, assistant(FILLER), user("Go.")], end=4)
+    assert value not in json.dumps([ctx.result_messages, attempt.summary and attempt.summary.checks])
+    assert not any(value in line for repair in writer.repairs for line in repair.missing)
+    assert outcomes(attempt)["KeepsOrders"]["exempt"] == 2
+
+
 def test_without_checks_nothing_is_asked() -> None:
     _, attempt = compacted(LOSSY)
     assert (text(attempt), attempt.summary and attempt.summary.checks) == (LOSSY, None)
