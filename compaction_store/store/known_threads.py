@@ -10,14 +10,14 @@ _MOST = 10_000
 
 
 class KnownThread(NamedTuple):
-    """The thread_uid and the last seq of the last append to a name."""
+    """The thread that had a name at the last append, and the last seq of this append."""
 
     thread_uid: UUID
     last_seq: int
 
 
 class KnownThreads:
-    """Up to 10,000 known threads by name. Concurrent use needs no lock, because every step is atomic."""
+    """Up to 10,000 known threads by name. Several OS threads may use it without a lock: every step is atomic."""
 
     def __init__(self) -> None:
         self._threads: OrderedDict[str, KnownThread] = OrderedDict()
@@ -28,8 +28,8 @@ class KnownThreads:
     def put(self, thread_id: str, before: KnownThread | None, now: KnownThread) -> None:
         """Stores the last seq of an append. `before` is the entry that was known when the append began.
 
-        A lower seq than the known one is usually ignored, because concurrent appends may end in any order. A seq that
-        is not above that of `before` is stored, because the thread has then lost messages.
+        A seq that is lower than the thread's known one is ignored, because concurrent appends may end in any order. But
+        a seq that is not above that of `before` is stored: the thread has lost messages.
         """
         there = self._threads.get(thread_id)
         is_same = there is not None and there.thread_uid == now.thread_uid

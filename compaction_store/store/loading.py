@@ -97,13 +97,13 @@ class Load:
         self._expected_seq = expected_seq
         self._read = 0
         self._ended = False
-        # The next rows: they were encoded ahead, or must be compared with a chunk that another call stored first.
-        # Messages that were read ahead but not encoded follow them.
+        # The next rows were encoded ahead, or must be compared with a chunk that another call stored first. After them
+        # come the messages that were read ahead but not encoded.
         self._encoded: deque[Row] = deque()
         self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
         self._log = provider_compactions.Log(key)
-        # The salts of the first chunk if `load_threads` has sent it already, to recognize its messages.
+        # The salts of the first chunk if `load_threads` has sent it already. They show whether this load stored it.
         self._sent_salts = b""
         self._uncounted: list[tuple[int, Payload, int]] = []
         # Known after the first chunk. All later chunks must go to this thread, even if its name now belongs to another
@@ -157,7 +157,7 @@ class Load:
         return not self._log.is_empty()
 
     def first_chunk(self) -> Chunk:
-        """Returns all messages that were read ahead as one chunk. If the chunk is not stored, run the load as usual."""
+        """Returns all messages that were read ahead as one chunk. If it cannot be stored, run the load as usual."""
         self._sent_salts = os.urandom(16 * len(self._encoded))
         return Chunk(self.key, None, list(self._encoded), self._sent_salts)
 

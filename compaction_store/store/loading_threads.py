@@ -62,7 +62,7 @@ class Thread:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the thread must be loaded alone: it is not whole, is empty, or has compactions to record."""
+        """Whether the thread must be loaded alone, because it is not whole, is empty, or has compactions to record."""
         return not self.is_whole or not len(self) or self.load.has_records()
 
     def is_enough(self) -> bool:
@@ -126,7 +126,7 @@ class Group:
         return found
 
     def key(self) -> str:
-        """Returns the threads' key if it is the same for all; a retry with this key settles an unknown outcome."""
+        """Returns the key of all threads, to repeat a call with an unknown outcome; `UNKEYED` if they have several."""
         keys = {thread.load.key for thread in self.threads}
         return keys.pop() if len(keys) == 1 else call.UNKEYED
 

@@ -12,9 +12,10 @@ from compaction_store.postgres.queries import TurnState
 LONGEST_WAIT = 86_400
 LONGEST_LEASE = 3_600
 _FIRST_PAUSE = 0.008
-# A turn whose place in the queue has not changed for some time polls again after this fraction of that time.
+# The pause is this fraction of the time since the turn's place in the queue last changed, within limits.
 _PART = 0.3
-# Places expire after 5 seconds, so the first in the queue polls at least four times a second, and all others twice.
+# The longest pauses of the first turn in the queue and of the others. A turn that does not poll for 5 seconds loses its
+# place.
 _LONGEST_FIRST = 0.25
 _LONGEST_PAUSE = 0.5
 
@@ -27,8 +28,8 @@ def check_seconds(value: object, what: str, *, least: int, most: int) -> None:
 def pause(place: int, since: float) -> float:
     """Returns the seconds until a waiting turn polls again.
 
-    The pause grows with the turn's place in the queue and with the time that it has had this place. A queue of short
-    turns thus moves fast, and a queue of long turns polls rarely.
+    The pause grows with the turn's place in the queue, and with the time for which it has had this place. So a queue
+    of short turns moves fast, and a queue of long turns polls rarely.
     """
     longest = _LONGEST_FIRST if place == 1 else _LONGEST_PAUSE
     return min(max(_FIRST_PAUSE * place, _PART * since), longest)

@@ -10,7 +10,7 @@ from compaction_store.models import Thread
 def refuse_unknown(thread: Thread) -> None:
     """Raises an error if the thread has an entry of an unknown kind that changes views.
 
-    Callers that show messages in another way than as a view need this check. For a view, the database makes it.
+    Callers need this check if they show messages without reading a view. The database makes the check for a view.
     """
     if thread.unknown_pos is not None:
         raise UnknownEntry(

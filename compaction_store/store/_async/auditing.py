@@ -22,7 +22,7 @@ from compaction_store.rendering import receipts
 _KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 _PAGE = 100
-# In a row of `due`: the number of columns that describe the thread, and the index of its stored tokens.
+# In a row of `due`: the number of columns that describe the thread, and the index of the view's stored tokens.
 _THREAD = 13
 _VIEW_TOKENS = 6
 # How many of the last messages are searched for a reply that reports its usage.
@@ -30,7 +30,7 @@ _REPORTS = 100
 
 
 def check_filter(wanted: CompactionFilter) -> CompactionFilter:
-    """Raises an error for arguments that no record can match, and copies arguments that the caller may change."""
+    """Raises an error for arguments that no record can match. Copies the authority, which the caller may change."""
     if wanted.covering is not None:
         arguments.number(wanted.covering, "covering", least=1)
     arguments.one_of(wanted.kind, _KINDS, "kind")
@@ -109,7 +109,7 @@ def check_event_filter(wanted: EventFilter) -> EventFilter:
 async def matching_events(
     db: AsyncConnections, thread: ThreadKey, after: int, wanted: EventFilter, *, newest_first: bool
 ) -> AsyncIterator[Event]:
-    """Yields the events that match a filter, among those that `events` yields for the same arguments."""
+    """Yields those of the events from `events` that match a filter."""
     async for event in events(db, thread, after, wanted.kinds, newest_first=newest_first):
         if (
             wanted.actor in (None, event.actor)
@@ -127,7 +127,7 @@ async def tenant_events(
     newest_first: bool,
     after: tuple[datetime, UUID, int] | None = None,
 ) -> AsyncIterator[Event]:
-    """Yields the events that match a filter, from all threads of a tenant, in the order of their times."""
+    """Yields the matching events of all threads of a tenant, in the order of their times."""
     while True:
         rows = await db.call(queries.tenant_events, tenant, wanted, after, newest_first, _PAGE)
         for name, *row in rows:

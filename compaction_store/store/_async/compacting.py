@@ -98,7 +98,7 @@ async def compact_measured(compacting: Compacting, view: View, budget: TokenBudg
         return await _compact_alone(compacting, view, budget)
     except BaseException as error:
         # Suppress errors of the release: the caller must see the first error, and the lease also expires by itself.
-        # After a database error the deadline may have passed, and the release gets no additional time.
+        # After a database error the deadline may have passed already, so the release gets no additional time.
         seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
         with suppress(CompactionStoreError):
             await compacting.db.with_at_most(seconds).call(
@@ -158,7 +158,7 @@ async def measured_view(
 
 
 async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estimate: Measured) -> View:
-    """Adds an estimate to the view; above half of the trigger, adds an exact count by the budget's counter instead."""
+    """Adds an estimate to the view. Above half of the trigger, the budget's counter, if any, counts exactly instead."""
     if budget.counter is not None and size_estimate.is_worth_counting(estimate, budget):
         try:
             found: Any = await db.run_in_thread(budget.counter, view)
@@ -254,7 +254,7 @@ async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
     Raises the first `SpanConflict` of a callback if no callback made an attempt.
     """
     stalled: list[Stalled] = []
-    # A repair is not stopped by earlier failed attempts, because a person asks for it and knows about them.
+    # Earlier attempts without progress do not stop a repair, because the person who asks for it knows about them.
     if compacting.revoked is None:
         rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
         stalled += [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]

@@ -74,7 +74,7 @@ async def elements(db: AsyncConnections, thread: ThreadKey, parts: Iterable[Part
 
 
 class _Wanted:
-    """Iterates over the elements of parts: a seq and None for a message, 0 and a number for a record.
+    """Iterates over the elements of parts as pairs: a seq and None for a message, 0 and a number for a record.
 
     Leaves out the seqs after `last_seq`, because a part may end beyond the thread.
     """

@@ -31,7 +31,7 @@ from compaction_store.store._async.writing import Metas
 from compaction_store.store.periodic import AsyncPeriodic
 from compaction_store.store.turn_waits import gaps, pause, timeout
 
-# The time limit for ending a turn, and the minimum time for one request.
+# The seconds that ending a turn may take, and the seconds that a request for a turn gets at least.
 _LEAVE_SECONDS = 2.0
 _LEAST_SECONDS = 2.0
 

@@ -35,7 +35,7 @@ _UID = 10
 _POS, _BODY, _COLUMNS = 0, 8, 11
 # The time allowed for each thread of a checkpoint: a hundred times the measured time.
 _SECONDS_A_THREAD = 0.001
-# A checkpoint waits for another one for less than the deadline, so that its error can name the holder of the lock.
+# A checkpoint waits for another one, but not until the deadline, so that its error can name the holder of the lock.
 _SHARE_OF_DEADLINE = 0.7
 _WITHOUT_DEADLINE = 10.0
 # Classes of SQLSTATE that stored data can cause: data exceptions, limits, corruption.
@@ -129,7 +129,7 @@ async def _schema(verification: Verification) -> SchemaReport | None:
 
 
 async def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint) -> Report:
-    """Returns a report on all rows with a thread_uid. Bad data becomes a finding, never an exception."""
+    """Returns a report on all rows with one thread_uid. Bad data becomes a finding, never an exception."""
     name = stored.thread_id or ""
     found = stored_threads.findings(stored)
     report = Report(name, verification.level, 0, 0, (), b"", thread_uid=stored.thread_uid)

@@ -223,9 +223,9 @@ class Reader:
     def view(self, thread_id: str, *, at: int | datetime | Compaction | None = None) -> View:
         """Returns the thread as the model should see it, with every compacted span replaced.
 
-        Without `at`, this is the current view. `at` may be a pos; a timezone-aware datetime, for the last pos that is
-        not later; or a compaction, for the view right after it. The current view of a thread that `clear` has hidden
-        cannot be read (`ThreadNotFound`).
+        Without `at`, this is the current view. `at` may be a pos; a timezone-aware datetime, for the view at that time;
+        or a compaction, for the view right after it. The current view of a thread that `clear` has hidden cannot be
+        read (`ThreadNotFound`).
         """
         key = self._key(thread_id)
         if isinstance(at, Compaction):
@@ -466,7 +466,7 @@ class Reader:
     def tree(self, compaction: Compaction) -> CompactionTree:
         """Returns a record with the records that it was made from, down to messages.
 
-        Raises `UnknownEntry` if an earlier entry of a kind that this release does not know may change views.
+        Raises `UnknownEntry` if an earlier entry may change views in a way that this release does not know.
         """
         arguments.instance(compaction, Compaction, "compaction")
         if compaction.unknown_pos is not None and compaction.unknown_pos < compaction.pos:
@@ -481,12 +481,12 @@ class Reader:
         return records.tree(compaction, [record for record in self._log(None, wanted)])
 
     def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> Iterator[Found]:
-        """Yields every place where a text is stored, in one thread or in all threads of the tenant.
+        """Yields every message, record and metadata that contains a text, in one or all threads of the tenant.
 
         Use it to answer requests to erase. It searches messages and their metas, the bodies of records, and the
         metadata of threads, in the order of the threads' names; `after` skips all threads up to that name. Case,
-        Unicode normal forms, invisible characters and white space make no difference, and JSON escapes inside a string
-        are decoded. It does not search pictures and files.
+        Unicode normal forms, invisible characters and the length of white space make no difference, and JSON escapes
+        inside a string are decoded. It does not search pictures and files.
         """
         wanted = TextSearch(text)
         if thread_id is not None:

@@ -105,7 +105,7 @@ class Store(Reader):
         that head, or `HeadConflict` is raised. `view` is the view, or its rendering, that a reply was written from. The
         store keeps a receipt of the view, and raises `HeadConflict` if the thread no longer has the last entry of the
         view, for example after a failover. `meta` and `tokens` are one value for all messages, or a list with one for
-        each. If `view` is given without `meta`, an SDK's reply is stored with the `usage` that it reports as its meta.
+        each. If `view` is given without `meta`, the `usage` that an SDK's reply reports is stored in its meta.
         With `turn`, the append raises `TurnLost` if the turn has lost the thread.
 
         With `durable=False`, the call is faster because it does not wait for the server's disk or standbys. If the
@@ -313,8 +313,8 @@ class Store(Reader):
         """Runs callbacks on the thread's view and commits the compactions that they planned.
 
         Without callbacks, the registered ones are run. With a budget, they run only if the view is over the trigger or
-        `force` is set. Only one run with a budget compacts a thread at a time. While it runs, another call returns at
-        once if the thread's view is within the limit, and waits otherwise. `authority` is recorded beside the actor.
+        `force` is set. Only one run with a budget compacts a thread at a time. A second such run returns at once if the
+        thread's view is within the limit, and waits otherwise. `authority` is recorded beside the actor.
         It is a JSON object of up to 8 KiB that says what permits the compaction, such as a policy and its version, an
         approval or a ticket.
         """
@@ -386,8 +386,8 @@ class Store(Reader):
         `call` is called with the request: the view that `fit` returns, rendered by `render` if it is given. Any other
         error of `call` is raised at once. The last refusal is raised if all `attempts` were refused or nothing more can
         be compacted. The result has the reply and the request; append the reply with
-        `append(thread_id, reply, view=request)`. A refusal by any SDK is recognized, by its code or by the texts that
-        providers are known to use.
+        `append(thread_id, reply, view=request)`. A refusal is recognized by its code, or by the texts that providers
+        are known to use, whatever the SDK.
         """
         if not callable(call):
             raise InvalidInput(f"call must be a callable, not {type(call).__name__}")
