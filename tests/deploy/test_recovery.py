@@ -1,4 +1,4 @@
-"""A store after a restore to a moment, and after an upgrade of Postgres, as the pages describe them."""
+"""A store after a restore to a moment, a failover, and an upgrade of Postgres, as the pages describe them."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def test_a_restore_to_a_moment_loses_the_end_and_only_a_checkpoint_shows_it(
     early = cs.CheckpointLog(tmp_path / "early" / "log.jsonl", key.key)
     late = cs.CheckpointLog(tmp_path / "late" / "log.jsonl", key.key)
     archiving.run(
-        "pg_basebackup", "-D", str(archiving.folder / "base"), "-h", str(archiving.data), "-p", "5432",
-        "-U", "postgres", "-X", "none", "-c", "fast",
+        "pg_basebackup", f"--pgdata={archiving.folder / 'base'}", "--checkpoint=fast",
+        "-h", str(archiving.data), "-p", "5432", "-U", "postgres",
     )  # fmt: skip
     with cs.Store.open(url) as store:
         fill(store, 6)
         store.compact("t", lambda ctx: ctx.compact(1, 3, "short"), force=True)
         store.checkpoint(key, early)
         with psycopg.connect(archiving.url, autocommit=True) as connection:
-            connection.execute("SELECT pg_create_restore_point('before')")
+            [(before,)] = connection.execute("SELECT clock_timestamp()").fetchall()
         fill(store, 4)
         store.checkpoint(key, late)
         with psycopg.connect(archiving.url, autocommit=True) as connection:
@@ -63,7 +63,7 @@ def test_a_restore_to_a_moment_loses_the_end_and_only_a_checkpoint_shows_it(
 
     restored = Postgres(settings={
         "restore_command": f"cp {archiving.folder}/archive/%f %p",
-        "recovery_target_name": "before", "recovery_target_action": "promote",
+        "recovery_target_time": before.isoformat(sep=" "), "recovery_target_action": "promote",
     })  # fmt: skip
     try:
         restored._owned()
@@ -81,6 +81,40 @@ def test_a_restore_to_a_moment_loses_the_end_and_only_a_checkpoint_shows_it(
             fill(store, 1)
     finally:
         restored.remove()
+
+
+def test_after_a_failover_a_checkpoint_names_what_the_standby_lacks(tmp_path: Path) -> None:
+    key = cs.SigningKey.generate("example.org/audit")
+    early = cs.CheckpointLog(tmp_path / "early" / "log.jsonl", key.key)
+    late = cs.CheckpointLog(tmp_path / "late" / "log.jsonl", key.key)
+    with Postgres() as primary:
+        url = primary.database()
+        standby = primary.standby()
+        try:
+            standby.start()
+            with cs.Store.open(url) as store:
+                fill(store, 6)
+                store.append("idle", {"role": "user", "content": "hi"})
+                store.checkpoint(key, early)
+                standby.catch_up(primary)
+                standby.stop()
+                fill(store, 4)
+                store.append("new", {"role": "user", "content": "hi"})
+                lost = store.thread("new")
+                seen = store.view("t")
+                store.checkpoint(key, late)
+            primary.kill()
+            standby.start()
+            standby.promote()
+            with cs.Store.open(standby.at(url.partition("@/")[2].partition("?")[0])) as store:
+                assert findings(store, early) == findings(store, None) == []
+                shorter, gone = findings(store, late)
+                assert shorter == "a checkpoint was made over pos 10, and the chain ends at pos 6"
+                assert gone.startswith(f"thread_uid {lost.thread_uid}: the thread was at pos 1 at the checkpoint of")
+                with pytest.raises(cs.HeadConflict):
+                    store.append("t", {"role": "assistant", "content": "yes"}, view=seen)
+        finally:
+            standby.remove()
 
 
 def installed(major: int) -> Path:

@@ -17,7 +17,7 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.postgres import engines
 from reliability.rigs import standby
-from reliability.rigs.ground import Postgres, superuser
+from reliability.rigs.ground import Postgres
 from reliability.rigs.proxy import Proxy
 
 HI = {"role": "assistant", "content": "hi"}
@@ -74,21 +74,10 @@ def _encoded(server: Postgres) -> str:
     return str(server.data).replace("/", "%2F")
 
 
-def _caught_up(primary: Postgres, other: Postgres, name: str) -> None:
-    with superuser(primary.at(name)) as connection:
-        [(there,)] = connection.execute("SELECT pg_current_wal_lsn()").fetchall()
-    for _ in range(3000):
-        with superuser(other.url) as connection:
-            if connection.execute("SELECT pg_last_wal_replay_lsn() >= %s", [there]).fetchall() == [(True,)]:
-                return
-        time.sleep(0.01)
-    raise AssertionError("the standby does not follow")
-
-
 def test_the_server_that_takes_writes_is_found_among_several(pair: tuple[Postgres, Postgres], faces: Faces) -> None:
     primary, other = pair
     name = standby.database(primary.database())
-    _caught_up(primary, other, name)
+    other.catch_up(primary)
     hosts = f"{_encoded(other)}:5432,{_encoded(primary)}:5432"
     url = f"postgresql://postgres@{hosts}/{name}?target_session_attrs=read-write"
     store = faces.open(url)

@@ -11,7 +11,6 @@ from support.faces import Faces
 import compaction_store as cs
 from reliability.rigs.ground import Postgres, superuser
 from reliability.rigs.proxy import Proxy
-from reliability.test_places import _caught_up
 
 
 def orders(what: str, count: int) -> list[dict[str, Any]]:
@@ -30,7 +29,7 @@ def test_a_summary_of_messages_that_a_failover_lost_is_not_committed_over_others
             with Proxy(url, random.Random(1)) as way:
                 store = faces.open(way.url)
                 store.append("t", orders("kept", 10))
-                _caught_up(primary, standby, name)
+                standby.catch_up(primary)
                 standby.kill()
                 seen = store.append("t", orders("lost", 14))
 

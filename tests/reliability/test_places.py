@@ -230,7 +230,7 @@ def test_a_failover_to_a_standby_loses_nothing_and_is_waited_for(own: Postgres, 
         with Proxy(url, chance) as way, ThreadPoolExecutor(1) as pool:
             store = faces.open(way.url)
             store.append("t", [HI] * 5)
-            _caught_up(own, standby, name)
+            standby.catch_up(own)
             way.retarget(standby.at(name))
             # Reads continue on the standby; writes wait until they are allowed.
             assert [m.seq for m in store.replay("t")] == [1, 2, 3, 4, 5]
@@ -258,18 +258,6 @@ def test_a_standby_that_stays_one_is_an_error_by_the_deadline(own: Postgres, fac
     with pytest.raises(cs.DatabaseUnavailable):
         store.append("t", HI)
     assert [m.seq for m in store.replay("t")] == [1]
-
-
-def _caught_up(primary: Postgres, standby: Postgres, name: str) -> None:
-    with superuser(primary.at(name)) as one, superuser(standby.at(name)) as other:
-        row = one.execute("SELECT pg_current_wal_lsn()").fetchone()
-        assert row is not None
-
-        def there() -> bool:
-            found = other.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (row[0],)).fetchone()
-            return found is not None and bool(found[0])
-
-        until(there)
 
 
 # ---- Timeouts that an administrator set

@@ -188,6 +188,17 @@ class Postgres:
         )  # fmt: skip
         return other
 
+    def catch_up(self, primary: Postgres) -> None:
+        """Returns when this standby has all that the primary has written."""
+        with superuser(primary.url) as connection:
+            [(there,)] = connection.execute("SELECT pg_current_wal_lsn()").fetchall()
+        end = time.monotonic() + _PATIENCE
+        with superuser(self.url) as connection:
+            while connection.execute("SELECT pg_last_wal_replay_lsn() >= %s", [there]).fetchall() != [(True,)]:
+                if time.monotonic() > end:
+                    raise AssertionError((self.folder / "log").read_text(errors="replace")[-2000:])
+                time.sleep(0.01)
+
     def promote(self) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("SELECT pg_promote()")
