@@ -2,8 +2,8 @@
 
 Only a few callers can append at the same time: those that have a place. Further callers wait in a queue. When a caller
 is done, its place goes to the first caller in the queue whose thread has fewer than two callers with a place. That
-caller appends for itself and for as many others in the queue as fit. So a single caller never waits, and no timer
-delays calls in order to combine them.
+caller appends for itself and for as many others in the queue as fit into one commit. So a single caller never waits,
+and no timer delays calls in order to combine them.
 """
 
 from __future__ import annotations

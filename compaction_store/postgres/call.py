@@ -43,12 +43,12 @@ _T = TypeVar("_T")
 
 #: The key of a write that can be repeated without a key.
 UNKEYED = ""
-# Words of pgbouncer about the settings of a new connection, and of Postgres about its role. They have no SQLSTATE.
+# Texts of the errors by which pgbouncer refuses a connection's settings, and Postgres its role. They have no SQLSTATE.
 _REFUSED_SETTINGS = "unsupported startup parameter"
 _REFUSED_ROLE = re.compile('permission denied to set role (".*")')
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-# Seconds: the minimum time for a statement, and the extra time to find out an unknown outcome after the deadline.
+# In seconds: the minimum time for a call, and the extra time after the deadline to find out an unknown outcome.
 _LEAST_DEADLINE = 0.3
 _SETTLING = 0.12
 # The minimum seconds for a call that is never retried. A busy server needs this time to accept a connection.
@@ -69,7 +69,7 @@ class Caller:
     """Runs queries on the connections of an engine.
 
     `spread` is true for a database on several servers. There, a write with an unknown outcome is retried once after the
-    deadline. `names` is only for a cluster. It adds the thread's key to a query that has only the thread's name.
+    deadline. `names` is only for a cluster: it looks up the thread_uid for a query that has only the thread's name.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
 def _attempt(
     engine: sa.Engine, connection: Connection, query: Callable[..., _T], arguments: tuple[Any, ...], *, writes: bool
 ) -> tuple[_T | None, BaseException | None]:
-    """Runs the query in autocommit, and returns the result or the database's error. Always closes the connection.
+    """Runs the query in autocommit, and returns the result or the database's error. Gives the connection back.
 
     The connections of a caller's own engine need not be in autocommit, so it is turned on for the query.
     """
@@ -258,7 +258,7 @@ def _attempt(
 
 
 def _thread_of(arguments: tuple[Any, ...]) -> str:
-    """Returns the last words of an error message, which name the thread if the first argument is a ThreadKey."""
+    """Returns the end of an error message. It names the thread if the first argument is a ThreadKey."""
     first = arguments[0] if arguments else None
     return checks.about(first.thread_id) if isinstance(first, ThreadKey) else ""
 

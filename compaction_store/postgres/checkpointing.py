@@ -30,7 +30,7 @@ class _StoredHeads:
 
 
 def make_checkpoint(connection: Connection, request: CheckpointRequest) -> Checkpoint:
-    """Makes a checkpoint and calls the sinks. Once the sinks were called, a retry only returns the same checkpoint."""
+    """Makes a checkpoint and calls the sinks. After that, a retry only returns the same checkpoint."""
     with queries.checkpointing(connection, request.tenant, request.patience):
         if request.made is None:
             checkpoint, heads = make(request, _StoredHeads(connection, all_tenants=request.tenant is None))

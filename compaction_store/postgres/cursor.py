@@ -32,10 +32,11 @@ Connection = PoolProxiedConnection
 # The OIDs of the types of binary parameters.
 UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
 TEXTS, INT4S = 1009, 1007
-# The intervals at which work during a statement polls for the server's answer, and lets the event loop run.
+# While work is done during a statement: the intervals of polling for the server's answer, and of letting the event loop
+# run.
 _POLL_SECONDS = 0.001
 _YIELD_SECONDS = 0.005
-# One day inside the limits of Python, so that a conversion to another time zone does not exceed the limits.
+# One day inside the limits of Python's datetime, so that a conversion to another time zone does not exceed them.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 _DRIVERS = psycopg.Connection, psycopg.AsyncConnection
@@ -180,7 +181,7 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
     async with driver.cursor() as cursor, cursor.copy(statement) as copy:
         for block in blocks:
             await copy.write(block)
-            # With a fast server, no write waits. Without this, other tasks would not run until all blocks are written.
+            # With a fast server, no write waits, so other tasks would not run until all blocks are written.
             await asyncio.sleep(0)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from compaction_store.postgres.engines_aio import AsyncEngine
 
 VARIABLE = "COMPACTION_STORE_URL"
-# The connect parameter that has the embedded server. It is not passed to the driver.
+# The connect parameter that holds the embedded server's object. It is not passed to the driver.
 _OWN = "own_server"
 # The maximum number of simultaneous connection attempts, including those whose caller has given up.
 _MOST_CONNECTING = 64
@@ -187,12 +187,12 @@ def _within_deadline(timeout: float | None) -> float | None:
 
 
 class _Queue(queue.Queue[Any]):
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as it is there
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as in the base class
         return super().get(block, _within_deadline(timeout))
 
 
 class _AioQueue(queue.AsyncAdaptedQueue[Any]):
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as it is there
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as in the base class
         return super().get(block, _within_deadline(timeout))
 
 
@@ -225,8 +225,9 @@ class _AioPool(_ClosingPool, sa.AsyncAdaptedQueuePool):
 def replace_pool(engine: sa.Engine) -> None:
     """Replaces the pool after Ctrl-C has interrupted a call, and closes the idle connections of the old pool.
 
-    If Ctrl-C interrupts SQLAlchemy while it takes or returns a connection, the pool counts this connection as in use
-    forever, or its lock stays locked. The pools of async stores and of a caller's own engine are not replaced.
+    If Ctrl-C interrupts SQLAlchemy while it takes or returns a connection, the pool may count this connection as in use
+    forever, or the pool's lock may stay locked. The pools of async stores and of a caller's own engine are not
+    replaced.
     """
     pool = engine.pool
     if isinstance(pool, _Pool):
@@ -242,11 +243,11 @@ def replace_pool(engine: sa.Engine) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Makes connecting, and every statement of an engine, end at the deadline of the call."""
+    """Makes every connection attempt and every statement of an engine end at the deadline of the call."""
     if engine not in _engines:
         _engines.add(engine)
         sa.event.listen(engine, "do_connect", _connect)
-        # An engine with its own `creator` does not fire `do_connect`, so this gives its connections their waiters.
+        # An engine with its own `creator` does not fire `do_connect`, so this installs the waiters on its connections.
         sa.event.listen(engine, "connect", _connected, insert=True)
 
 

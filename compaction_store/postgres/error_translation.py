@@ -42,8 +42,9 @@ from compaction_store.postgres.timeouts import DeadlinePassed
 # violation of the keys below is not transient.
 _TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P03", "53300", "23505"})
 _UNIQUE_VIOLATION = "23505"
-# Keys of the log. A writer takes the next pos while it holds the lock of the head. If a row already has this pos, the
-# row is beyond the head, so the thread is damaged. On a cluster, the shard's number follows the name of the key.
+# Unique keys of the log's tables. A writer takes the next pos while it holds the lock of the head. If a row already has
+# this pos, the row is beyond the head, so the thread is damaged. On a cluster, the shard's number follows the name of
+# the key.
 _LOG_KEYS = ("messages_pkey", "messages_key_idx", "compactions_pkey", "events_pkey")
 # The server was shut down or crashed. The commit may have happened.
 _WENT_DOWN = frozenset({"57P01", "57P02"})
@@ -125,8 +126,8 @@ def sqlstate(error: BaseException) -> str | None:
 def _is_of_a_node(state: str | None) -> bool:
     """Returns whether an error comes from a node of a cluster.
 
-    Such an error is either internal to Citus, or says that the tenant is missing. On the coordinator it cannot be
-    missing, because every call sets it there.
+    Such an error is either internal to Citus, or says that no tenant is set. On the coordinator, a tenant is always
+    set, because every call sets it there.
     """
     return state is not None and (state.startswith("XX") or state == _NO_TENANT)
 

@@ -1,4 +1,4 @@
-"""Reads the schema of a database as facts. A fact is a subject and a description, both of which are text.
+"""Reads the schema of a database as facts. A fact is a subject and its description, both as text.
 
 The queries qualify every name with its schema, so that no object in the database can replace a catalog table. They need
 no privileges. `schema_check` has the expected facts. `partitions` reads the facts about partitions, which these queries
@@ -100,8 +100,8 @@ _CONSTRAINTS = """
     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
     WHERE n.nspname = 'compaction_store' AND k.contype <> 'n' AND NOT c.relispartition
 """
-# An index that is not unique counts only if it may run other functions than Postgres's own for every write: if it has
-# an expression or a condition, or uses an operator class or another object that is not part of Postgres.
+# Unique indexes are facts. Other indexes are facts only if a write may run foreign code through them: if they have an
+# expression or a condition, or use an operator class or another object that is not part of Postgres.
 _INDEXES = """
     SELECT 'unique index ' || x.relname,
         pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')

@@ -100,7 +100,7 @@ class _Held(NamedTuple):
     by_grant: bool
 
     def powers(self) -> list[str]:
-        """Returns the powers of the role that members of the schema's roles may not have, except as `_allowed` says."""
+        """Returns the powers of the role. A login with a role of the schema may have only those in `_allowed`."""
         if self.is_superuser:
             return [SUPERUSER]
         powers = ((BYPASSES, self.bypasses), (MAKES_ROLES, self.makes_roles), (OWNS, self.owns))
@@ -109,7 +109,7 @@ class _Held(NamedTuple):
 
 
 def read(connection: Connection) -> list[Member]:
-    """Returns every login that has a role of the schema, or an unrestricted role of Postgres."""
+    """Returns every login that has a role of the schema, or has or can give itself an unrestricted role of Postgres."""
     found = []
     for login, those in groupby(_held(connection, None), key=attrgetter("login")):
         held = list(those)

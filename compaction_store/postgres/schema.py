@@ -15,7 +15,7 @@ SCHEMA = "compaction_store"
 REVISION = "0001"
 # The seqs in the partial index that finds the threads of a tenant by their messages.
 LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
-# Conditions of partial indexes that are true for every row. Only the listing of threads states these conditions, so
+# Conditions of partial indexes that are true for every row. Only the query that lists threads has these conditions, so
 # only that query uses these indexes.
 LISTED_RECORD = "(number * 1) IS NOT NULL"
 LISTED_EVENT = "(pos * 1) IS NOT NULL"

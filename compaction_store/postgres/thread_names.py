@@ -1,9 +1,10 @@
 """Finds the keys of threads by their names on a Citus cluster, where a name and its thread may be on different nodes.
 
-On a single server, each SQL function looks up the name itself. On a cluster, a function on one node cannot read the
-tables of another node. So the client first looks up the name in the table of names, and passes the key to the function.
-Loads, and appends outside a turn, remember the keys to save this extra call. If the thread of a remembered key was
-erased in the meantime, the server refuses the write, and the client looks up the name again.
+A thread's key is its thread_uid. On a single server, each SQL function looks up the name itself. On a cluster, a
+function on one node cannot read the tables of another node. So the client first looks up the name in the table of
+names, and passes the key to the function. For loads, and for appends outside a turn, the client remembers the keys to
+save this extra call. If the thread of a remembered key was erased in the meantime, the server refuses the write, and
+the client looks up the name again.
 
 The first append to a new thread adds the name with a new key, makes the thread and appends, all in one transaction. An
 erasure removes the name in its own transaction. So a name in the table always leads to a thread, and every thread that
@@ -30,7 +31,7 @@ from compaction_store.postgres.queries.cluster_listing import name_uid
 
 _T = TypeVar("_T")
 
-# The key that is sent for a missing thread. No thread has it. For NULL, Citus crashes when it looks for the node.
+# The key that is sent for a missing thread. No thread has it. With NULL, Citus would crash when it looks for the node.
 _NOBODY = UUID(int=0)
 _MOST = 10_000
 _NO_THREAD = "CS001"
@@ -51,7 +52,7 @@ _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
 
 
 class ThreadNames:
-    """Runs queries with the keys of their threads, of which it remembers up to 10,000. Safe for concurrent use."""
+    """Runs queries with the keys of their threads. Remembers up to 10,000 keys. Safe for concurrent use."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], UUID] = OrderedDict()

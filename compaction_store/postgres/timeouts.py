@@ -1,8 +1,8 @@
 """Enforces the deadline of a call on the client, even if the server or the network stops responding.
 
 Every wait on a connection checks the clock. At the deadline, the client sends one cancel request. If no answer comes
-within `GRACE` seconds, it closes the connection. This uses no setting of the server, because a setting would stay on a
-connection that a pooler gives to another client. The state is kept for each connection, so a server that stops
+within `GRACE` seconds, it closes the connection. No setting of the server is used for this, because a pooler may give
+the connection, with the setting, to another client. The state is kept for each connection, so a server that stops
 responding blocks only its own callers.
 """
 

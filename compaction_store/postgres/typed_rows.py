@@ -71,7 +71,7 @@ def _unreadable(fault: str, what: str, thread_id: str) -> Unreadable:
 def outline(
     thread_id: str, rows: Sequence[tuple[Any, ...]], span: tuple[int | None, int | None] = (None, None)
 ) -> Outline:
-    """Makes an outline from the row about a view or a part of it, and the rows of the active records."""
+    """Makes an outline from the row about the view, or about a part of it, and the rows of the active records."""
     (at, last_seq, tokens, *_), *folds = rows
     start, end = span[0] or 1, min(span[1] or last_seq, last_seq)
     parts = outlined(end, [Part(start_seq, end_seq, number) for *_, number, start_seq, end_seq in folds], start)

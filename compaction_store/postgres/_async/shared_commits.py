@@ -1,7 +1,7 @@
 """Appends messages, and combines the appends of concurrent callers into one commit.
 
 Every caller gets its own result after the commit. If the shared commit fails for any reason, each append is repeated
-alone with its key. So each caller gets its own error, and an unknown outcome becomes known.
+alone with its key. So each caller gets its own error, and learns whether an uncertain commit stored its append.
 """
 
 from __future__ import annotations

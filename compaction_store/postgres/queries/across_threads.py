@@ -60,10 +60,10 @@ _REPORTED = """
 """
 # The index of the thread_uid in a row of `due`.
 _UID = 10
-# Spans of records in force are nested or disjoint. An outer span belongs to a later record, so of all spans around this
-# one the innermost has the lowest number. The query finds it with compactions_span_start_idx and
-# compactions_span_end_idx, whose comment explains the nodes: at each node, the first row is the innermost. "+ 0" makes
-# the planner use these indexes.
+# A record is in force if it is applied, and neither revoked nor erased. Spans of records in force are nested or
+# disjoint. An outer span belongs to a later record, so of all spans around this one, the innermost has the lowest
+# number. The query finds it with compactions_span_start_idx and compactions_span_end_idx; their comment explains the
+# nodes. At each node, the first row is the innermost span. "+ 0" makes the planner use these indexes.
 _LATER = """
     SELECT later.number FROM compaction_store.compactions AS later
     WHERE later.thread_uid = compactions.thread_uid{named_later} AND later.span_node = n.node

@@ -1,9 +1,9 @@
 """Forks and erases threads on a Citus cluster.
 
-Both write rows of several threads in one shard, because a fork is in its parent's shard, and a row of the table
-`names`, which may be in another shard. Inside a transaction, Citus sends a function call to a node only if the function
-accesses the rows of one thread. So `fork` and `erase` are called in a query of the thread's head: Citus runs the query
-on the node that has the thread, and there the functions may read and write all rows of the shard.
+A fork is in its parent's shard. So both operations write rows of several threads in one shard, and also a row of the
+table `names`, which may be in another shard. Inside a transaction, Citus sends a function call to a node only if the
+function accesses the rows of one thread. So `fork` and `erase` are called in a query of the thread's head: Citus runs
+the query on the node that has the thread, and there the functions may read and write all rows of the shard.
 """
 
 from __future__ import annotations

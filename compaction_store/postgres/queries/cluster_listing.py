@@ -27,8 +27,8 @@ def name_uid(tenant: str, thread_id: str) -> UUID:
 def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | None, limit: int) -> list[Stored]:
     """Returns the same as `stored_threads`, and the names of each thread in the table of names.
 
-    A key that only the table of names has is listed too. A separate query finds threads with the same name, because a
-    subquery cannot read other shards.
+    A thread_uid that only the table of names has is listed too. A separate query finds threads with the same name,
+    because a subquery cannot read other shards.
     """
     n = schema.names.c
     with transaction(connection, tenant, read_only=True):

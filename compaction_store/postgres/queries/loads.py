@@ -116,10 +116,10 @@ def load_threads(
 
 
 def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
-    """Stores the thread of a bundle completely or not at all. Returns False if it already exists with the same head."""
+    """Stores the thread of a bundle, all or nothing. Returns False if the thread already exists with the same head."""
     with importing(about):
         if is_there(staged, fetch(connection, BEGIN_IMPORT, tuple(key)), about):
-            # This is true if an earlier attempt of this call stored the bundle and its response was lost.
+            # If an earlier attempt of this call sent the bundle, it stored the thread, and only its response was lost.
             return staged.sent
         staged.sent = True
         with transaction(connection, key.tenant, read_only=False):

@@ -112,8 +112,8 @@ FORK = (
     "SELECT * FROM compaction_store.fork"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b, %b::text, %b::text)"
 )
-# The row of `append` in binary: the number of fields, and then the type, length and value of each field. The driver
-# would build a loader for it at every call, which takes a tenth of the call's time in Python.
+# The row of `append` in binary: the number of fields, and then the type, length and value of each field. It is decoded
+# here, because the driver would build a loader for it at every call, and take a tenth of the call's time in Python.
 _WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -426,8 +426,8 @@ def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
 def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int, pos: int) -> tuple[int | None, ...]:
     """Compares the commitments of the copies in a fork with those of the originals.
 
-    Returns the seq of the first message that differs and the number of the first record that differs, each None if none
-    does.
+    Returns the seq of the first message that differs, or None, and the number of the first record that differs, or
+    None.
     """
     found = []
     for table, ordinal, until in ((schema.messages, "seq", seq), (schema.compactions, "number", None)):
@@ -543,7 +543,7 @@ def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[A
 
 
 def thread_uid(key: ThreadKey) -> Any:
-    """Returns an expression for a thread_uid: the value if it is known, or else a subquery by the name."""
+    """Returns an expression for a thread_uid: the value if it is known, or else a subquery that looks up the name."""
     if key.uid is not None:
         return sa.literal(key.uid, sa.Uuid())
     t = schema.threads.c

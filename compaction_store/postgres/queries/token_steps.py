@@ -11,7 +11,7 @@ from compaction_store.postgres.cursor import Connection, fetch, select, transact
 from compaction_store.postgres.queries.one_thread import ThreadKey, thread_uid
 
 # The seq at the end of a range is its last pos minus the number of records and events up to there. Each range of seqs
-# is then read by the primary key; to group all messages by their pos would take half as long again.
+# is then read by the primary key, because grouping all messages by their pos would take half as much time again.
 _APPENDED = """
     WITH others AS (
         SELECT (o.pos - 1) / %(width)b::bigint AS part, count(*) AS size

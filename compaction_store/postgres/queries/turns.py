@@ -1,7 +1,7 @@
 """Takes the lock that makes checkpoints and migrations run one at a time. It is a lock on Alembic's version table.
 
-A lock on the table needs a privilege. An advisory lock does not, so any login of the database could block checkpoints
-and migrations with it forever.
+A lock on the table needs a privilege. An advisory lock needs none, so with one, any login of the database could block
+checkpoints and migrations forever.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Holder(NamedTuple):
 
 
 def held_by(holder: Holder | None) -> str:
-    """Returns the last words of an error message, which name the holder.
+    """Returns the end of an error message, which names the holder.
 
     Quotes the names, because these can be any text.
     """
