@@ -1,5 +1,5 @@
 -- The query of functions/in_force.sql in PL/pgSQL. The SQL form is inlined into its callers, but too late for Citus to
--- find the table. The PL/pgSQL form makes a view on a single server 5 to 20 % slower, so both are kept.
+-- find the table. On a single server, the PL/pgSQL form makes views slower, so both are kept.
 CREATE OR REPLACE FUNCTION compaction_store.in_force(p_thread_uid uuid, p_at bigint, p_last_number bigint, p_from bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE plpgsql STABLE

@@ -19,7 +19,7 @@ COMMENT ON COLUMN compaction_store.compactions.tokens_before IS
 COMMENT ON COLUMN compaction_store.compactions.tokens_after IS
     'The tokens of the replacement of the span.';
 COMMENT ON COLUMN compaction_store.compactions.source_count IS
-    'The number of messages in the span.';
+    'The number of messages in the span; NULL if the record replaces nothing.';
 COMMENT ON COLUMN compaction_store.compactions.revokes IS
     'For a revocation, the number of the record that it undoes.';
 COMMENT ON COLUMN compaction_store.compactions.run_id IS

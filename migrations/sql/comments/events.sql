@@ -23,4 +23,4 @@ COMMENT ON COLUMN compaction_store.events.commitment IS
 COMMENT ON COLUMN compaction_store.events.entry IS
     'The hash of this entry, which includes the entry before it.';
 COMMENT ON COLUMN compaction_store.events.body IS
-    'JSON with the reason, the authority, and the seqs and records that were erased.';
+    'JSON that depends on the kind, for example the reason, the authority, and the seqs and records that were erased.';

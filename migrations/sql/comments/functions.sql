@@ -38,7 +38,7 @@ COMMENT ON FUNCTION compaction_store.erase IS
 COMMENT ON FUNCTION compaction_store.fork IS
     'Makes a new thread that begins as a copy of another one, up to a pos.';
 COMMENT ON FUNCTION compaction_store.take_turn IS
-    'Asks for a turn on a thread, or for its place among those that wait.';
+    'Asks for a turn on a thread, or for the place of a turn that waits.';
 COMMENT ON FUNCTION compaction_store.renew_turn IS
     'Extends the lease of a turn.';
 COMMENT ON FUNCTION compaction_store.leave_turn IS
@@ -78,7 +78,7 @@ COMMENT ON FUNCTION compaction_store.events IS
 COMMENT ON FUNCTION compaction_store.reported IS
     'Finds the newest reply that reports the tokens of its request.';
 COMMENT ON FUNCTION compaction_store.checkpoint_turn IS
-    'Blocks other checkpoints until the end of the transaction.';
+    'Blocks other checkpoints and migrations until the end of the transaction.';
 COMMENT ON FUNCTION compaction_store.tenant IS
     'Returns the tenant that compaction_store.tenant names; raises an error if it is not set.';
 COMMENT ON FUNCTION compaction_store.refuse_no_tenant IS

@@ -11,13 +11,13 @@ COMMENT ON COLUMN compaction_store.heads.last_pos IS
 COMMENT ON COLUMN compaction_store.heads.view_tokens IS
     'The tokens of the current view, by the counters of its messages and records.';
 COMMENT ON COLUMN compaction_store.heads.stalled_tokens IS
-    'The tokens of the view at the last attempt that made no progress; NULL after an attempt that made some.';
+    'The tokens of the view at the last attempt that made no progress; NULL after progress or an erasure.';
 COMMENT ON COLUMN compaction_store.heads.erased_pos IS
     'The pos of the event that erased the whole thread; NULL if it was not erased.';
 COMMENT ON COLUMN compaction_store.heads.hidden_seq IS
     'The last seq that a clear hid; the thread is hidden as long as that is last_seq. NULL if no such clear is in force.';
 COMMENT ON COLUMN compaction_store.heads.last_at IS
-    'When the last entry was written; -infinity before the first.';
+    'When the last entry was written; before the first entry, when the thread was made.';
 COMMENT ON COLUMN compaction_store.heads.lease_until IS
     'The end of the lease: until then one run has the exclusive right to compact the thread.';
 COMMENT ON COLUMN compaction_store.heads.lease_run IS

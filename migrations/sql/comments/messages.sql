@@ -31,7 +31,7 @@ COMMENT ON COLUMN compaction_store.messages.entry IS
 COMMENT ON COLUMN compaction_store.messages.meta_commitment IS
     'The salted hash of the meta; NULL if there is none.';
 COMMENT ON COLUMN compaction_store.messages.receipt IS
-    'JSON that names the view that a reply was written from, and hashes of what was sent.';
+    'JSON with the pos of the view that a reply was written from, and hashes of what was sent.';
 COMMENT ON COLUMN compaction_store.messages.meta IS
     'A JSON object that the caller stored with the message; NULL once the content was erased.';
 COMMENT ON COLUMN compaction_store.messages.payload IS

@@ -5,11 +5,11 @@ COMMENT ON COLUMN compaction_store.staged.staged_by IS
 COMMENT ON COLUMN compaction_store.staged.thread_uid IS
     'The thread of the bundle.';
 COMMENT ON COLUMN compaction_store.staged.type IS
-    'Which table the row is for: messages, compactions or events.';
+    'The kind of entry that the row has: message, compaction or event.';
 COMMENT ON COLUMN compaction_store.staged.ordinal IS
     'The seq of a message or the number of a record.';
 COMMENT ON COLUMN compaction_store.staged.pos IS
-    'As in the table that the row is for.';
+    'As messages.pos.';
 COMMENT ON COLUMN compaction_store.staged.created_at IS
     'As messages.created_at.';
 COMMENT ON COLUMN compaction_store.staged.redacted_pos IS
@@ -41,7 +41,7 @@ COMMENT ON COLUMN compaction_store.staged.meta IS
 COMMENT ON COLUMN compaction_store.staged.critical IS
     'As events.critical.';
 COMMENT ON COLUMN compaction_store.staged.kind IS
-    'As compactions.kind.';
+    'As compactions.kind or events.kind.';
 COMMENT ON COLUMN compaction_store.staged.outcome IS
     'As compactions.outcome.';
 COMMENT ON COLUMN compaction_store.staged.start_seq IS

@@ -1,7 +1,7 @@
 COMMENT ON TABLE compaction_store.threads IS
     'One row for each thread: its name, its key and its metadata.';
 COMMENT ON COLUMN compaction_store.threads.thread_uid IS
-    'The key of the thread in all tables. It begins with the time of the first entry and is never used again.';
+    'The key of the thread in all tables. It begins with the time of the first entry, and no other thread gets it.';
 COMMENT ON COLUMN compaction_store.threads.tenant IS
     'The tenant that the thread belongs to; row-level security shows a login the rows of one tenant.';
 COMMENT ON COLUMN compaction_store.threads.thread_id IS

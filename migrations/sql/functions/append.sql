@@ -1,9 +1,9 @@
 -- Appends one message in one round trip. The first append makes the thread. The key is checked before p_expected_seq,
 -- so that a retry after a success is a replay and not a conflict. p_fresh means that the key was made for this call and
--- cannot exist yet. The clock is read under the lock, so time never goes back in a thread. p_expected_head must be the
--- thread's head; p_seen_head must be the entry at the pos in the receipt. Without p_durable, the commit does not wait
--- for the disk. The function has OUT parameters, because one row costs less than a result set. Here and in most other
--- functions, p_thread_uid may be NULL: the thread is then found by its name.
+-- cannot exist yet. If p_expected_head is given, it must be the thread's head. If p_seen_head is given, it must be the
+-- entry at the pos in the receipt. Without p_durable, the commit does not wait for the disk. The function has OUT
+-- parameters, because one row costs less than a result set. Here and in most other functions, p_thread_uid may be NULL:
+-- the thread is then found by its name.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,

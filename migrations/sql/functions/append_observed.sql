@@ -1,7 +1,7 @@
 -- Appends messages together with records of compactions that a provider made by itself and that the messages report,
 -- all or none. p_observed is a JSON array of records as for commit_compactions. Each record also has "message", the
 -- 1-based index of the message that reports it, and "folds", which is true if the record covers everything before that
--- message. A replay writes nothing.
+-- message. A retry writes nothing.
 CREATE FUNCTION compaction_store.append_observed(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
@@ -21,7 +21,8 @@ DECLARE
     v_number bigint;
     v_run_id uuid;
 BEGIN
-    -- Store one message by append, because a retry without observed compactions would call append too.
+    -- Store a single message by append, because a retry that observes no compactions calls append, and must find what
+    -- append would have stored.
     IF cardinality(p_payloads) = 1 THEN
         SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid FROM compaction_store.append(
             p_thread_uid, p_tenant, p_thread_id, p_payloads[1], p_salts, p_roles[1], p_tokens[1], p_counter, p_key,

@@ -1,9 +1,10 @@
 -- Appends for several callers in one commit. Each call is a separate append with its own subtransaction. A call that is
 -- refused, or whose thread is locked by another writer, stores nothing and is left out of the result; its caller
--- repeats it alone, and then gets the error or waits. No call waits for a lock of a thread, so none delays the others,
--- unless all are for the same thread. p_thread_uids has NULL for a thread that must be found by its name. p_sizes has
--- the number of messages of each call; the lists of messages have the messages of all calls, one call after the other.
--- The calls are sorted by tenant and name, so that two batches that make the same new threads do not deadlock.
+-- repeats it alone, and then gets the error or waits. No call waits for the lock of an existing thread, so none delays
+-- the others, unless all are for the same thread. p_thread_uids has NULL for a thread that must be found by its name.
+-- p_sizes has the number of messages of each call; the lists of messages have the messages of all calls, one call after
+-- the other. The calls are sorted by tenant and name, so that two batches that make the same new threads do not
+-- deadlock.
 CREATE FUNCTION compaction_store.append_together(
     p_thread_uids uuid[], p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[],
     p_receipts text[], p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],

@@ -106,7 +106,7 @@ BEGIN
         v_change := 0;
 
         -- Find the range of messages that the record may have been made from, by the rules of derived_records. A record
-        -- of a load has the first message of the load in "from".
+        -- that observe writes has in "from" the first message of its load.
         v_from := CASE
             WHEN v_row.kind = 'revocation' THEN NULL
             WHEN v_row.start_seq IS NULL OR 0 = ANY (v_row.inputs) THEN coalesce((v_record ->> 'from')::bigint, 1)

@@ -1,9 +1,9 @@
 -- Copies the entries of a thread up to a pos into a new thread, after the origin event of the new thread, and returns
--- the new head. Each copy has the same content, salt, commitment, seq, number and columns. Its pos is greater by one,
--- and its time is that of the fork. Its entry is computed from the new chain, and so are the entries that a record
--- refers to. Rows that were erased after p_at are erased by the event that the caller writes next. The original chain
--- is recomputed too, so that rows that were changed by hand are refused and do not get a valid chain. The function
--- works in parts, so that memory does not grow with the thread. The caller has locked both heads.
+-- the new head. Each copy has the same content, salt, commitment, seq and number. Its pos is greater by one, and its
+-- time is that of the fork. Its entry is computed from the new chain, and so are the entries that a record refers to.
+-- The redacted_pos of rows that were erased after p_at is the pos of the event that the caller writes next. The
+-- original chain is recomputed too, so that rows that were changed by hand are refused and do not get a valid chain.
+-- The function works in parts, so that memory does not grow with the thread. The caller has locked both heads.
 CREATE FUNCTION compaction_store.copy_log(
     p_parent compaction_store.heads, p_at bigint, p_head compaction_store.heads
 ) RETURNS compaction_store.heads

@@ -32,7 +32,7 @@ BEGIN
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
     END IF;
     IF v_last_number > 0 AND p_seq BETWEEN 1 AND v_last_seq THEN
-        -- Find the outermost span around the seq at each node.
+        -- Find the outermost span around the seq at each node. Of these, the latest record has the outermost span.
         SELECT max(CASE
             WHEN n.node > p_seq THEN (
                 SELECT c.number

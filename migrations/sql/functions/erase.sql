@@ -1,8 +1,8 @@
 -- Erases a whole thread: every message, every record, the metadata and the name with its salt. A stub remains, named
 -- after its thread_uid. The stub still verifies, because the commitment to the name stays. The name is free for a new
--- thread. If the thread is erased already, nothing is written to it, but copies in forks that an earlier call left
--- alone are still erased; event_pos is then NULL, unless the call is a retry of the one that erased the thread.
--- p_dry_run, p_reaches and forks have the same meaning as for redact: forks lose only the copies.
+-- thread. If the thread is erased already, nothing is written to it, and event_pos is NULL unless the call is a retry
+-- of the one that erased the thread. Copies in forks that an earlier call left alone are still erased then. p_dry_run,
+-- p_reaches and forks have the same meaning as for redact. In a fork, only the copies are erased.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint, OUT seqs int8multirange,

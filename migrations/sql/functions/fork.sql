@@ -2,8 +2,8 @@
 -- The new thread's first entry is an event that names the parent, the pos and the entry at that pos; the parent gets an
 -- event that names the new thread. Both events name threads by thread_uid, because a name must be erasable and an event
 -- is not. Content that was erased in the parent after p_at is erased in the copy by an event after the copies. p_key is
--- a JSON string. A call with the salt or the key of an earlier fork of this thread writes nothing and returns the first
--- result.
+-- the key as a JSON string, with its quotes. A call with the salt or the key of an earlier fork of this thread writes
+-- nothing and returns the first result.
 CREATE FUNCTION compaction_store.fork(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_new_thread_id text, p_at bigint, p_actor text, p_salt bytea,
     p_key text, p_body text,

@@ -1,4 +1,5 @@
--- Returns the runs of messages from one seq to another that are in none of some spans, which are disjoint and in order.
+-- Returns the runs of seqs from p_first to p_last that are outside all the given spans, which are disjoint and in
+-- order.
 CREATE FUNCTION compaction_store.gaps(p_starts bigint[], p_ends bigint[], p_first bigint, p_last bigint)
 RETURNS TABLE (first bigint, last bigint)
 LANGUAGE sql IMMUTABLE

@@ -1,6 +1,6 @@
 -- Appends one chunk of a load, all or none. Unlike append_many, it takes a counter for each message. If a chunk is
--- already stored under the key, it returns that chunk, and the caller compares the messages. Hashes that do not depend
--- on the thread's head are computed before the head is locked.
+-- already stored under the key, it returns the first seq and the size of that chunk, and the caller compares the
+-- messages. Hashes that do not depend on the thread's head are computed before the head is locked.
 CREATE FUNCTION compaction_store.load(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counters text[], p_metas text[], p_key text, p_expected_seq bigint,

@@ -1,7 +1,6 @@
--- Returns the sum of the tokens of some messages. Reads far fewer rows than there are messages if records replaced them
--- later: tokens_before of a record is the sum for its span if the record was made from messages alone, and tokens never
--- change. Such a record has no span of another record inside, so no other span begins in it, and no two such records
--- share a message.
+-- Returns the sum of the tokens of some messages. If a record replaced nothing but messages, its tokens_before is the
+-- sum for its span, and those messages need not be read. Such a record has no span of another record inside. So no
+-- other span begins in it, and no two such records share a message.
 CREATE FUNCTION compaction_store.message_tokens(p_thread_uid uuid, p_seqs int8multirange, p_last_number bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE

@@ -1,6 +1,6 @@
 -- Raises an error if a thread does not have the expected entry at a pos. p_seq is the last seq at that pos, if the
--- caller knows it. No entry is found at pos 0, because on a cluster, a thread without entries exists before its first
--- append.
+-- caller knows it. At pos 0 there is no entry to expect: on a cluster, a new thread has its rows before its first
+-- append, and must be treated like a thread that does not exist.
 CREATE FUNCTION compaction_store.refuse_other_entry(
     p_thread_uid uuid, p_pos bigint, p_seq bigint, p_expected bytea
 ) RETURNS void

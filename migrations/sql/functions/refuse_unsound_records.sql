@@ -1,7 +1,7 @@
 -- Checks the records of an imported thread. An applied record must match the messages of its span, and the view must
--- contain every message exactly once. The span and the inputs of every record must come before the
--- record. commit_compactions ensures this for the records that it writes, but a chain can be valid without it. Records
--- of unknown kinds are not checked, because views refuse a thread that has one.
+-- contain every message exactly once. The span and the inputs of every record must come before the record.
+-- commit_compactions ensures this for the records that it writes, but a chain can be valid without it. Records of
+-- unknown kinds are not checked, because views refuse a thread that has one.
 CREATE FUNCTION compaction_store.refuse_unsound_records(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

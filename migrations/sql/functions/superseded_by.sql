@@ -4,7 +4,8 @@
 -- compactions_span_start_idx and compactions_span_end_idx are the interval tree that tables/compactions.sql describes.
 -- At each node of the tree, the first row is the innermost span. A span whose node is after this span also ends after
 -- it. "+ 0" keeps the planner from using other indexes. The client's record queries contain the same query, because
--- calling this function instead takes about twice as long there. The audit views need it in two columns.
+-- there, calling this function would take about twice as long. The audit views call it, because they need its result in
+-- two columns.
 CREATE FUNCTION compaction_store.superseded_by(
     p_thread_uid uuid, p_number bigint, p_start_seq bigint, p_end_seq bigint, p_span_node bigint, p_last_seq bigint,
     p_last_number bigint

@@ -35,7 +35,7 @@ BEGIN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     IF p_at IS NULL AND v_hidden_seq = v_last_seq THEN
-        -- An entry of an unknown kind may have shown the thread again.
+        -- An entry of an unknown kind may have made the thread visible again.
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;

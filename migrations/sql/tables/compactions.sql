@@ -1,7 +1,7 @@
 -- Append-only, with one row for each record, whatever its outcome. A later release may write other kinds and outcomes.
--- A record changes the view if and only if its outcome is "applied". The functions set login to that of the session.
--- body is one JSON document with summary_text, replacement, prompt, reason, authority, error, provider payload and
--- usage. It has a salted commitment, so that it can be erased.
+-- A record changes the view if and only if its outcome is "applied". login is that of the database session, which the
+-- caller cannot choose. body is one JSON document with summary_text, replacement, prompt, reason, authority, error,
+-- provider payload and usage. The chain has only a salted hash of the body, so that the body can be erased.
 CREATE TABLE compaction_store.compactions (
     thread_uid uuid NOT NULL,
     number bigint NOT NULL,
@@ -58,9 +58,10 @@ CREATE INDEX compactions_in_force_idx
 -- These two indexes are an interval tree, which finds the records whose spans contain a given span. The node of a span,
 -- span_node, is the seq in the span that is divisible by the highest power of two. A span that contains another span
 -- has the same node as that span, or an ancestor of that node. The ancestors of a node are the numbers that result from
--- replacing its lowest bits by a one followed by zeros, so there are at most as many as the last seq has bits. At each
--- ancestor, the spans that contain the given span are a range of one of the indexes. span_node comes first, so that no
--- other query uses these indexes.
+-- replacing its lowest bits by a one followed by zeros. For example, the span 5 to 7 has the node 6, whose ancestors
+-- are 4, 8, 16 and so on. Only the ancestors up to about the last seq matter, so there are at most as many as the last
+-- seq has bits. At each ancestor, the spans that contain the given span are a range of one of the indexes. span_node
+-- comes first, so that no other query uses these indexes.
 CREATE INDEX compactions_span_start_idx
     ON compaction_store.compactions (span_node, thread_uid, start_seq, number DESC)
     INCLUDE (end_seq, redacted_pos, tenant)
@@ -79,8 +80,8 @@ CREATE INDEX compactions_revokes_idx
     ON compaction_store.compactions (thread_uid, revokes)
     INCLUDE (number, pos, tenant)
     WHERE outcome = 'applied' AND revokes IS NOT NULL;
--- The applied records of unknown kinds. Views of a thread that has one are refused. The condition must be that in
--- refuse_unknown.
+-- The applied records of unknown kinds. Views of a thread that has one are refused. The condition must be the same as
+-- in refuse_unknown.
 CREATE INDEX compactions_unknown_idx ON compaction_store.compactions (thread_uid, pos)
     WHERE outcome = 'applied'
         AND kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption');

@@ -1,5 +1,6 @@
 -- Append-only. A later release may write other kinds. critical says that the event changes how views are computed,
--- which a reader must know even if it does not know the kind. The functions set login to that of the session.
+-- which a reader must know even if it does not know the kind. login is that of the database session, which the caller
+-- cannot choose.
 CREATE TABLE compaction_store.events (
     thread_uid uuid NOT NULL,
     pos bigint NOT NULL,
@@ -22,6 +23,6 @@ CREATE TABLE compaction_store.events (
 -- known. The condition is always true, like that of compactions_listed_idx.
 CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) WHERE (pos * 1) IS NOT NULL;
 CREATE INDEX events_audit_idx ON compaction_store.events (tenant, created_at, thread_uid, pos);
--- The critical events of unknown kinds. Views of a thread that has one are refused. The condition must be that in
--- refuse_unknown.
+-- The critical events of unknown kinds. Views of a thread that has one are refused. The condition must be the same as
+-- in refuse_unknown.
 CREATE INDEX events_unknown_idx ON compaction_store.events (thread_uid, pos) WHERE critical AND kind NOT IN ('redaction');

@@ -1,10 +1,10 @@
 -- One narrow row for each thread, which every write updates. If the last attempt at a compaction made no progress,
--- stalled_tokens is the size that the view had then; otherwise it is NULL. erased_pos is the pos of the thread's
--- erasure; it is stored here because every write reads this row. hidden_seq is the last seq that a clear with the
--- trigger "hide" covers, or NULL without such a clear in force; the thread is hidden as long as hidden_seq equals
--- last_seq. lease_* describe the run that compacts the thread now, or that died while compacting. With fillfactor 50,
--- updated rows stay on their page (HOT). This needs unchanged index columns, so the index has a coarse copy of
--- view_tokens.
+-- stalled_tokens is the size that the view had then. It is NULL otherwise, and after an erasure. erased_pos is the pos
+-- of the thread's erasure. It is stored here because every write reads this row. hidden_seq is the last seq that a
+-- clear with the trigger "hide" covers, or NULL if no such clear is in force. The thread is hidden as long as
+-- hidden_seq equals last_seq. lease_* describe the run that compacts the thread now, or that died while compacting.
+-- With fillfactor 50, updated rows stay on their page (HOT), as long as no indexed column changes. So the index has a
+-- coarse copy of view_tokens, which rarely changes.
 CREATE TABLE compaction_store.heads (
     thread_uid uuid NOT NULL,
     last_seq bigint NOT NULL DEFAULT 0,

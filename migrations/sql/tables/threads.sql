@@ -1,6 +1,5 @@
--- One row for each thread. The unique index on the name finds the thread_uid, which begins with the time of the
--- thread's creation. salt and commitment belong to the name. An erased thread is a stub: its name is "erased:" followed
--- by its thread_uid, and its salt is NULL.
+-- One row for each thread. The thread_uid begins with the time of the thread's creation. salt and commitment belong to
+-- the name. An erased thread is a stub: its name is "erased:" followed by its thread_uid, and its salt is NULL.
 CREATE TABLE compaction_store.threads (
     thread_uid uuid NOT NULL,
     tenant text COLLATE "C" NOT NULL,

@@ -1,5 +1,5 @@
--- Compaction records for people who write SQL, each with its status. Rows beyond the head are left out. The tenants are
--- chosen as in audit_threads. Each record's tenant is compared too, so that a query by time can use
+-- Compaction records for people who write SQL, each with its status. Rows beyond the head are left out. Shows the same
+-- tenants as audit_threads. Each record's tenant is compared too, so that a query by time can use
 -- compactions_audit_idx. The status and superseded_by are expressions, not joins, because Postgres computes expensive
 -- expressions after a LIMIT.
 CREATE VIEW compaction_store.audit_compactions WITH (security_invoker = true) AS

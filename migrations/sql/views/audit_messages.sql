@@ -1,4 +1,4 @@
--- Messages for people who write SQL. Rows beyond the head are left out. The tenants are chosen as in audit_threads.
+-- Messages for people who write SQL. Rows beyond the head are left out. Shows the same tenants as audit_threads.
 CREATE VIEW compaction_store.audit_messages WITH (security_invoker = true) AS
 SELECT
     t.tenant,

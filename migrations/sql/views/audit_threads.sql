@@ -1,5 +1,6 @@
--- Threads for people who write SQL, read with the rights of the querying login. The list of tenants is an array,
--- because a comparison with an array can use an index, and because the array is computed only once for each statement.
+-- Threads for people who write SQL, read with the rights of the querying login. Shows the tenants that audit_tenants
+-- returns. Their list is an array, because a comparison with an array can use an index, and because the array is
+-- computed only once for each statement.
 CREATE VIEW compaction_store.audit_threads WITH (security_invoker = true) AS
 SELECT
     t.tenant,

@@ -24,7 +24,7 @@ COMMENT ON FUNCTION compaction_store.end_turns IS
 COMMENT ON FUNCTION compaction_store.unname_thread IS
     'Removes the name of a thread that the same transaction erases.';
 COMMENT ON FUNCTION compaction_store.join_transaction IS
-    'Makes a transaction one that writes on the node that has a thread.';
+    'Makes Citus treat a transaction as one that writes on the node of a thread.';
 COMMENT ON FUNCTION compaction_store.new_uid_beside IS
     'Makes the key of a new thread in the same shard as another thread.';
 COMMENT ON FUNCTION compaction_store.is_beside IS

@@ -1,7 +1,6 @@
 -- Adds the name of a thread that the same transaction makes, by an import or a fork. Raises an error if another thread
--- has the name.
--- This function exists only on a cluster, where a name and its thread are on different nodes; on a single server,
--- finish_import and fork write the name together with the thread. Citus finds the node by the first argument.
+-- has the name. This function exists only on a cluster, where a name and its thread are on different nodes; on a single
+-- server, finish_import and fork write the name together with the thread. Citus finds the node by the first argument.
 CREATE OR REPLACE FUNCTION compaction_store.claim_name(
     p_name_uid uuid, p_tenant text, p_thread_id text, p_thread_uid uuid
 ) RETURNS void

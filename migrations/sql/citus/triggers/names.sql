@@ -1,4 +1,4 @@
--- Only on a cluster, like the table. The row of a thread is deleted when the thread is erased, and never changed.
+-- Only on a cluster, like the table. A row is deleted when its thread is erased, and is never changed.
 CREATE TRIGGER refuse_change BEFORE UPDATE ON compaction_store.names
     FOR EACH ROW EXECUTE FUNCTION compaction_store.refuse_change();
 CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON compaction_store.names

@@ -1,6 +1,5 @@
 -- The view of views/audit_compactions.sql with joins, because Citus does not support its correlated subqueries. On a
--- single server, the joins read the logs of all threads to find the records of one: 3,902 blocks instead of 75 with 100
--- threads and 942 records. So both forms are kept.
+-- single server, the joins would read the logs of all threads to find the records of one. So both forms are kept.
 CREATE OR REPLACE VIEW compaction_store.audit_compactions WITH (security_invoker = true) AS
 SELECT
     t.tenant,
