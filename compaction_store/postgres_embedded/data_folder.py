@@ -1,9 +1,9 @@
 """Creates the data folder of an embedded Postgres, completely or not at all, and runs programs on it.
 
 In the folder, `data` belongs to the server, `locks` has the lock files, and `log` is the server's log. A new `data`
-folder gets its name only when it is complete, so a folder with this name always works. No other folder is changed, not
-even the permissions of parent folders. Postgres refuses to run as root, so for root it runs under a separate account,
-which is created if there is none.
+folder gets its name only when it is complete, so a folder with this name always works. The permissions of parent
+folders are not changed. Postgres refuses to run as root. So for root, it runs under a separate account, which is
+created if there is none.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _create_account() -> pwd.struct_passwd:
 
 
 def run_options(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the path of the folder for a program that runs under the account, and the options to run the program."""
+    """Returns the path by which a program under the account reaches the folder, and the options to run the program."""
     options: dict[str, Any] = {
         "cwd": folder,
         "env": {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
@@ -196,10 +196,7 @@ def run_detached(command: Sequence[str], account: pwd.struct_passwd | None, **op
 
 @contextmanager
 def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
-    """Opens the log for appending.
-
-    Yields its descriptor, and a function that reads the reason for a failure from it.
-    """
+    """Opens the log for appending. Yields its descriptor, and a function that finds the reason for a failure in it."""
     path = folder.path / "log"
     with suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_BYTES:

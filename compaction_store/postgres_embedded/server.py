@@ -138,7 +138,7 @@ def _locked(folder: DataFolder, name: str, how: int, end: float) -> Iterator[int
 
 
 def _start_reaper(folder: DataFolder) -> None:
-    """Starts a reaper unless one is running. It starts before the server, so that no server is without a reaper."""
+    """Starts a reaper unless one is running or there is no interpreter for it. It must start before the server does."""
     python = _python()
     lock = open_lock(folder.path / locks.REAPER)
     try:
@@ -154,7 +154,7 @@ def _start_reaper(folder: DataFolder) -> None:
 
 
 def _python() -> Path | None:
-    """Finds the interpreter of this process. Returns None if a program embeds Python. Then there is no reaper."""
+    """Finds the interpreter of this process, to run the reaper. Returns None if a program embeds Python."""
     for path in (Path(sys.executable or "-"), Path(sys.prefix) / "bin" / "python3"):
         if path.name.startswith(("python", "pypy")) and path.exists():
             return path
