@@ -74,8 +74,9 @@ def split(data: bytes, at: int) -> Iterator[bytes]:
 def find(data: bytes, *path: str, known: bytes = b"", known_count: int = 0) -> bytes | None:
     """Returns the bytes of the value at a path of names in nested maps; None if there is none.
 
-    If the value is an array that begins with the elements `known`, these are not scanned again. The states of a thread
-    mostly grow at their end, so scanning each state in full would take quadratic time.
+    `known` are the bytes of the `known_count` elements of an earlier array. If the value is an array that begins with
+    them, they are not scanned again. The states of a thread mostly grow at their end, so scanning each state in full
+    would take quadratic time.
     """
     at = 0
     for wanted in path:
@@ -173,7 +174,7 @@ def _extension(code: int, value: Any) -> Any:
 
 @contextmanager
 def _translated(failure: str = "the bytes are damaged") -> Iterator[None]:
-    """Replaces the errors of msgpack, some of which quote data, by `Undecodable`, which quotes none."""
+    """Replaces the errors of msgpack, some of which quote data, with `Undecodable`, which quotes none."""
     try:
         yield
     except msgpack.OutOfData:

@@ -2,8 +2,8 @@
 
 Lines of users and assistants become messages, in the order of the file, as they were sent to the API; rewound messages
 keep their place. Other lines, such as titles and snapshots of files, are left out. A compact boundary becomes a record
-of the messages before it, up to the first that the boundary lists as preserved. The summary after the boundary becomes
-a message.
+of the messages before it. If the boundary lists messages as preserved, the record ends before the first of them. The
+summary after the boundary becomes a message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compaction_store.importers.sources import Item, Notes, SourceThread, count,
 from compaction_store.models import Observed
 
 FORMAT = "claude-code"
-# Inside a message's text the quotes would be escaped, so this matches only the line's own field.
+# In a text inside the line, the quotes would be escaped, so this finds only fields.
 _SIDE = re.compile(rb'"isSidechain"\s*:\s*true')
 # The number of recent messages to remember, to find a boundary's preserved messages and a side chain's earlier lines.
 _REMEMBERED = 10_000
@@ -169,7 +169,7 @@ class _Reading:
 
 
 def _preserved(about: dict[str, Any]) -> list[str]:
-    """Returns the ids of the messages that a compaction preserved; of a preserved segment, only the first id."""
+    """Returns the ids of the messages that a compaction preserved. Of a preserved segment, returns only the first."""
     names: list[Any] = []
     if isinstance(messages := about.get("preservedMessages"), dict) and isinstance(messages.get("uuids"), list):
         names += messages["uuids"]

@@ -46,7 +46,7 @@ class Conversations(Files):
         for line, found in file.objects(notes):
             if request(found) is not None:
                 notes.refuse(
-                    file.where(line.number), "it is a conversation, and the lines before are messages", line.number
+                    file.where(line.number), "it must be a message like the first line, not a conversation", line.number
                 )
                 continue
             yield from self._checked(file, line, notes, answered(found) or [_Part(found, _known(found))])
@@ -56,7 +56,7 @@ class Conversations(Files):
         for line, found in file.objects(notes):
             asked = request(found)
             if asked is None:
-                notes.refuse(file.where(line.number), "it is not a conversation, and the lines before are", line.number)
+                notes.refuse(file.where(line.number), "it must be a conversation like the first line", line.number)
                 continue
             names = (text(found.get(name)) for name in _IDS)
             source_id = next((name for name in names if name), f"{_stem(file)}:{line.number}")
@@ -84,7 +84,7 @@ def _stem(file: LineFile) -> str:
 
 
 def request(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the request in a line; None if there is none. In a line of a batch, the request is in a field."""
+    """Returns the request in a line; None if there is none. In a batch, a line has the request in one of its fields."""
     for inner in (found, found.get("body"), found.get("params")):
         if isinstance(inner, dict) and "role" not in inner and (
             isinstance(inner.get("messages"), list) or isinstance(inner.get("input"), list | str)

@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidSource
 from compaction_store.importers.line_files import Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread
 
-# The maximum size of a conversation in bytes, with the branches that are no longer shown.
+# The maximum size of a conversation in bytes, including its branches that are no longer shown.
 LONGEST_CONVERSATION = 256 * 1024 * 1024
 _BLOCK = 1024 * 1024
 _NAME = re.compile(r"conversations(?:-\d+)?\.json")
@@ -148,7 +148,7 @@ class _Splitter:
 
 
 def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields the blocks, starting with the first that is not blank. That block must begin an array."""
+    """Yields the blocks from the first that is not blank. This block must begin with the array."""
     for block in blocks:
         first = block.removeprefix(_BOM).lstrip(_SPACE)
         if first and not first.startswith(b"["):

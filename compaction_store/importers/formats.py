@@ -34,8 +34,8 @@ def open_source(
 ) -> Source:  # fmt: skip
     """Opens a source: a file or folder of JSON lines, an account export, a SQLite file, or a database's URL.
 
-    `format` is one of `FORMATS`; without it, the format is detected. `options` depend on the format: `messages_table`
-    for openai-agents, `channel` for langgraph.
+    `format` is one of `FORMATS`; without it, the format is detected. `options` depend on the format: openai-agents has
+    `messages_table`, langgraph has `channel`, and the others have none.
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")

@@ -64,7 +64,7 @@ def _call(call: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces each object inside a value by a dict of its fields."""
+    """Replaces each object inside a value with a dict of its fields."""
     if isinstance(value, Object):
         return {name: _plain(found) for name, found in value.fields.items()}
     if isinstance(value, dict):

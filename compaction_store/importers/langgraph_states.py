@@ -18,7 +18,7 @@ FORMAT = "langgraph"
 
 
 class Element(NamedTuple):
-    """A message of a state: its id or a name in place of an id, the hash of its bytes, and the message itself."""
+    """A message of a state: its id, or a name if it has no id; the hash of its bytes; and the message itself."""
 
     name: str
     form: bytes
@@ -115,7 +115,7 @@ class StateComparison:
         self._forms.update((element.name, element.form) for element in state.elements)
 
     def _gone(self, about: dict[str, Any], elements: list[Element], new: list[Element]) -> Iterator[Item]:
-        """Yields a record for each span of messages that are no longer in a state, with the summary of them, if any."""
+        """Yields a record for each span of messages that are no longer in the state, with their summary, if any."""
         there = {element.name for element in elements}
         places = sorted(self._places[name] for name in self._shown if name not in there and name in self._places)
         if not places:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from compaction_store.errors import InvalidSource
 from compaction_store.importers.sources import Notes
 
-# A message may take 16 MiB; escapes in JSON can triple that, and the line contains more fields than the message.
+# A message may take 16 MiB. Escapes in JSON can triple that, and the line has other fields besides the message.
 LONGEST_LINE = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _LOOKED_AT = 200
@@ -73,7 +73,7 @@ class LineFile:
         raise InvalidSource(f"cannot read {self.name}: {failure}")
 
     def _run(self, file: Any, number: int, start: int, end: int) -> Iterator[Line]:
-        # Lines that are appended while the file is read are left to the next import.
+        # Lines that are appended while the file is read are left for the next import.
         while start < end and (data := file.readline(min(LONGEST_LINE + 1, end - start))):
             at = start
             start += len(data)

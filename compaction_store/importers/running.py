@@ -108,7 +108,7 @@ def import_into_async(
     progress: Reporter | None = None,
     **options: Any,
 ) -> AsyncIterator[ThreadImported]:
-    """`import_into` for an AsyncStore. A worker thread reads the source, a page at a time, and calls `progress`."""
+    """`import_into` for an AsyncStore. A worker thread reads the source. It and the event loop call `progress`."""
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate_async(_to_load(importing, _Pages))
     results = store.load_threads(threads, skip_refused=skip_bad)
@@ -135,7 +135,7 @@ def _to_load(importing: _Import, messages: Callable[[Iterator[Item]], object]) -
 
 
 def _imported(importing: _Import, next_result: Callable[[], Any]) -> Work[None]:
-    """Yields each thread's result, in order. `next_result` returns a `ThreadLoaded` or None, or an awaitable of one."""
+    """Yields each thread's result, in order. `next_result` returns a `ThreadLoaded`, None, or an awaitable of these."""
     try:
         yield UninterruptedCall(importing.open)
         while (loaded := (yield next_result())) is not None:

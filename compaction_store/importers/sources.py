@@ -114,9 +114,9 @@ def count(value: Any) -> int | None:
 
 
 def moment(value: Any) -> str | None:
-    """Returns a time in ISO 8601, or None for any other value than a text or a time as a number.
+    """Returns a time as text. A text is returned as it is.
 
-    A text is returned as it is. A number is in seconds or milliseconds since 1970.
+    A number of seconds or milliseconds since 1970 is converted to ISO 8601. For any other value, returns None.
     """
     if isinstance(value, str):
         return value or None

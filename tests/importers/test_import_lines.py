@@ -136,7 +136,7 @@ def test_a_conversation_among_messages_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl"
     path.write_bytes(GOOD + b'\n{"messages":[]}\n')
     [thread] = open_source(path).threads()
-    with pytest.raises(cs.InvalidSource, match=r"line 2 .*a conversation, and the lines before are messages"):
+    with pytest.raises(cs.InvalidSource, match=r"line 2 .* a message like the first line, not a conversation"):
         list(thread.items)
 
 
