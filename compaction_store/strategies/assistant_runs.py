@@ -183,7 +183,8 @@ def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, i
 def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
     """Returns the whole run, or only parts of it if summarizing the whole run would split a call from its result.
 
-    In Anthropic's format, the messages between a call and its result are left out too: they are in the same turns.
+    In Anthropic's format, a message between a call and its result is left out too: it is in the same turn as one of
+    them.
     """
     links = outline.links
     parts = links.problem(low, high) is not None

@@ -60,8 +60,8 @@ class Planner(ABC):
 def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     """Yields the `Ask` for a span. Returns None if the compaction of the span is planned, and otherwise an error.
 
-    An error is returned if the attempt was recorded, if the span was just rejected, or if a pin is inside the span. Any
-    other error is raised, because it shows a mistake in the use of the strategy.
+    An error is returned if the attempt was recorded, if an earlier run has just tried the span in vain, or if a pin is
+    inside the span. Any other error is raised, because it shows a mistake in the use of the strategy.
     """
     attempts = builder_of(ctx).attempts
     tried = len(attempts)

@@ -1,9 +1,9 @@
 """Replaces old results of tools with one line each. The model still sees that a tool was called and can call it again.
 
-The strategy calls no model. It keeps the ids, so that every call still has its result. It does not change the user's
-own text next to a result, results that are no larger than the line, results that load tools, and screenshots of
-OpenAI's computer tool, which cannot be text. The results of a web search are encrypted: their list is emptied. Other
-encrypted results are kept.
+The strategy calls no model. It keeps the ids, so that every call still has its result. It also keeps the user's own
+text next to a result, results that are no larger than the line, results that load tools, and screenshots of OpenAI's
+computer tool, which cannot be text. The results of a web search are encrypted: their list is emptied. Other encrypted
+results are kept.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ClearToolResults(base.Planner):
     def batch(self, elements: Sequence[Element], counter: Counter, missing: int | None = None) -> list[Change]:
         """Returns all possible changes, or none if they would save too little together.
 
-        `missing` is the number of tokens above the budget's target. Changes that save so many are always enough.
+        `missing` is the number of tokens above the budget's target. Changes that save this many are always enough.
         """
         changes = list(self.changes(elements, counter))
         starts = {element.seq: place for place, element in enumerate(elements)}

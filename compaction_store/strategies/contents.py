@@ -21,7 +21,8 @@ _TEXT_FIELDS = {
 }  # fmt: skip
 _MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
 _THINKING = ("thinking", "redacted_thinking")
-# The types of messages, tool results and items with a call and its result. Each has its fields with text or parts.
+# The types of messages, of tool results, and of items that hold a call and its result. For each, its fields with text
+# or parts.
 _INNER = {
     "message": ("content",),
     "tool_result": ("content",),

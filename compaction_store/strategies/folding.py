@@ -2,9 +2,9 @@
 
 The window starts with the oldest element and grows by one element at a time. Each time it reaches the threshold,
 everything in it that may be folded is folded: into one summary, or into several if something between them must stay.
-The summaries are then part of the window, which continues to grow. If the window up to its last summary reaches the
-threshold, only the elements after that summary are counted, so that each summary covers a full window. The scan takes
-linear time.
+The summaries are then part of the window, which continues to grow. If its part up to the last summary reaches the
+threshold alone, only the elements after that summary are counted, so that each summary covers a full window. The scan
+takes linear time.
 """
 
 from __future__ import annotations

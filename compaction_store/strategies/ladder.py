@@ -225,7 +225,7 @@ class Ladder(base.Planner):
         return error
 
     def old(self, layout: Layout, end: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yields the spans of indexes to summarize. A span with only one summary is left out."""
+        """Yields the spans of indexes to summarize. A span that is nothing but one summary is left out."""
         end = self.recent(layout.elements) if end is None else end
         for low, high in layout.for_summaries(layout.first, end - 1):
             filled = [element for element in layout.elements[low : high + 1] if element.messages]

@@ -117,7 +117,7 @@ class Layout:
                     yield start, end
 
     def stands_alone(self, index: int) -> bool:
-        """Returns whether an element is outside all pairs whose call and result are in different elements."""
+        """Returns whether a span may begin and end at this element without separating a call from its result."""
         return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
 
     def parts(

@@ -1,4 +1,4 @@
-"""In a list of messages, replaces tool results without a call with a note, as `rendering` does for requests.
+"""Replaces each tool result that has no call with a note, in a list of messages, as `rendering` does for requests.
 
 A result belongs to the nearest earlier call with its id that has no result yet.
 """

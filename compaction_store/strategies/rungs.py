@@ -1,9 +1,9 @@
 """Chooses how much a ladder changes a view, and how much room its summaries get.
 
-Summaries get the largest room that lets the later rungs meet the goal. To find that room, these rungs are planned with
-placeholders of the summaries' sizes. If no room is small enough, summaries are requested anyway, because they bring the
-view nearest to the limit. A view that can fit without a summarizer also fits with one, because its summaries can be
-withdrawn.
+Several sizes of the summaries' room are tried, the largest first. The first that lets the later rungs meet the goal is
+used. To find it, these rungs are planned with placeholders of the summaries' sizes. If no size is small enough,
+summaries are requested anyway, because they bring the view nearest to the limit. A view that can fit without a
+summarizer also fits with one, because its summaries can be withdrawn.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A strategy that scans a thread from its oldest message and summarizes the window each time it reaches a threshold.
 
 By default, the messages before the first reply are kept, which are the system messages and the original task. `retain`
-decides how much of the end of the thread is kept. A call is folded together with its result.
+decides how much of the end of the thread is kept at least. A call is folded together with its result.
 
-The strategy's own summaries are not summarized again, so folded spans do not change. The exception is a strategy
-without a `threshold` whose summaries take more than a quarter of the budget's trigger. The summaries of other
-strategies are folded like messages and recorded as inputs.
+Summaries by sliding windows are not summarized again, so folded spans do not change. But without a `threshold`, they
+are summarized again if they take more than a quarter of the budget's trigger. The summaries of other strategies are
+folded like messages and recorded as inputs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from compaction_store.tokens import o200k_base
 
 # The names of all sliding windows begin with this.
 _OWN = "SlidingWindow("
-# The strategy's own summaries are summarized too if they take more than the trigger, divided by this number.
+# The strategy's own summaries are summarized too if they take more than the budget's trigger divided by this number.
 _FULL = 4
 ThresholdOption = Threshold | Predicate | int | None
 
@@ -151,9 +151,9 @@ class SlidingWindow(Planner):
     quarters of the budget's limit. A span without a reply or a summary is not folded, and neither is the last message
     of the user.
 
-    Without a `threshold`, the strategy's own summaries are summarized again, together with the messages after them, if
-    the summaries take more than a quarter of the budget's trigger. If they were not, each fold would save less than the
-    one before, until the view no longer fits.
+    Without a `threshold`, summaries by sliding windows are summarized again, together with the messages after them, if
+    these summaries take more than a quarter of the budget's trigger. Otherwise, each fold would save less than the one
+    before, until the view no longer fits.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
     only before a reply, so that roles alternate. `allow` has the same meaning as in `CompactionContext.compact`.

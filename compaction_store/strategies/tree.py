@@ -1,10 +1,10 @@
 """A tree of summaries, which keeps the view of a thread bounded however long the thread is.
 
 Old messages are summarized in leaves of about `leaf_tokens` tokens. When there are `fan_in` adjacent summaries of one
-level, they are merged into one summary of the next level. Each message is thus summarized once for each level. With the
-default options, a million messages of 300 tokens need six levels. Only the end of the summarized part changes: the
-beginning of the view stays the same until a whole level is full. The level of a summary is part of its record's
-callback, such as "SummaryTree level 2".
+level, they are merged into one summary of the next level. So each message is summarized once for each level, up to the
+highest. With the default options, a million messages of 300 tokens need six levels. Only the end of the summarized part
+changes: the beginning of the view stays the same until a whole level is full. The level of a summary is part of its
+record's callback, such as "SummaryTree level 2".
 """
 
 from __future__ import annotations

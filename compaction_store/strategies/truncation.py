@@ -49,9 +49,9 @@ class Draft:
     """A view that is being made to fit: the tokens of its elements, and what was cut, joined and removed.
 
     The recent elements begin at the index `recent` and are removed after all others. The elements in `kept` are never
-    changed. Summaries of this run are kept too, unless `cut_summaries` is set: then all summaries are cut, and removed
-    if nothing else is left. A cut must save more than `least_cut` tokens, because each cut is recorded. Smaller cuts
-    are made only before a summary is removed.
+    changed. Summaries of this run are kept too, unless `cut_summaries` is set: then summaries are cut, and removed if
+    nothing else can be changed. A cut must save more than `least_cut` tokens, because each cut is recorded. Smaller
+    cuts are made only before a summary is removed.
     """
 
     def __init__(

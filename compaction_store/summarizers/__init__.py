@@ -1,8 +1,8 @@
 """Summarizers, which write the summaries of spans, and an exact counter of tokens.
 
 Any callable that takes the elements of a span can be a summarizer. `AnthropicSummarizer` and `AnthropicCounter` import
-Anthropic's SDK, an extra, when the first of them is made. `OpenAISummarizer` imports no SDK, because the caller gives
-it a client.
+Anthropic's SDK, which is an extra, when the first object of these classes is made. `OpenAISummarizer` imports no SDK,
+because the caller gives it a client.
 """
 
 from __future__ import annotations

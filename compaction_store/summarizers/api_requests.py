@@ -1,4 +1,4 @@
-"""The kinds of requests to models' APIs, each of which also reads its answer. `api_calls` sends them."""
+"""The kinds of requests to models' APIs. `api_calls` sends them; each kind reads its own answers."""
 
 from __future__ import annotations
 

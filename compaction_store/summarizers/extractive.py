@@ -100,7 +100,7 @@ class ExtractiveSummarizer:
         cover = Cover(facts, self._reader)
         room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
         most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
-        # Try shorter and shorter lengths. The first is estimated from the source's characters per token.
+        # Try smaller and smaller rooms. The first is estimated from the source's characters per token.
         room = min(room, most * max(1, request.size) // max(1, request.tokens))
         text, kept = _best(cover, room)
         while text and (took := request.count(text)) > most:

@@ -49,8 +49,8 @@ _RESERVED = {
     "responses": ("model", "input", "instructions", "stream", "background", "max_output_tokens"),
 }
 
-# The reasons that some servers give if the model's window was full. Others give the reason of an answer that was cut
-# off at its limit.
+# The reasons that some servers give if the model's window was full. Other servers give the same reason as for an answer
+# that was cut off at its limit.
 _FULL = ("model_length", "model_context_window_exceeded")
 # Servers that do not separate a model's reasoning leave it at the beginning of the answer. It may be the whole answer.
 # The opening tag may be missing, because some models' templates put it into the prompt.
