@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import compaction_store
-from compaction_store.cli import autopsy_page, replaying, transcripts
-from compaction_store.cli.evaluating import write_file
+from compaction_store.cli import autopsy_page, replaying, transcripts, values
+from compaction_store.cli.evaluating import show_money, write_file
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import AsJson, Url, reachable
 from compaction_store.cli.output import Column, Output, figures, line, number
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _PLACES = (".claude/projects", ".codex/sessions")
 # The number of losses of each type that the command prints.
 _LISTED = 3
+# The number of compactions that the command prints.
+_FOLDS_LISTED = 20
 
 
 def autopsy(
@@ -138,6 +140,7 @@ def as_dict(run: Replayed) -> dict[str, Any]:
         "probes": {kind: {"asked": asked, "failed": failed} for kind, (asked, failed) in counts(run).items()},
         "tokens_repeated": repeated_tokens(run), "calls": len(run.calls),
         "messages_folded": [[fold.start_seq, fold.end_seq] for fold in run.folds],
+        "sizes": [[fold.tokens_before, fold.tokens_after] for fold in run.folds],
     }  # fmt: skip
 
 
@@ -169,6 +172,10 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
     heads = ("compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again")
     out.grid([Column("session", fold=True), *figures(*heads)], rows)
     out.text("failed of all asked, for each type of probe; see `compaction-store docs evaluation`")
+    _show_folds(out, sessions)
+    if result.money:
+        show_money(out, found)
+    out.text()
     listed = [
         loss for kind in PROBE_TYPES for loss in islice((loss for loss in losses if loss.probe.type == kind), _LISTED)
     ]
@@ -177,3 +184,20 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
     if len(losses) > len(listed):
         out.text(f"and {len(losses) - len(listed):,} more: --json has all of them, and --out the first 1,000")
     out.text(OPEN_LOOP)
+
+
+def _show_folds(out: Output, sessions: Sequence[Replayed]) -> None:
+    """Prints the span of each compaction, and the tokens of the span and of its summary."""
+    folds = [(run.thread_id, fold) for run in sessions for fold in run.folds]
+    rows = [
+        (
+            line(session), number(fold.record), values.span(fold.start_seq, fold.end_seq),
+            number(fold.tokens_before), number(fold.tokens_after) if fold.tokens_after else "unknown",
+        )
+        for session, fold in folds[:_FOLDS_LISTED]
+    ]  # fmt: skip
+    out.text()
+    heads = figures("record", "seqs", "tokens before", "tokens after")
+    out.grid([Column("session", fold=True), *heads], rows)
+    if len(folds) > len(rows):
+        out.text(f"and {_many(len(folds) - len(rows), 'more compaction')}: --json has all of them")

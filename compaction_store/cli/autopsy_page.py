@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from compaction_store.cli import evaluation_page
+from compaction_store.cli import evaluation_page, values
 from compaction_store.cli.losses import Loss, counts, repeated_tokens, sentence
 
 if TYPE_CHECKING:
     from compaction_store.evaluation import Evaluation, Replayed
 
 _TITLE = "Autopsy of compactions"
-# The maximum number of losses on the page. A browser could not open a page with all losses of a year of sessions.
+# The maximum numbers of losses and of compactions on the page. A browser could not open a page with all losses of a
+# year of sessions.
 _MOST = 1000
 
 
@@ -34,6 +35,19 @@ def page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]
     )  # fmt: skip
     body = [f"<p>{len(sessions):,} sessions have compactions.</p>", "<h2>Sessions</h2>"]
     body += evaluation_page.table(heads, rows)
+    folds = [(run, fold) for run in sessions for fold in run.folds]
+    spans = [
+        (
+            escape(run.thread_id), f"{fold.record:,}", values.span(fold.start_seq, fold.end_seq),
+            f"{fold.tokens_before:,}", f"{fold.tokens_after:,}" if fold.tokens_after else "unknown",
+        )
+        for run, fold in folds[:_MOST]
+    ]  # fmt: skip
+    if spans:
+        body += ["<h2>Compactions</h2>"]
+        body += evaluation_page.table(("session", "record", "seqs", "tokens before", "tokens after"), spans)
+    if len(folds) > _MOST:
+        body.append(f"<p>And {len(folds) - _MOST:,} more.</p>")
     if losses:
         body += ["<h2>Losses</h2>", "<ul>"]
         body += [f"<li>{escape(loss.session)}: {escape(sentence(loss.probe))}</li>" for loss in losses[:_MOST]]

@@ -269,7 +269,7 @@ def show(out: Output, found: Evaluation) -> None:
     if any(result.judged for result in found.policies):
         _show_judge(out, found)
     if any(result.money for result in found.policies):
-        _show_money(out, found)
+        show_money(out, found)
     if any(result.unreadable for result in found.policies):
         out.text("sealed: summaries that only the provider can read; they are only asked about repeated calls")
     if any(result.replicates > 1 for result in found.policies):
@@ -317,7 +317,8 @@ def _show_judge(out: Output, found: Evaluation) -> None:
     )
 
 
-def _show_money(out: Output, found: Evaluation) -> None:
+def show_money(out: Output, found: Evaluation) -> None:
+    """Prints the costs and savings of each policy, and advice."""
     from compaction_store.evaluation.money import BASES
     from compaction_store.evaluation.results import best_policy
 

@@ -27,7 +27,8 @@ class FoldMoney(AsDict):
 
     `summarizer` is None if the price or the usage of the summarizer is unknown. A compaction was `needed` if the next
     call would not have fitted the window without any compaction; such a compaction is not compared. `basis` is
-    "measured" if the usage of the call before the compaction, and of all calls with it, was recorded.
+    "measured" if the usage of the call before the compaction, and of all calls with it, was recorded, and if no other
+    program wrote the summary. The cost of another program's summary is modelled.
     """
 
     record: int
@@ -171,7 +172,7 @@ def _of_fold(
     ]
     taken_off = fold.tokens_before - fold.tokens_after
     around = run.calls[max(0, fold.first_call - 1) : end]
-    is_measured = bool(around) and all(call.usage is not None for call in around)
+    is_measured = bool(around) and not fold.is_observed and all(call.usage is not None for call in around)
     if is_measured:
         saved = sum(_as_in(call, abs(taken_off), model) for call in with_it)
     else:
@@ -184,11 +185,26 @@ def _of_fold(
         again = _measured_again(before, call, grown) if is_measured else _modelled_again(fold, before, call)
         billed_anew = model.call(again, 0) - model.call(again, again)
     needed = fold.first_call < len(beyond) and beyond[fold.first_call]
+    if fold.is_observed:
+        summarizer = _modelled_summary(run, fold, model)
+    else:
+        summarizer = _cost({} if fold.summarizer is None or fold.use is None else {fold.summarizer: fold.use}, prices)
     return FoldMoney(
-        fold.record, end - fold.first_call, saved if taken_off >= 0 else -saved, billed_anew,
-        _cost({} if fold.summarizer is None or fold.use is None else {fold.summarizer: fold.use}, prices), needed,
+        fold.record, end - fold.first_call, saved if taken_off >= 0 else -saved, billed_anew, summarizer, needed,
         "measured" if is_measured else "modelled",
     )  # fmt: skip
+
+
+def _modelled_summary(run: Replayed, fold: Folded, model: ModelPrice) -> float | None:
+    """Returns the price of a summary that a program wrote by itself; None if its size is unknown.
+
+    The model read the view once more, mostly from the cache, and wrote the summary.
+    """
+    if not fold.tokens_after:
+        return None
+    cached = run.calls[fold.first_call - 1].tokens if fold.first_call else 0
+    read = fold.prefix + fold.tokens_before
+    return model.call(read, min(read, cached)) + model.summary(0, fold.tokens_after)
 
 
 def _modelled_again(fold: Folded, before: ModelCall, call: ModelCall) -> int:

@@ -57,6 +57,8 @@ class Folded(NamedTuple):
     #: The model or summarizer that wrote the replacement, and the tokens used.
     summarizer: str | None = None
     use: SummarizerUse | None = None
+    #: Whether a provider or another program wrote the summary, and its cost is not on record.
+    is_observed: bool = False
 
 
 @dataclass
@@ -99,7 +101,7 @@ def replay(
     model's context window.
     """
     started = time.perf_counter()
-    walk: _Walk = _Recorded(thread, window) if policy is None else _Simulated(thread, policy, counter)
+    walk: _Walk = _Recorded(thread, window, counter) if policy is None else _Simulated(thread, policy, counter)
     walk.judge = judge
     walk.run()
     walk.result.seconds = time.perf_counter() - started
@@ -109,8 +111,9 @@ def replay(
 class _Walk:
     """A growing view, and the probes on it."""
 
-    def __init__(self, thread: RecordedThread, policy: str, limit: int | None) -> None:
+    def __init__(self, thread: RecordedThread, policy: str, limit: int | None, counter: TokenCounter) -> None:
         self.thread = thread
+        self.counter = counter
         self.judge: Judge | None = None
         self.result = Replayed(thread.thread_id, policy)
         self.elements: list[Element] = []
@@ -166,7 +169,8 @@ class _Walk:
         first, last = inside[0], inside[-1]
         # The span of a program's own summary may begin or end inside an earlier span: then it covers that span too.
         start, end = min(start, self.elements[first].seq), max(end, self.elements[last].end_seq)
-        kind, tokens = by.kind, by.tokens_after or 0
+        # A program that compacted by itself may not have reported the size of its summary.
+        kind, tokens = by.kind, self.counter.messages(replacement) if by.tokens_after is None else by.tokens_after
         removed = tuple(self.elements[first : last + 1])
         before = sum(element.tokens for element in removed)
         prefix = sum(element.tokens for element in self.elements[:first])
@@ -183,8 +187,10 @@ class _Walk:
             self._withdrawn.add(record)
         else:
             self.result.rounds[record] = len(self.result.rounds) + 1
+            name, use = cost or (None, None)
+            is_observed = cost is None and (kind == "adoption" or by.outcome == "observed")
             self.result.folds.append(
-                Folded(record, start, end, kind, before, tokens, len(self.result.calls), prefix, *(cost or ()))
+                Folded(record, start, end, kind, before, tokens, len(self.result.calls), prefix, name, use, is_observed)
             )
             if self.judge is not None and kind in _SUMMARIES and record not in self.result.unreadable:
                 self.result.verdicts[record] = self.judge.of(removed, replacement)
@@ -244,8 +250,8 @@ class _Walk:
 class _Recorded(_Walk):
     """A replay of the thread's own compactions."""
 
-    def __init__(self, thread: RecordedThread, window: int | None) -> None:
-        super().__init__(thread, RECORDED, window)
+    def __init__(self, thread: RecordedThread, window: int | None, counter: TokenCounter) -> None:
+        super().__init__(thread, RECORDED, window, counter)
 
     def run(self) -> None:
         costs = {
@@ -284,9 +290,8 @@ class _Simulated(_Walk):
     """A replay of the thread with the compactions that a policy would have made."""
 
     def __init__(self, thread: RecordedThread, policy: Policy, counter: TokenCounter) -> None:
-        super().__init__(thread, policy.name, policy.budget.limit)
+        super().__init__(thread, policy.name, policy.budget.limit, counter)
         self._policy = policy
-        self._counter = counter
         self._last = 0
 
     def run(self) -> None:
@@ -298,7 +303,7 @@ class _Simulated(_Walk):
         if not self._policy.budget.is_over(self.tokens):
             return
         view = View(self.thread.thread_id, 0, tuple(self.elements))
-        builder = PlanBuilder(view, counter=self._counter, budget=self._policy.budget)
+        builder = PlanBuilder(view, counter=self.counter, budget=self._policy.budget)
         for callback in self._policy.callbacks:
             mark = builder.begin(callback_name(callback))
             try:

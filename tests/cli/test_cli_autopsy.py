@@ -76,6 +76,26 @@ def test_a_terminal_gets_a_table_and_some_losses_of_each_type(run: Run, tmp_path
     assert "more: --json has all of them, and --out the first 1,000" in shown
 
 
+def test_it_shows_each_span_the_growth_of_summaries_and_the_money(run: Run, tmp_path: Path) -> None:
+    folder, prices, file = session(tmp_path), tmp_path / "prices.json", tmp_path / "report.html"
+    price = {"input": 3, "output": 15_000, "cache_read": 0.3, "cache_write": 3.75}
+    prices.write_text(json.dumps({"models": {"m": price}}), encoding="utf-8")
+    money = ("--prices", str(prices), "--model", "m")
+    [one] = json.loads(run("autopsy", str(folder), "--json", *money).stdout)["with_compactions"]
+    assert len(one["sizes"]) == 2
+    text = run("autopsy", str(folder), "--table", "--out", str(file), *money).stdout
+    rows = [line.split()[-4:] for line in text.splitlines() if line.startswith("claude-code:") and "-" in line[50:]]
+    for record, (span, sizes) in enumerate(zip(one["messages_folded"], one["sizes"], strict=True), 1):
+        cells = [str(record), f"{span[0]}-{span[1]}", *(f"{size:,}" for size in sizes)]
+        assert cells in rows
+        assert "</td><td>".join(cells) in file.read_text(encoding="utf-8")
+    assert "Money in USD" in text
+    assert "modelled" in text
+    assert "lost money" in text
+    assert '<p class="loss">recorded: ' in file.read_text(encoding="utf-8")
+    assert "Money" not in run("autopsy", str(folder), "--table").stdout
+
+
 def test_again_it_imports_nothing_and_says_the_same(run: Run, tmp_path: Path) -> None:
     folder = session(tmp_path)
     first, again = (run("autopsy", str(folder), "--json").stdout for _ in range(2))

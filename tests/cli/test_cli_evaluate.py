@@ -172,6 +172,26 @@ def test_stats_show_the_money_of_each_record(run: Run, tmp_path: Path, store: cs
 
 
 @pytest.mark.usefixtures("filled")
+def test_losses_of_money_are_red_on_a_terminal_and_on_the_page(run: Run, tmp_path: Path, store: cs.Store) -> None:
+    prices, page = tmp_path / "prices.json", tmp_path / "report.html"
+    price = {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}
+    prices.write_text(json.dumps({"models": {"m": price}}), encoding="utf-8")
+    store.append(THREAD, [{"role": "assistant", "content": "Nothing."}, {"role": "user", "content": "And then?"}])
+    store.append(THREAD, {"role": "assistant", "content": "Nothing."})
+    money = ("--prices", str(prices), "--model", "m")
+    for arguments in (("stats", THREAD, *money), ("evaluate", *money, "--out", str(page))):
+        red = re.findall(r"\x1b\[(?:1;)?31m([^\x1b]*)", run.on_terminal(*arguments, columns=160))
+        assert any(re.search(r"-0\.\d{4}", text) for text in red), red
+        assert any("1 of 2 compactions lost money" in " ".join(text.split()) for text in red), red
+        plain = run.on_terminal(*arguments, columns=160, NO_COLOR="1")
+        assert "\x1b[31m" not in plain
+        assert re.search(r"-0\.\d{4}", plain)
+    html = page.read_text(encoding="utf-8")
+    assert re.search(r'<span class="loss">-0\.\d{4}</span>', html)
+    assert '<p class="loss">recorded: 1 of 2 compactions lost money' in html
+
+
+@pytest.mark.usefixtures("filled")
 def test_targets_replicates_and_planted_sentences(run: Run) -> None:
     ladder = ("--strategy", "ladder", "--window", "1200", "--target", "0.3", "--target", "0.7", "--replicates", "2")
     found = figures(run, *ladder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -111,3 +112,19 @@ def test_a_model_without_usage_is_never_free() -> None:
         result = result_of(recorded(used, model=model, usage=None))
         assert [fold.summarizer for fold in result.money[0].folds] == [None]
         assert (result.money_sum("measured").compared, result.money_sum("measured").unknown) == (0, 1)
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [("adoption", "applied"), ("summary", "observed")])
+def test_the_summary_of_another_program_is_not_free(kind: str, outcome: str) -> None:
+    """Its cost is on no record, so it is modelled, and so are the savings, even if all calls reported their usage."""
+    used = {2: usage(0, 0, 100), 4: usage(0, 100, 200), 6: usage(0, 0, 320), 8: usage(0, 320, 200)}
+    made = recorded(used)
+    [before] = made.records
+    observed = replace(before, kind=kind, outcome=outcome)
+    [fold] = result_of(RecordedThread("t", made.messages, (observed,))).money[0].folds
+    assert fold.basis == "modelled"
+    # The model read the span from the cache, and wrote 20 tokens.
+    assert fold.summarizer == pytest.approx((200 * 1 + 20 * 50) / 1e6)
+    result = result_of(RecordedThread("t", made.messages, (replace(observed, tokens_after=0),)))
+    assert result.money[0].folds[0].net is None
+    assert result.money_sum("modelled").unknown == 1
