@@ -246,28 +246,34 @@ def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:
     stream.flush()
 
 
-def is_bundle(file: Path) -> bool:
-    """Returns whether a file begins like a bundle."""
+def _is_bundle(file: Path) -> bool | None:
+    """Returns whether a file begins like a bundle; None if it cannot be read."""
     try:
         with file.open("rb") as stream:
             return stream.readline(_LONGEST_MANIFEST).startswith(_BEGINNING)
     except OSError:
-        return False
+        return None
 
 
 def found_in(source: Path) -> list[Path]:
-    """Returns the bundles in a folder; for a file, the file itself if it is a bundle."""
-    if source.is_dir():
-        return [file for file in sorted(source.glob(f"*{_SUFFIX}")) if is_bundle(file)]
-    return [source] if is_bundle(source) else []
+    """Returns the bundles in a folder; for a file, the file itself if it is a bundle.
+
+    A file that cannot be read counts as a bundle if it is given by itself or lies beside a bundle, so that its import
+    says why it cannot be read.
+    """
+    if not source.is_dir():
+        return [] if _is_bundle(source) is False else [source]
+    found = {file: _is_bundle(file) for file in sorted(source.glob(f"*{_SUFFIX}")) if not file.is_dir()}
+    return [file for file, is_one in found.items() if is_one is not False] if True in found.values() else []
 
 
 def tenant_of(file: Path) -> str:
+    """Reads the tenant from the first line of a bundle."""
     from compaction_store.bundles import line_format
 
+    with file.open("rb") as stream:
+        first = stream.readline(_LONGEST_MANIFEST)
     try:
-        with file.open("rb") as stream:
-            return str(line_format.parse(stream.readline(_LONGEST_MANIFEST))["tenant"])
-    except (OSError, ValueError, KeyError):
-        pass
-    raise InvalidBundle(f"{file} is not a bundle: its first line is not a manifest")
+        return str(line_format.parse(first)["tenant"])
+    except (ValueError, KeyError):
+        raise InvalidBundle(f"{file} is not a bundle: its first line is not a manifest") from None

@@ -20,7 +20,7 @@ from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
-from compaction_store.errors import CompactionStoreError
+from compaction_store.errors import CompactionStoreError, InvalidBundle
 
 if TYPE_CHECKING:
     from compaction_store import Store
@@ -164,9 +164,12 @@ class _Import:
 
     def _bundle(self, file: Path, *, alone: bool) -> None:
         try:
-            tenant = self.tenant or bundling.tenant_of(file)
-            with file.open("rb") as stream:
-                done = self._store(tenant).import_bundle(self.progress.over(stream))
+            try:
+                tenant = self.tenant or bundling.tenant_of(file)
+                with file.open("rb") as stream:
+                    done = self._store(tenant).import_bundle(self.progress.over(stream))
+            except OSError as error:
+                raise InvalidBundle(f"cannot read {file}: {error.strerror}") from None
         except CompactionStoreError as error:
             # If one of several bundles is refused, continue with the others.
             if alone or exits.of(error) == exits.NO_DATABASE:

@@ -89,6 +89,24 @@ def test_a_bundle_that_is_broken_is_refused_and_the_others_are_stored(run: Run, 
     other("import", str(folder / "note.txt"), "--format", "bundle", code=2)
 
 
+def test_a_file_that_cannot_be_read_is_named_and_the_bundles_beside_it_are_stored(
+    run: Run, other: Run, filled: cs.Store
+) -> None:
+    folder = run.folder / "store"
+    run("export", "--all", "--to", str(folder))
+    # Reading this file at its beginning fails, also for a superuser.
+    (folder / "a.jsonl").symlink_to("/proc/self/mem")
+    done = other("import", str(folder), code=2)
+    assert "cannot read" in done.stderr
+    assert "a.jsonl: Input/output error" in " ".join(done.stderr.split())
+    assert "not a bundle" not in done.stderr
+    assert [t["thread_id"] for t in other.json("threads")] == [THREAD]
+    for options in ((), ("--format", "bundle"), ("--tenant", "default")):
+        alone = other("import", str(folder / "a.jsonl"), *options, code=2)
+        assert "Input/output error" in " ".join(alone.stderr.split())
+    assert filled.thread(THREAD).last_seq == 25
+
+
 def test_where_to_write_must_be_clear(run: Run, filled: cs.Store) -> None:
     run("export", code=2)
     run("export", THREAD, "--all", "--to", "x", code=2)
