@@ -181,7 +181,7 @@ def mcp(
             metavar="HOST:PORT",
             show_default=False,
             help="Serve over streamable HTTP instead of stdin and stdout. Clients must send the token in"
-            f" ${_TOKEN} or, without it, the token that is printed.",
+            f" ${_TOKEN}. If it is not set, a token is printed, and the address must be on 127.0.0.1.",
         ),
     ] = None,
     max_tokens: Annotated[
@@ -200,7 +200,9 @@ def mcp(
     """
     from compaction_store.store import AsyncReader
 
-    host, port = ("", 0) if http is None else _address(http, "--http")
+    host, port = ("127.0.0.1", 0) if http is None else _address(http, "--http")
+    if not os.environ.get(_TOKEN) and not _is_loopback(host):
+        raise misuse(f"must be on 127.0.0.1 unless ${_TOKEN} is set, not {host!r}", "--http")
     # Imported here, because the import is slow and needs an extra.
     from compaction_store.adapters import mcp as adapter
 

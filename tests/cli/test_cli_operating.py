@@ -108,6 +108,12 @@ def test_a_login_is_granted_what_it_needs_and_no_more(
 
 
 @pytest.mark.one_server(_FAST)
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "db.example:8000"])
+def test_mcp_serves_on_a_public_address_only_with_a_token_of_its_owner(run: Run, address: str) -> None:
+    refused = run("mcp", "--http", address, code=2).stderr
+    assert "must be on 127.0.0.1 unless $COMPACTION_STORE_MCP_TOKEN is set" in " ".join(refused.split())
+
+
 def test_the_doctor_finds_nothing_wrong_where_nothing_is(run: Run, store: cs.Store) -> None:
     checks = {check["name"]: check for check in run.json("doctor")}
     assert {"packages", "server", "pooler", "fsync", "synchronous_commit", "schema", "protection"} <= checks.keys()
