@@ -96,7 +96,7 @@ def _compare(stored: StoredHeads, earlier: EarlierHeads, writer: HeadsWriter) ->
             for before, now in zip(grown, entries, strict=True):
                 earlier.compare_entry(before, now)
     if findings := earlier.finish():
+        count = f"{len(findings):,} finding{'' if len(findings) == 1 else 's'}"
         raise CheckpointRefused(
-            f"the database contradicts the last checkpoint in {len(findings)} threads or more; nothing was signed",
-            findings=tuple(findings),
+            f"the database contradicts the last checkpoint ({count}); nothing was signed", findings=tuple(findings)
         )
