@@ -23,7 +23,7 @@ LogFile = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="FILE",
-        help="The file that `checkpoint` appends to. Needed for level checkpoint.",
+        help="Read the newest signed checkpoint from this file, to which `checkpoint` appends. Needs --public-key.",
         show_default=False,
     ),
 ]

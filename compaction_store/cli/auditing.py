@@ -193,7 +193,7 @@ def explain(
     lost: Annotated[
         bool,
         typer.Option(
-            "--lost", help="Show what compactions lost of the message, or without SEQ, lost or invented in the thread."
+            "--lost", help="Show what compactions lost of this message. Without SEQ: all that they lost or invented."
         ),
     ] = False,
     tools: Annotated[
@@ -226,7 +226,7 @@ def explain(
     For a reply that was appended with its view, also shows the pos of the view that the model was sent, and the hashes
     of the request's tools and system prompt. A newline at the end of the --system file is ignored.
 
-    With --lost, shows instead what `evaluate` and `autopsy` count as lost or invented by the thread's own compactions.
+    With --lost, shows instead what the thread's own compactions lost or invented, by the rules of `evaluate`.
     """
     if seq is None and not lost:
         raise misuse("must be given, unless --lost is", "SEQ")

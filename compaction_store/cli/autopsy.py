@@ -171,7 +171,7 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
         rows.append((line(run.thread_id), number(len(run.folds)), *cells, number(repeated_tokens(run))))
     heads = ("compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again")
     out.grid([Column("session", fold=True), *figures(*heads)], rows)
-    out.text("failed of all asked, for each type of probe; see `compaction-store docs evaluation`")
+    out.text("for each type of probe: how many failed, of how many asked; see `compaction-store docs evaluation`")
     _show_folds(out, sessions)
     if result.money:
         show_money(out, found)

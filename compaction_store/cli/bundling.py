@@ -1,7 +1,7 @@
 """Exports threads as bundles, which can be verified without a database.
 
-An interrupted export can be repeated: a second export to the same folder writes only threads that have changed, unless
-it adds a checkpoint.
+An interrupted export can be repeated: a second export to the same folder writes only threads that have changed. With a
+checkpoint to include, it writes all of them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def export(
         typer.Option(
             "--to",
             metavar="FOLDER",
-            help="Write a file for each thread, and index.csv, to this folder. The default is one bundle to stdout.",
+            help="Write a file per thread, and index.csv, to this folder. Without --to, one bundle goes to stdout.",
             show_default=False,
         ),
     ] = None,
@@ -82,7 +82,8 @@ def export(
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Exports threads as bundles. A bundle is a file with everything stored of a thread, and can be verified offline.
+    """Exports threads as bundles. A bundle is a file with everything that is stored about a thread. It can be verified
+    offline.
 
     With --checkpoints, a bundle includes the newest checkpoint and the proof that the thread is in it. Verify a bundle
     with python -m compaction_store.offline FILE, which needs nothing else of this package. Without --checkpoints, a

@@ -67,7 +67,9 @@ def compact(
         list[str] | None,
         typer.Argument(metavar="[THREADS]...", help="The threads to compact, or give --due.", show_default=False),
     ] = None,
-    due: Annotated[bool, typer.Option("--due", help="Compact every thread whose view is over the budget.")] = False,
+    due: Annotated[
+        bool, typer.Option("--due", help="Compact every thread whose view is above --trigger. Needs --window.")
+    ] = False,
     strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
     summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
     window: Window = None,

@@ -64,7 +64,7 @@ def evaluate_threads(
         typer.Option("--sample", metavar="N", min=1, help="Evaluate N threads, drawn at random.", show_default=False),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="The seed of the sample and of the intervals.")
+        int, typer.Option("--seed", metavar="N", min=0, help="The seed of --sample and of the intervals.")
     ] = 0,
     strategy: Strategies = None,
     summarizer: Summarizers = ["extractive"],  # noqa: B006 — never changed
@@ -76,7 +76,7 @@ def evaluate_threads(
         typer.Option(
             "--target",
             metavar="TOKENS|SHARE",
-            help="Compact to this size: tokens, or a share of the window. Repeat it to compare several.",
+            help="Compact to this size, which is given like --trigger. Repeat it to compare several sizes.",
         ),
     ] = ["0.5"],  # noqa: B006 — never changed
     replicates: Annotated[
@@ -172,8 +172,8 @@ def evaluate_threads(
 
     The policy `recorded` evaluates the compactions that each thread already has. With --strategy, each strategy is also
     tried with each summarizer, window and target, and compacts at the points where it would have compacted in
-    production. Every type of probe is reported separately, with the number of questions and an interval. The verdicts
-    of --judge are compared with the verdicts that reviewers recorded.
+    production. Every type of probe is reported separately, with the number of questions and a 95 % interval. The
+    verdicts of --judge are compared with the verdicts that reviewers recorded.
     """
     from compaction_store.evaluation.evaluating import summed
 
@@ -271,7 +271,7 @@ def show(out: Output, found: Evaluation) -> None:
     if any(result.money for result in found.policies):
         show_money(out, found)
     if any(result.unreadable for result in found.policies):
-        out.text("sealed: summaries that only the provider can read; they are only asked about repeated calls")
+        out.text("sealed: summaries that only the provider can read; of their losses, only repeated calls are counted")
     if any(result.replicates > 1 for result in found.policies):
         out.text(
             "all figures cover all replicates together; spread: the smallest and the largest share of one replicate"
@@ -340,7 +340,7 @@ def show_money(out: Output, found: Evaluation) -> None:
     out.grid([Column("policy", fold=True), "basis", *heads], rows)
     out.text(
         "measured: from the usage that calls reported; modelled: from the sizes of views. They are never added up."
-        " needed: without these the next call would not have fitted the window, so they are in no comparison"
+        " needed: compactions without which the next call would not have fitted the window. No comparison has them"
     )
     for result in found.policies:
         if result.advice is not None:

@@ -150,7 +150,10 @@ def _judge(results: Sequence[PolicyResult]) -> list[str]:
     ]  # fmt: skip
     first = judged[0][1]
     heads = ("policy", "summaries", "good", "share", "95 %", "split", "undecided", "failed", "agrees with people")
-    about = f"{first.model or 'a callable'}, asked {first.replicates} times about each summary; no other figure has it."
+    about = (
+        f"{first.model or 'a callable'}, asked {first.replicates} times about each summary;"
+        " no other figure includes its verdicts."
+    )
     return [*table(heads, rows), f'<p class="note">{escape(about)}</p>']
 
 
@@ -176,7 +179,7 @@ def _money(found: Evaluation) -> list[str]:
     )  # fmt: skip
     note = (
         "Measured: from the usage that calls reported. Modelled: from the sizes of views. They are never added up."
-        " Needed: without these the next call would not have fitted the window, so they are in no comparison."
+        " Needed: compactions without which the next call would not have fitted the window. No comparison has them."
     )
     said = [(result.policy, result.advice) for result in found.policies]
     lines = [f'<p class="loss">{escape(f"{policy}: {text}")}</p>' for policy, text in said if text is not None]

@@ -46,7 +46,7 @@ Url = Annotated[
         metavar="URL",
         envvar="COMPACTION_STORE_URL",
         show_default=False,
-        help="The database. [default: the embedded Postgres]",
+        help="The database's URL. [default: the embedded Postgres]",
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant.")]
@@ -102,7 +102,7 @@ Trigger = Annotated[
 ]
 Target = Annotated[
     str,
-    typer.Option("--target", metavar="MARK", help="The size to compact to, given like --trigger."),
+    typer.Option("--target", metavar="MARK", help="Compact to this size, which is given like --trigger."),
 ]
 
 

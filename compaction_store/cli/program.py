@@ -321,5 +321,5 @@ def compaction_store(
     """A persistent conversation store on Postgres, with auditable compaction records.
 
     The database is the one that --url or else $COMPACTION_STORE_URL names; without both, it is an embedded Postgres.
-    Only view, replay, show, export and autopsy print the content of messages; some other commands print it with --text.
+    Only view, replay, show, export, report and autopsy output the content of messages; some others do with --text.
     """

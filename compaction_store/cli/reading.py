@@ -182,7 +182,8 @@ def replay(
         int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N messages.", show_default=False)
     ] = None,
     payloads: Annotated[
-        bool, typer.Option("--payloads", help="Print only the messages' JSON, byte for byte as stored, one per line.")
+        bool,
+        typer.Option("--payloads", help="Print only the stored JSON of each message, byte for byte, one per line."),
     ] = False,
     full: _Full = False,
     url: Url = None,
@@ -191,7 +192,7 @@ def replay(
 ) -> None:
     """Shows the messages of a thread as they were appended, without folding.
 
-    With --payloads, an erased message is printed as null.
+    With --payloads, an erased message is printed as null. On a terminal, control characters in the JSON are escaped.
     """
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store, Progress("replay", "messages") as progress:

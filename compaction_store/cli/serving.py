@@ -29,7 +29,12 @@ _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 def serve(
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="The address to listen on. Port 0 chooses a free port.")
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="The address to listen on. Needs --auth unless it is on 127.0.0.1. Port 0 chooses a free port.",
+        ),
     ] = "127.0.0.1:8780",
     auth: Annotated[
         str | None,
@@ -127,7 +132,7 @@ def serve(
                 reviews=reviews,
             )  # fmt: skip
             await web.warm_up(reader, connections=_CONNECTIONS)
-            # Collections then skip everything that exists now, which is most of the memory and would take 50 ms.
+            # Garbage collections then skip everything that exists now, which is most of the memory.
             gc.freeze()
             await _serve_pages(app, access, host, port)
 

@@ -64,7 +64,7 @@ def stats(
         typer.Option(
             "--prices",
             metavar="FILE",
-            help="Prices of models as JSON, to estimate the money of each compaction.",
+            help="Prices of models as JSON, to estimate what each compaction cost and saved.",
             show_default=False,
         ),
     ] = None,

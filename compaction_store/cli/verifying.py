@@ -65,9 +65,9 @@ def verify(
 ) -> None:
     """Verifies threads: recomputes their chains and reports every difference from what was written.
 
-    Level schema also checks that the database still has its protections. Level checkpoint also compares the threads
-    with the newest signed checkpoint. The exit code is 1 if there are findings. The head is printed, so that you can
-    compare it with a head that you keep elsewhere.
+    Level schema also checks that the database still has its protections. Level checkpoint needs --checkpoints, and also
+    compares the threads with the newest signed checkpoint. The exit code is 1 if there are findings. The head is
+    printed, so that you can compare it with a head that you keep elsewhere.
 
     If an argument names a file, the file is verified as a bundle or a report, without a database; - is standard input.
     With --public-key, each bundle, also inside a report, must include a checkpoint that this key signed and that

@@ -61,7 +61,7 @@ def append(
         bool,
         typer.Option(
             "--not-durable",
-            help="Do not wait for the server's disk: if the server crashes now, the messages may be lost.",
+            help="Do not wait for the server's disk: if the server crashes soon after, the messages may be lost.",
         ),
     ] = False,
     each: Annotated[bool, typer.Option("--each", help="Append every line as soon as it arrives.")] = False,
