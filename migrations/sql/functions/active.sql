@@ -2,7 +2,8 @@
 -- another record in force. p_last_number is the last number in the head, as for in_force. The query yields each record
 -- before the records inside it, which are skipped. After ten skipped records, the query starts again after the outer
 -- record. If a thousand rewinds lie one inside another, it therefore reads only about ten. With p_from and p_to,
--- returns only the records between these two seqs, at which elements of the view must begin and end.
+-- returns only the records between these two seqs. p_from must be the first seq of an element of the view, and p_to the
+-- last seq of one.
 CREATE FUNCTION compaction_store.active(
     p_thread_uid uuid, p_at bigint, p_last_number bigint, p_from bigint DEFAULT 1, p_to bigint DEFAULT NULL::bigint
 )

@@ -1,6 +1,6 @@
 -- Returns a view at a pos without its messages: a row for each active record, in order, after a first row without a
--- number. With p_start and p_end, returns only the part of the view between these two seqs, at which elements of the
--- view must begin and end. Unlike view, it also works for a hidden thread.
+-- number. With p_start and p_end, returns only the part of the view between these two seqs. p_start must be the first
+-- seq of an element, and p_end the last seq of one. Unlike view, it also works for a hidden thread.
 CREATE FUNCTION compaction_store.outline(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint, p_start bigint, p_end bigint
 )

@@ -1,6 +1,6 @@
 -- Returns what is in a view at a pos: its last seq, its tokens, unless p_counted is false, and its active records in
--- order, as three arrays. With p_start and p_end, returns only the part of the view between these two seqs, at which
--- elements of the view must begin and end.
+-- order, as three arrays. With p_start and p_end, returns only the part of the view between these two seqs. p_start
+-- must be the first seq of an element, and p_end the last seq of one.
 CREATE FUNCTION compaction_store.view_parts(
     p_thread_uid uuid, p_at bigint, p_start bigint DEFAULT NULL::bigint, p_end bigint DEFAULT NULL::bigint,
     p_counted boolean DEFAULT true
