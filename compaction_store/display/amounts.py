@@ -19,7 +19,7 @@ _FIGURE = r"\d(?:[\d.,]*\d)?"
 # With a currency, spaces may separate the thousands too.
 _SPACED = rf"\d{{1,3}}(?:[ \u00a0\u202f]\d{{3}})+(?:[.,]\d+)?(?!\d)|{_FIGURE}"
 _AMOUNT = re.compile(
-    rf"(?P<before>\b(?:{_CODES})|[$€£¥₹])[ \u00a0\u202f]?[-+]?(?P<after_it>{_SPACED})(?![\w%])"
+    rf"(?P<before>\b(?:{_CODES})|[$€£¥₹])[ \u00a0\u202f]?(?P<minus>[-+]?)(?P<after_it>{_SPACED})(?![\w%])"
     rf"|(?<![\w.,])(?P<before_it>{_SPACED})[ \u00a0\u202f]?(?P<after>(?:{_CODES}|{'|'.join(_WORDS)})\b|[€£¥₹])"
 )
 _SPACES = re.compile("[ \u00a0\u202f]")
@@ -28,12 +28,30 @@ _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:
 # With a currency, three digits after the only separator are thousands: no amount has three decimals.
 _ONE_THOUSANDS = re.compile(r"\d{1,3}[.,]\d{3}")
 _LEAST_DIGITS = 3
+_MINUS = "\u2212"
+# A hyphen before a figure is a minus sign after these characters, after white space, and at the start of a text.
+_BEFORE_MINUS = frozenset("([{\"'`=:,;|*\u2018\u201c\u201e\u00ab")
+
+
+def with_hyphens(text: str) -> str:
+    """Returns a text of the same length with hyphens in place of minus signs."""
+    return text.replace(_MINUS, "-")
+
+
+def is_negative(text: str, start: int) -> bool:
+    """Returns whether a minus sign stands before the figure or the currency that begins at `start`.
+
+    The hyphen in a range such as `5-10`, in a date or in a word is no minus sign.
+    """
+    if start == 0 or text[start - 1] != "-":
+        return False
+    return start == 1 or text[start - 2].isspace() or text[start - 2] in _BEFORE_MINUS
 
 
 class Amount(NamedTuple):
     """A figure with its currency, and its place in a text.
 
-    The figure has no sign, no separators of thousands and no trailing zeros.
+    The figure has no separators of thousands and no trailing zeros. A negative one begins with a hyphen.
     """
 
     currency: str
@@ -44,23 +62,33 @@ class Amount(NamedTuple):
 
 def amounts(text: str) -> Iterator[Amount]:
     """Yields the amounts in a text that have a currency."""
+    text = with_hyphens(text)
     for found in _AMOUNT.finditer(text):
         sign = found["before"] or found["after"]
         figure = found["after_it"] or found["before_it"]
         figure = _SPACES.sub("", figure)
         if _ONE_THOUSANDS.fullmatch(figure) is not None:
             figure = figure.replace(",", "").replace(".", "")
-        yield Amount(_SIGNS.get(sign) or _WORDS.get(sign) or sign, _plain(figure), *found.span())
+        start, end = found.span()
+        has_minus = is_negative(text, start)
+        figure = _plain(figure)
+        if has_minus or found["minus"] == "-":
+            figure = f"-{figure}"
+        yield Amount(_SIGNS.get(sign) or _WORDS.get(sign) or sign, figure, start - has_minus, end)
 
 
 def figures(text: str) -> Iterator[str]:
-    """Yields the numbers of three digits or more, decimals included, that have no currency."""
+    """Yields the numbers of three digits or more, decimals included, that have no currency.
+
+    A negative one begins with a hyphen.
+    """
+    text = with_hyphens(text)
     with_currency = {
         start for found in _AMOUNT.finditer(text) for start in (found.start("after_it"), found.start("before_it"))
     }
     for found in _NUMBER.finditer(text):
         if found.start() not in with_currency and sum(map(str.isdigit, found[0])) >= _LEAST_DIGITS:
-            yield _plain(found[0])
+            yield f"-{_plain(found[0])}" if is_negative(text, found.start()) else _plain(found[0])
 
 
 def _plain(figure: str) -> str:

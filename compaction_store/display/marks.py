@@ -1,7 +1,7 @@
 """Marks the names and quotations that a summary kept, lost or added, compared with its sources.
 
 Names are paths, identifiers and numbers. The probes find names in the same way. Amounts of money are marked too,
-however round or short they are.
+however round or short they are. A number with a minus sign is another number than without.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from compaction_store.display.amounts import amounts, figures
+from compaction_store.display.amounts import amounts, figures, is_negative, with_hyphens
 from compaction_store.probes import quotations
-from compaction_store.probes.names import Name, NameReader, keys
+from compaction_store.probes.names import Name, NameReader, keys, names_in_run
 from compaction_store.probes.words import words
 
 Mark = Literal["", "kept", "lost", "new"]
@@ -26,6 +26,34 @@ class Piece(NamedTuple):
 
 
 _SIGNS = re.compile(r"[\W_]+")
+
+
+_NEGATIVE = re.compile(r"-([$€£¥₹]?\d(?:[\d.,]*\d)?+%?+)(?![\w/-])")
+
+
+class _Negative(NamedTuple):
+    """A number with a minus sign, its place in a text, and its key, which begins with a hyphen."""
+
+    start: int
+    end: int
+    key: str
+
+
+def _negatives(text: str) -> Iterator[_Negative]:
+    """Yields the numbers with a minus sign that are names. The text must have hyphens in place of minus signs."""
+    for found in _NEGATIVE.finditer(text):
+        if is_negative(text, found.start(1)):
+            for name in names_in_run(found[1]):
+                yield _Negative(*found.span(), f"-{name.key}")
+
+
+def _without(text: str, negatives: Iterable[_Negative]) -> str:
+    """Returns a text without some numbers."""
+    pieces, last = [], 0
+    for each in negatives:
+        pieces.append(text[last : each.start])
+        last = each.end
+    return " ".join([*pieces, text[last:]])
 
 
 def _bare(text: str) -> str:
@@ -70,17 +98,25 @@ class Facts:
         # The figures of amounts that are still searched for.
         self._sought_figures: set[tuple[str, str]] | None = None
         if only is not None:
-            compared = list(only)
-            self._sought = {name.key: _bare(name.key) for each in compared for name in self._names.names(each)}
+            compared = [with_hyphens(each) for each in only]
+            self._sought = {key: _bare(key) for each in compared for key in self._keys_of(each)}
             self._sought_figures = {(each.currency, each.figure) for text in compared for each in amounts(text)}
             self._has_quotations = any(True for each in compared for _ in quotations(each))
         self._words: list[str] = []
         for text in texts:
             self.add(text)
 
+    def _keys_of(self, text: str) -> Iterator[str]:
+        negatives = list(_negatives(text))
+        yield from (each.key for each in negatives)
+        yield from (name.key for name in self._names.names(_without(text, negatives)))
+
     def add(self, text: str) -> None:
+        text = with_hyphens(text)
         if self._may_have_more(text):
-            for name in self._names.names(text):
+            negatives = list(_negatives(text))
+            self._keys.update(each.key for each in negatives)
+            for name in self._names.names(_without(text, negatives)):
                 self._keys.update(_all_keys(name))
             if self._sought is not None:
                 self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
@@ -122,7 +158,7 @@ class Facts:
         """Splits a text into pieces: names and quotations in these facts are marked `kept`, others `missing`."""
         pieces: list[Piece] = []
         last = 0
-        for start, end, mark in self._marks(text, missing):
+        for start, end, mark in self._marks(with_hyphens(text), missing):
             if start > last:
                 pieces.append(Piece(text[last:start], ""))
             pieces.append(Piece(text[start:end], mark))
@@ -136,9 +172,13 @@ class Facts:
             (start, end, self._has_words(text[start:end])) for start, end in quotations(text)
         ]  # fmt: skip
         found += [(each.start, each.end, self._has_amount(each.currency, each.figure)) for each in amounts(text)]
-        found += [
-            (start, end, self._has_name([name.key])) for name, start, end in self._names.at(text) if name.is_strong
-        ]
+        negatives = {each.end: each for each in _negatives(text)}
+        for name, start, end in self._names.at(text):
+            if end in negatives:
+                negative = negatives[end]
+                found += [(negative.start, end, self._has_name([negative.key]))] if name.is_strong else []
+            elif name.is_strong:
+                found.append((start, end, self._has_name([name.key])))
         last = 0
         # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts;
         # if a name is an amount too, the amount counts.

@@ -19,6 +19,12 @@ from compaction_store.display.marks import Facts
         ("EUR", "1500", "EUR 1.500"), ("EUR", "1500", "EUR 1,500"),
     ]),
     ("TRY 5 or try 5", [("TRY", "5", "TRY 5")]), ("EUR 5%", []),
+    ("-5 EUR, -$5, (-€5)", [("EUR", "-5", "-5 EUR"), ("USD", "-5", "-$5"), ("EUR", "-5", "-€5")]),
+    ("EUR -5.00 and $\u22125", [("EUR", "-5", "EUR -5.00"), ("USD", "-5", "$\u22125")]),
+    ("\u22125 EUR", [("EUR", "-5", "\u22125 EUR")]), ("5-10 EUR", [("EUR", "10", "10 EUR")]),
+    ("+5 EUR", [("EUR", "5", "5 EUR")]), ("pre-5 EUR, $5-$10", [
+        ("EUR", "5", "5 EUR"), ("USD", "5", "$5"), ("USD", "10", "$10"),
+    ]),
 ])  # fmt: skip
 def test_an_amount_has_a_currency(text: str, found: list[tuple[str, str, str]]) -> None:
     assert [(each.currency, each.figure, text[each.start : each.end]) for each in amounts(text)] == found
@@ -26,6 +32,7 @@ def test_an_amount_has_a_currency(text: str, found: list[tuple[str, str, str]]) 
 
 def test_a_figure_with_a_currency_is_none_without() -> None:
     assert list(figures("EUR 412.00, 19 items, 45.50 and 7,000")) == ["45.5", "7000"]
+    assert list(figures("-45.50, \u22127,000, 100-200, a-300")) == ["-45.5", "-7000", "100", "200", "300"]
 
 
 def _marked(summary: str, original: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -39,6 +46,15 @@ def _marked(summary: str, original: str) -> tuple[list[tuple[str, str]], list[tu
     ("€19 was paid", "it cost 19.00 EUR", [("€19", "kept")], [("19.00 EUR", "kept")]),
     ("USD 7000", "EUR 7,000", [("USD 7000", "new")], [("EUR 7,000", "lost")]),
     ("EUR 7000", "the sum of 7000", [("EUR 7000", "kept")], []), ("19 items", "EUR 19", [], [("EUR 19", "lost")]),
+    ("-5 EUR", "5 EUR", [("-5 EUR", "new")], [("5 EUR", "lost")]),
+    ("$5", "-$5.00", [("$5", "new")], [("-$5.00", "lost")]),
+    ("a credit of \u22125 EUR", "EUR -5", [("\u22125 EUR", "kept")], [("EUR -5", "kept")]),
+    ("-4512.75 EUR", "the sum of \u22124,512.75", [("-4512.75 EUR", "kept")], [("\u22124,512.75", "kept")]),
+    ("balance: 4512", "balance: -4512", [("4512", "new")], [("-4512", "lost")]),
+    ("balance: \u22124512.", "balance: -4,512", [("\u22124512", "kept")], [("-4,512", "kept")]),
+    ("-4512", "4512 and -4512", [("-4512", "kept")], [("4512", "lost"), ("-4512", "kept")]),
+    ("EUR 10", "5-10 EUR", [("EUR 10", "kept")], [("10 EUR", "kept")]),
+    ("-4512%", "-4512-A", [("-4512%", "new")], [("4512-A", "lost")]),
 ])  # fmt: skip
 def test_an_amount_is_kept_lost_or_new(
     summary: str, original: str, new: list[tuple[str, str]], lost: list[tuple[str, str]]
