@@ -192,7 +192,11 @@ def _revision(connection: Connection) -> str | None:
 
 def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
     found = rows(
-        "SELECT rolname, pg_has_role(current_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = ANY(%s)",
+        # Since Postgres 16, a login may be a member that can only grant the role.
+        "SELECT rolname, CASE WHEN current_setting('server_version_num')::int < 160000"
+        " THEN pg_has_role(current_user, oid, 'MEMBER')"
+        " ELSE pg_has_role(current_user, oid, 'USAGE') OR pg_has_role(current_user, oid, 'SET') END"
+        " FROM pg_roles WHERE rolname = ANY(%s)",
         [f"{schema.SCHEMA}_{name}" for name in _ROLES],
     )
     return {role.name.removeprefix(f"{schema.SCHEMA}_"): role for role in map(Role._make, found)}
@@ -356,7 +360,8 @@ def _login(seen: Seen) -> Iterator[Check]:
     else:
         held = [name for name, role in seen.roles.items() if role.has]
         if held:
-            yield Check("login", "ok", f"{seen.login} has the roles {', '.join(sorted(held))}")
+            what = f"{seen.login} has the role{'s' if len(held) > 1 else ''} {', '.join(sorted(held))}"
+            yield Check("login", "ok", what)
         else:
             remedy = f"run as the owner: compaction-store grant {seen.login} application"
             yield Check("login", "problem", f"{seen.login} has none of the roles", remedy)
@@ -375,6 +380,8 @@ def _tenants(connection: Connection) -> list[str]:
     driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
     free = driver.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user").fetchone()
     if free is None or not free[0]:
-        raise PermissionDenied("listing all tenants needs a superuser or a login with BYPASSRLS")
+        raise PermissionDenied(
+            "the login must have BYPASSRLS to see all tenants: ALTER ROLE … BYPASSRLS, or name one tenant"
+        )
     rows = driver.execute("SELECT DISTINCT tenant FROM compaction_store.threads ORDER BY tenant").fetchall()
     return [tenant for (tenant,) in rows]

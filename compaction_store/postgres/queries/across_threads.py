@@ -429,7 +429,9 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
         fetch(connection, "ROLLBACK")
         what = (
             "a checkpoint over all tenants needs a login that may read every table and bypasses the policies: "
-            "ALTER ROLE … BYPASSRLS" if tenant is None else "grant this login compaction_store_auditor"
+            "ALTER ROLE … BYPASSRLS, or make one for each tenant"
+            if tenant is None
+            else "grant this login compaction_store_auditor"
         )  # fmt: skip
         raise PermissionDenied(what, sqlstate=error.sqlstate) from None
     except BaseException:

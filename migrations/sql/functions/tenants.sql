@@ -9,7 +9,7 @@ DECLARE
     v_left integer := coalesce(p_limit, 2147483647);
 BEGIN
     IF row_security_active('compaction_store.threads') THEN
-        RAISE EXCEPTION 'the login must be exempt from row-level security to see all tenants: ALTER ROLE … BYPASSRLS'
+        RAISE EXCEPTION 'the login must have BYPASSRLS to see all tenants: ALTER ROLE … BYPASSRLS, or name one tenant'
             USING ERRCODE = 'CS023';
     END IF;
     WHILE v_left > 0 LOOP
