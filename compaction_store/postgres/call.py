@@ -200,7 +200,7 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
 
 
 def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
-    """Returns the failure for what the server said to a new connection."""
+    """Returns the failure for the server's refusal of a new connection."""
     failure: DatabaseError
     if _REFUSED_SETTINGS in why:
         failure = UnsupportedDatabase(f"cannot connect to {where} with settings: {SETTINGS_LOST}")

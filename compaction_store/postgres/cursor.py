@@ -32,8 +32,7 @@ Connection = PoolProxiedConnection
 # The OIDs of the types of binary parameters.
 UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
 TEXTS, INT4S = 1009, 1007
-# While work is done during a statement: the intervals of polling for the server's answer, and of letting the event loop
-# run.
+# The intervals at which `_work_until_answer` polls for the server's answer, and lets the event loop run.
 _POLL_SECONDS = 0.001
 _YIELD_SECONDS = 0.005
 # One day inside the limits of Python's datetime, so that a conversion to another time zone does not exceed them.

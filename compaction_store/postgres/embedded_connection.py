@@ -35,9 +35,9 @@ _GIVEN = {
     "ssl_min_protocol_version": "TLSv1.2", "ssl_max_protocol_version": "", "requirepeer": "", "replication": "",
     "min_protocol_version": "3.0", "max_protocol_version": "3.0", "krbsrvname": "postgres", "gssdelegation": "0",
 }  # fmt: skip
-# Variables without a parameter, each with a word from libpq's error about a bad value. After such an error, the
-# variable is removed from the environment while connecting. This breaks no other code, because none in this process can
-# connect with the bad value.
+# Environment variables that no parameter overrides, each with a word from libpq's error about a bad value. After such
+# an error, the variable is removed from the environment while connecting. This breaks no other code, because none in
+# this process can connect with the bad value.
 _ENVIRONMENT = {
     "PGSERVICE": "service", "PGTZ": '"TimeZone"', "PGDATESTYLE": '"DateStyle"', "PGGEQO": '"geqo"',
 }  # fmt: skip

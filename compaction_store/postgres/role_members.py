@@ -33,8 +33,8 @@ APART = {
 BECOMES = "able to become {} (ADMIN OPTION)"
 OWNS = "the owner of the schema, or of a table in it"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
-# The roles that each login can use. Since Postgres 16, a membership may only allow a login to grant a role. The query
-# also returns such a role, with by_grant, because the login can grant the role to itself.
+# The roles that each login can use. Since Postgres 16, a membership may allow a login to grant a role but not to use
+# it. The query also returns such a role, with by_grant, because the login can grant the role to itself.
 _HELD = """
     WITH RECURSIVE edges AS (
         SELECT a.member, a.roleid, o.only_grants

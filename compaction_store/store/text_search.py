@@ -1,6 +1,6 @@
 """Finds a text in stored messages, records and metadata, to answer requests to erase.
 
-A match is literal, except that case, Unicode normal forms, invisible characters and runs of white space are ignored.
+A match is literal, but case, Unicode normal forms, invisible characters and the length of white space do not matter.
 Every string of a message is searched. The readable text of a message is also searched as a whole, to find a text that
 is split into blocks. JSON escapes, as in the arguments of tool calls, are decoded. Pictures and files are not searched.
 """
@@ -73,7 +73,7 @@ class TextSearch:
 
 
 def folded(text: str) -> str:
-    """Removes the differences that a search ignores: case, normal forms, invisible characters, runs of white space."""
+    """Removes the differences that a search ignores, such as case, normal forms and invisible characters."""
     if not text.isascii():
         # Normalize twice, because case folding may undo the normalization.
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())

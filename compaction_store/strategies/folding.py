@@ -2,8 +2,8 @@
 
 The window starts with the oldest element and grows by one element at a time. Each time it reaches the threshold,
 everything in it that may be folded is folded: into one summary, or into several if something between them must stay.
-The summaries are then part of the window, which continues to grow. If its part up to the last summary reaches the
-threshold alone, only the elements after that summary are counted, so that each summary covers a full window. The scan
+The summaries are then part of the window, which continues to grow. If the elements up to its last summary alone reach
+the threshold, only the elements after that summary are counted, so that each summary covers a full window. The scan
 takes linear time.
 """
 

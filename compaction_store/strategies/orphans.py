@@ -1,4 +1,4 @@
-"""Replaces each tool result that has no call with a note, in a list of messages, as `rendering` does for requests.
+"""Puts a note in place of each tool result that has no call, in a list of messages, as `rendering` does for requests.
 
 A result belongs to the nearest earlier call with its id that has no result yet.
 """

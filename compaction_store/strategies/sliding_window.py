@@ -1,7 +1,7 @@
 """A strategy that scans a thread from its oldest message and summarizes the window each time it reaches a threshold.
 
 By default, the messages before the first reply are kept, which are the system messages and the original task. `retain`
-decides how much of the end of the thread is kept at least. A call is folded together with its result.
+says how much of the end of the thread must be kept. A call is folded together with its result.
 
 Summaries by sliding windows are not summarized again, so folded spans do not change. But without a `threshold`, they
 are summarized again if they take more than a quarter of the budget's trigger. The summaries of other strategies are
@@ -156,7 +156,8 @@ class SlidingWindow(Planner):
     before, until the view no longer fits.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
-    only before a reply, so that roles alternate. `allow` has the same meaning as in `CompactionContext.compact`.
+    only before a reply or at the end of the thread, so that roles alternate. `allow` has the same meaning as in
+    `CompactionContext.compact`.
     """
 
     def __init__(

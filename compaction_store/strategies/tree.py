@@ -149,9 +149,10 @@ class SummaryTree(base.Planner):
             start = index + 1
 
     def _merge(self, row: list[Node]) -> Growth:
-        """Merges the nodes at the end of a row that have no higher level than the last, while there are `fan_in`.
+        """Merges the nodes at the end of a row whose level is not above that of the last node, if there are `fan_in`.
 
-        If a part between two of the summaries was too short to be summarized, the merged span includes it.
+        Repeats this with the merged node as the last. If a part between two of the summaries was too short to be
+        summarized, the merged span includes it.
         """
         while row:
             level = row[-1].level

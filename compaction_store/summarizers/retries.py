@@ -18,7 +18,7 @@ _PATIENT = frozenset({"overloaded_error", "rate_limit_error"})
 _BROKEN = frozenset({"api_error", "timeout_error"})
 _TRANSPORT = frozenset({"httpx2", "httpcore2", "httpx", "httpcore", "h11", "h2", "ssl", "socket"})
 _RATE_LIMITED, _OVERLOADED = 429, 529
-# OpenAI's text for a single request that is larger than the tokens allowed for one minute. A retry does not help.
+# OpenAI's text for a single request that has more tokens than are allowed per minute. A retry does not help.
 _OVER_ALLOWANCE = re.compile(r"\brequest too large for\b", re.IGNORECASE)
 _TIMED_OUT, _LOCKED, _SERVERS_FAULT = 408, 409, 500
 
@@ -74,7 +74,7 @@ def seconds_to_wait(error: Exception, tries: int) -> float:
     response = getattr(error, "response", None)
     retry_after = None if response is None else _retry_after(response.headers)
     if retry_after:
-        # Ignore a Retry-After of 0: an overloaded API would get one request after the other until the deadline.
+        # Ignore a Retry-After of 0: an overloaded API would get one request after another until the deadline.
         return retry_after
     backoff: float = min(_FIRST_WAIT * 2.0**tries, _LONGEST_WAIT) * (1 - random.random() / 4)  # noqa: S311 — no secret
     return backoff

@@ -208,8 +208,8 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     head = schema.heads.alias("head")
 
     def named(table: sa.FromClause) -> Iterator[sa.ColumnElement[bool]]:
-        # In a query for one thread, every table must have the condition. Citus does not infer it from the join, and
-        # would query all shards.
+        # In a query for one thread, every table must have this condition. Citus does not infer it from the join, and
+        # would query all shards without it.
         if "thread_uid" in given:
             yield table.c.thread_uid == _value("thread_uid", c.thread_uid)
 
@@ -449,9 +449,6 @@ def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[l
 
 
 def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
-    """Returns the entries at the given places, in order.
-
-    A place is a thread_uid and a pos. None if there is no entry.
-    """
+    """Returns the entry at each given place, or None if there is none. A place is a thread_uid and a pos."""
     found = dict(fetch(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
     return [found.get(i) for i in range(1, len(places) + 1)]

@@ -102,7 +102,7 @@ def load_threads(
 ) -> list[UUID | None]:
     """Makes threads with their first chunks. Returns their thread_uids, and None for threads that it did not make.
 
-    The caller must load each thread that was not made in a separate call.
+    The caller must load each of the latter threads with a call of its own.
     """
     values = load_chunk.values_of_threads(tenant, chunks, driver_of(connection).info.encoding)
     with _loading("a load"):

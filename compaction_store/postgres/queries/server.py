@@ -64,7 +64,7 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
 
 
 def refuse_lost_settings(connection: Connection, settings: Mapping[str, str]) -> None:
-    """Raises an error if the session did not begin with all settings: it would have more rights than it was given."""
+    """Raises an error if the session did not begin with all settings, and so may have more rights than it should."""
     if not settings:
         return
     others = [name for name in settings if name != "role"]

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from compaction_store.postgres import schema
 
 # The conditions are the same as in the SQL function refuse_unknown and in two partial indexes, which have exactly these
-# entries. In a query for one thread, every table must have the condition. Citus does not infer it from the join, and
-# would query all shards.
+# entries. In a query for one thread, every table must have a condition on thread_uid. Citus does not infer it from the
+# join, and would query all shards.
 _UNKNOWN_POS = """least(
     (
         SELECT min(later.pos) FROM compaction_store.compactions AS later

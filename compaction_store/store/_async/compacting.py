@@ -204,8 +204,8 @@ async def run_and_commit(
 ) -> CompactionRun:
     """Runs the callbacks on a view and commits what they planned.
 
-    `shown` is the thread's current view if that is not the view that the callbacks get: the callbacks of a repair get
-    the view as it will be after the revocation. A repair revokes nothing if no attempt is applied.
+    `view` is the view that the callbacks get. In a repair, it is the view as it will be after the revocation, and
+    `shown` is the thread's current view. A repair revokes nothing if no attempt is applied.
     """
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
     builder = await _run_callbacks(compacting, view)

@@ -24,7 +24,7 @@ def check_reasons(reason: object, override: object = None) -> None:
 
 
 def only_looks(*, dry_run: bool, confirmed: bool) -> bool | None:
-    """Returns False if the call erases, True if it writes nothing, and None if it writes only a refusal."""
+    """Returns False if the call erases, True if it writes nothing, and None if it writes at most a refusal."""
     instance(dry_run, bool, "dry_run")
     instance(confirmed, bool, "confirmed")
     return True if dry_run else False if confirmed else None

@@ -441,7 +441,7 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> tuple[Compaction, ...]:
-        """Applies a compaction that a provider made to the thread's view. Returns the written records.
+        """Applies a provider's compaction to the thread's view. Returns the written records.
 
         `compaction` may be OpenAI's CompactedResponse or a list of messages. These messages then replace the view that
         was sent (`view`), or the part of it from `start_seq` to `end_seq`. `compaction` may also be a reply that

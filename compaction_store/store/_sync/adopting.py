@@ -70,7 +70,7 @@ def _observed(reader: Reader, thread_id: str, made: Made) -> Compaction:
 def _range(made: Made, view: View, start_seq: int | None, end_seq: int | None) -> tuple[int, int]:
     if made.record is not None:
         if start_seq is not None or end_seq is not None:
-            raise InvalidInput("start_seq and end_seq must be left out: the observed compaction has a span")
+            raise InvalidInput("start_seq and end_seq must be left out: the observed compaction has its own span")
         assert made.record.start_seq is not None  # noqa: S101 — of_record refuses others
         assert made.record.end_seq is not None  # noqa: S101
         return made.record.start_seq, made.record.end_seq
