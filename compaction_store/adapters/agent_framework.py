@@ -33,10 +33,10 @@ _CONTENTS = {block: (content, {new: old for old, new in names.items()}) for cont
 class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framework is an extra
     """A history provider that keeps the history of each session as the thread of the same name.
 
-    A `Store` is called in a worker thread, from any event loop. An `AsyncStore` must be used on the event loop on which
-    it was opened. If `budget` is given and a history exceeds it, the callbacks that are registered with the store first
-    compact the history; `actor` is recorded with these compactions. `options`, such as `store_outputs`, are passed to
-    `HistoryProvider`.
+    A `Store` is called in a worker thread, so it works on any event loop. An `AsyncStore` must be used on the event
+    loop on which it was opened. If `budget` is given and a history exceeds it, the callbacks that are registered with
+    the store first compact the history; `actor` is recorded with these compactions. `options`, such as `store_outputs`,
+    are passed to `HistoryProvider`.
     """
 
     DEFAULT_SOURCE_ID = "compaction_store"

@@ -1,8 +1,8 @@
 """A session store for the Claude Agent SDK that keeps each transcript as a thread of the store.
 
 A line with a user or assistant message is stored as that message; the message's field `line` holds the rest of the
-line. Any other line is stored whole in the field `line`. A compact boundary becomes a compaction record for the
-messages that Claude Code replaced.
+line. Any other line is stored whole in the field `line`. A compact boundary is the line that Claude Code writes when it
+compacts; it becomes a compaction record for the messages that were replaced.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class _Known(NamedTuple):
 class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     """A session store that keeps transcripts as threads of the store's tenant.
 
-    The function `thread_id` returns the name of a transcript's thread. A `Store` is called in a worker thread, from any
-    event loop. An `AsyncStore` must be used on the event loop on which it was opened. `on_delete` decides whether
-    `delete` hides the transcript or erases its thread for good. `actor` is recorded with compactions and deletions.
+    The function `thread_id` returns the name of a transcript's thread. A `Store` is called in a worker thread, so it
+    works on any event loop. An `AsyncStore` must be used on the event loop on which it was opened. `on_delete` decides
+    whether `delete` hides the transcript or erases its thread for good. `actor` is recorded with compactions and
+    deletions.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:

@@ -40,8 +40,8 @@ _FOLD_STATE = 200
 class _Stored(NamedTuple):
     """A session as it is stored: the message that started it, and its events with their seqs.
 
-    The ADK's compactions are among the events. The seq of a compaction is 0 if a compaction record holds it, instead of
-    a message of the thread.
+    The ADK's compactions are among the events. The seq of a compaction is 0 if it is stored in a compaction record and
+    not as a message.
     """
 
     started: Payload
@@ -222,7 +222,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
 
     async def _state(self, *names: str) -> Payload:
-        """Returns the state of an app or a user. Replaces many changes by one in the view, to keep the view short."""
+        """Returns the state of an app or a user. If the view has many changes, replaces them by one in the view."""
         try:
             view = await self._call("view", _name(names))
         except ThreadNotFound:

@@ -92,9 +92,9 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         await drive_async(self._copied(source_thread_id, target_thread_id))
 
     def _recorded(self, config: Any, checkpoint: Any, new_versions: Any) -> Work[None]:
-        """Stores the messages of a checkpoint. Ignores the checkpoints of subgraphs.
+        """Stores the messages of a checkpoint. Ignores checkpoints of subgraphs.
 
-        This runs before the inner `put`, so the store contains the messages of every other checkpoint that is saved.
+        This runs before the inner `put`, so that no other checkpoint is saved whose messages the store lacks.
         """
         about = config["configurable"]
         value = checkpoint["channel_values"].get(self._channel)

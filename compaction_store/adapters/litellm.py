@@ -1,8 +1,7 @@
 """A logger for LiteLLM that stores the calls of a gateway. Each session is a thread of the store.
 
 Calls wait in a queue, and a worker thread stores them, so no request waits for the store. While the store is down, the
-queue grows up to a limit. A call that was dropped at this limit, or that cannot be read or stored, is recorded as a gap
-as soon as the store accepts the gap.
+queue grows up to a limit. Calls that are dropped at this limit, or that cannot be read or stored, are recorded as gaps.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             )
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Stores the queued calls and ends the worker. Returns whether none is left. Also runs when Python exits."""
+        """Stores the queued calls and ends the worker. Returns whether no call is left. Also runs when Python exits."""
         with self._changed:
             self._closing, self._deadline = True, time.monotonic() + timeout
             self._changed.notify_all()

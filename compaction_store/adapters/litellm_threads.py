@@ -49,8 +49,8 @@ class Sessions:
         self._threads = Threads(store, actor, has_compaction, compared)
         self._actor = actor
         self._sessions: OrderedDict[str, list[_Known]] = OrderedDict()
-        # For calls without a session: `_asked` maps the digest of a request to a thread, and `_answered` that of a
-        # request with its reply.
+        # Both are for calls without a session. `_asked` maps the digest of a request to its thread, and `_answered`
+        # maps the digest of a request with its reply.
         self._asked: OrderedDict[bytes, str] = OrderedDict()
         self._answered: OrderedDict[bytes, str] = OrderedDict()
         self._summaries: OrderedDict[str, Payload] = OrderedDict()
@@ -166,7 +166,7 @@ class Sessions:
 
 
 def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
-    """Returns the summary that LiteLLM sent in place of messages; None if the summary came from the client."""
+    """Returns the summary that LiteLLM itself sent in place of messages; None if there is no such summary."""
     if not call.sent:
         return None
     text: str = json.loads(call.sent[0])["content"].removeprefix(SUMMARY_PREFIX)

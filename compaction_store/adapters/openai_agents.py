@@ -97,8 +97,8 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     ) -> _CompactionSnapshot | None:
         """Returns the newest `limit` items, and a function that replaces those from an index on with OpenAI's output.
 
-        Returns None if a subclass overrides the methods of this class. `prune_prefix` is ignored, because all items
-        stay in the thread.
+        Returns None if a subclass overrides one of this class's public methods. `prune_prefix` is ignored, because all
+        items stay in the thread.
         """
         del prune_prefix
         if not self._is_plain():
@@ -122,7 +122,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         return await self._replace(view, present[0], items)
 
     def _is_plain(self) -> bool:
-        """Returns whether the session has the methods of this class. The hooks would bypass a subclass's methods."""
+        """Returns whether no subclass overrides the public methods. The hooks would bypass such overrides."""
         return all(getattr(type(self), name) is getattr(StoreSession, name) for name in _METHODS)
 
     # ---- access to the store

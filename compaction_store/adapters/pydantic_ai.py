@@ -65,9 +65,9 @@ class _State(NamedTuple):
 class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framework is an extra
     """A conversation store that keeps each conversation as the thread of the same name.
 
-    A `Store` is called in a worker thread, from any event loop. An `AsyncStore` must be used on the event loop on which
-    it was opened. `on_delete` decides whether `delete_record` hides the messages or erases the thread for good. `actor`
-    is recorded with every change of the view.
+    A `Store` is called in a worker thread, so it works on any event loop. An `AsyncStore` must be used on the event
+    loop on which it was opened. `on_delete` decides whether `delete_record` hides the messages or erases the thread for
+    good. `actor` is recorded with every change of the view.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:

@@ -27,7 +27,7 @@ from compaction_store.store import AsyncStore, Store
 # The size of each of two caches. One has the last states of threads, so that new messages are found without reading the
 # view. The other has the identities of the messages that compactions replaced.
 _KNOWN = 64
-# After this many replacements, one rewind makes the remaining changes.
+# After this many replacements towards one state, a rewind makes the remaining changes.
 _ADOPTIONS = 8
 # After this many conflicts with other writers, give up.
 _CONFLICTS = 100
@@ -51,8 +51,8 @@ class Item(NamedTuple):
 class Change(NamedTuple):
     """One step towards a state: a replacement of the view's items from `start` up to, but not including, `end`.
 
-    The messages `new` of the state replace the items `gone`, and the other items of the range are repeated. If `end` is
-    None, all items from `start` on are hidden.
+    The messages `new` of the state replace the items `gone`. The range may have more items than these; the others are
+    repeated. If `end` is None, all items from `start` on are hidden.
     """
 
     start: int
@@ -64,8 +64,9 @@ class Change(NamedTuple):
 class Threads:
     """The threads of a store, whose views follow the states of a framework's threads.
 
-    `is_summary` returns whether the framework has put a message in place of all messages before it. `compared` returns
-    the part of a message that is compared, for frameworks in whose states one message may have different forms.
+    `is_summary` returns whether a message is a summary that the framework put in place of all messages before it.
+    `compared` returns the part of a message to compare; it is for frameworks whose states may have one message in
+    different forms.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Threads:
         self._originals: OrderedDict[tuple[Any, ...], frozenset[str]] = OrderedDict()
 
     def follow(self, thread_id: str, state: list[Payload], reason: str, meta: Payload | None = None) -> Work[None]:
-        """Makes the view of a thread equal to a state. `meta` is stored with each message that is appended."""
+        """Makes the view of a thread follow a state. `meta` is stored with each message that is appended."""
         head, before = self._known.pop(thread_id, (None, []))
         if head is not None and list(map(self._compared, state[: len(before)])) == before:
             try:
@@ -277,9 +278,9 @@ def _replacement(
 ) -> tuple[slice, slice] | None:
     """Returns the slice of `items` to replace, and the slice of `state` that replaces it.
 
-    The view and the state differ from `i` and `j` on. The slices end before the first later message of the state that
-    the view also has; if one of them would be empty, both include that message. If there is no such message, a summary
-    at `state[j]` replaces all items from `i` on. If that message is no summary, returns None.
+    The view and the state differ from `i` and `j` on. Both slices end before the next message that the state and the
+    view share; if a slice would be empty, both include that message. If no message is shared and `state[j]` is a
+    summary, the summary replaces all items from `i` on. Otherwise, returns None.
     """
     places = {name(item.payload): place for place, item in enumerate(items) if place >= i and item.payload is not None}
     for other in range(j, len(state)):
