@@ -91,8 +91,8 @@ class Redactions:
     def unordered(self, *, beyond: int) -> None:
         """Adds a finding for each range of erased entries that claim a redaction after `beyond`.
 
-        `beyond` is the last pos of the thread, after which no redaction exists, or `NEVER` at the end of the walk, for
-        all claims that are left.
+        `beyond` is the last pos of the thread, after which no redaction exists. At the end of the walk it is `NEVER`:
+        then every claim that is left becomes a finding.
         """
         for pos in [pos for pos in self._claims if pos > beyond]:
             for kind, runs in self._claims.pop(pos).items():

@@ -1,7 +1,7 @@
 """Reads the rows of a thread in pages, and returns them as entries in the order of their pos. Does no I/O itself.
 
 At most one page of each kind is in memory. The number of its rows depends on the sizes of the bodies in the page
-before, so that a page has about a megabyte, or a single row.
+before, so that a page has at most about a megabyte, unless a single row is larger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _decode = json.JSONDecoder().decode
 class RowRequest(NamedTuple):
     """A request for rows of one kind, or for the thread's head if `kind` is None.
 
-    `start` is the first ordinal of the rows, or for events the first pos. `done` and `total` tell the walk's progress.
+    `start` is the first ordinal of the rows, or for events the first pos. `done` and `total` are the walk's progress.
     """
 
     kind: Kind | None

@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Whether the table of names has exactly the thread's own name. True if there is no such table."""
+        """Whether the table of names has only the thread's name, or nothing for a stub. True without such a table."""
         if self.leading is None:
             return True
         return self.leading == (() if self.is_stub else (self.thread_id,))

@@ -81,7 +81,10 @@ class Walk:
             self._compare_checkpoint(self._checkpointed, known.pos, known.entry)
 
     def check(self, entry: Entry) -> dict[str, list[Range]]:
-        """Checks the next entry. For a redaction, returns the ranges, by kind, that it names but did not erase."""
+        """Checks the next entry.
+
+        For a redaction, returns the ranges, by kind, that it names and that the walk did not see erased.
+        """
         before = len(self.findings)
         self.count += 1
         self._line = entry.line
@@ -180,7 +183,8 @@ class Walk:
 
     def _check_link(self, entry: Entry) -> None:
         self._check_follows(entry, self.previous or b"")
-        # Continue from the stored hash, not from the computed one, so that one changed entry gives one finding.
+        # Continue from the stored hash. If the computed one were used, every entry after a changed one would be a
+        # finding.
         self.previous = entry.entry
         if self._kept is not None and entry.pos == self._kept.pos and entry.entry != self._kept.entry:
             self._find(entry, "the entry is not the one that was kept")
