@@ -103,7 +103,7 @@ def export(
     """Yields the lines of the bundle and, between them, requests for rows. Keeps one page of each kind in memory.
 
     `name` is the salt of the thread's name and the commitment to the name. Entries that are appended during the export
-    are left out. If an entry was erased during the export, before its line was written, raises `Conflict`.
+    are left out. Raises `Conflict` if an entry is erased during the export before its line is written.
     """
     digest = sha256()
     line = dump({
