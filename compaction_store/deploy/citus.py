@@ -89,8 +89,8 @@ _EMPTIED = (
     "ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER refuse_truncate",
     "SET LOCAL citus.enable_ddl_propagation = on",
 )
-# Functions that a client calls are delegated to the node of an argument: the key of a thread or of a name, or the name
-# of a turn's thread.
+# A function that clients call runs on the node that has the rows for one of its arguments: the key of a thread or of a
+# name, or the name of a turn's thread.
 _FUNCTIONS = """
     SELECT p.oid::regprocedure::text,
         CASE WHEN p.prosecdef AND p.proargnames[1] IN ('p_thread_uid', 'p_name_uid') THEN p.proargnames[1]
@@ -111,8 +111,9 @@ _CALLED = (
     "SELECT pg_catalog.create_distributed_function("
     "%b::text::regprocedure, %b::text, colocate_with => %b::text, force_delegation => %b::bool)"
 )
-# `thread_names` calls these functions inside a transaction too. There, Citus delegates only functions that are marked,
-# and lets them access the rows of one thread only. `cluster_forks` describes the calls that write forks.
+# `thread_names` calls these functions inside a transaction too. There, Citus runs only functions with this mark on the
+# node of their argument, and lets them access the rows of one thread only. `cluster_forks` describes the calls that
+# write forks.
 _IN_TRANSACTIONS = [
     "append", "append_many", "append_observed", "load", "name_thread", "unname_thread", "open_named_thread",
     "claim_name", "stage", "finish_import", "hold_turn", "end_turns", "join_transaction",
@@ -120,7 +121,7 @@ _IN_TRANSACTIONS = [
 
 
 class Distributed(NamedTuple):
-    """The result of `distribute`: whether this call distributed the tables, and how many nodes have shards."""
+    """The result of `distribute`: whether this call distributed the tables, and how many nodes take shards."""
 
     now: bool
     nodes: int

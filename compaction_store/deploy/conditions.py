@@ -174,7 +174,7 @@ def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
 
 
 def _of_logins(connection: Connection) -> Iterator[Check]:
-    """Checks the settings that other sessions get: those of logins with a role of the schema, and of all logins."""
+    """Checks settings that are made for all logins, or for a login that has one of the schema's roles."""
     here = dict(queries.fetch(connection, _HERE, (list(_HARMFUL),)))
     ours = [member.login for member in role_members.read(connection) if member.roles]
     for login, of_database, name, given in queries.fetch(connection, _SETTINGS, (ours,)):
@@ -199,7 +199,7 @@ def _statistics(connection: Connection) -> Iterator[Check]:
 
 
 def on_cluster(connection: Connection) -> list[Check]:
-    """Checks, on a Citus cluster, that every node with shards is active and receives the tenant of the session."""
+    """Checks, on a Citus cluster, that all nodes are active and that queries send them their tenant."""
     if queries.is_worker(connection):
         return [Check("cluster", "problem", "this is a worker of a Citus cluster", "connect to the coordinator")]
     placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")

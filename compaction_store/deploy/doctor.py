@@ -335,8 +335,8 @@ def _schema(seen: Seen) -> Iterator[Check]:
 def _remedy(finding: str) -> str:
     if finding.startswith("everything belongs to "):
         return (
-            f"GRANT {schema.SCHEMA}_owner TO it, as docs/how-to/managed.md says; then downgrade to base and migrate"
-            " again, with what is stored exported before and imported after"
+            f"GRANT {schema.SCHEMA}_owner TO it, as docs/how-to/managed.md says; then export all threads, downgrade to"
+            " base, migrate again and import the threads"
         )
     if finding.startswith("login "):
         return "revoke what it must not have, or give the role to another login: compaction-store grant"
