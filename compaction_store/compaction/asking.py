@@ -32,8 +32,8 @@ class Ask:
 
     A summary must save at least `min_saving`, which is a number of tokens or, as a float, a share of the span's tokens.
     `room` is the maximum number of tokens of the framed summary. A longer summary is rejected or, with `cut`,
-    shortened. `stated_room` is a smaller maximum that the summarizer is given. Without `framed`, the
-    summary's frame is not counted. The summary must pass `checks`.
+    shortened. `stated_room` is a smaller maximum that the summarizer is given. Without `framed`, the summary's frame is
+    not counted. The summary must pass `checks`.
     """
 
     start_seq: int

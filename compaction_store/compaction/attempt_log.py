@@ -88,7 +88,7 @@ class AttemptLog:
     def void(self, mark: Mark, error: Exception) -> None:
         """Withdraws everything that was planned since the mark.
 
-        Records the callback's error, except a `Rejected`, a `SpanConflict` or an error that an attempt already records.
+        Records the callback's error, unless it is a `Rejected`, a `SpanConflict` or the error of a recorded attempt.
 
         A summary with known usage stays on record as a failed attempt, because it was paid for.
         """

@@ -150,8 +150,8 @@ class CompactionContext:
 
         The span is two seqs, or a range or slice of positions in `message_elements`: `compact(range(0, 5), summary)`.
         An empty range plans nothing and calls no summarizer. Returns the messages that are then in the view. If the
-        summary is a callable, an async callback must await the result; an async summarizer runs on the event loop, and
-        any other runs in a thread. The summary's message has the role `user` unless `role="assistant"` is given.
+        summary is a callable, an async callback must await the result. Async summarizers then run on the event loop,
+        and others in a thread. The summary's message has the role `user` unless `role="assistant"` is given.
 
         If a summary fails one of `checks`, a summarizer that can repair its summaries is asked once to do so. If a
         strict check still fails, the summary is rejected. Otherwise, lines with the items that are still missing are

@@ -84,7 +84,8 @@ def from_row(row: Sequence[Any]) -> Compaction:
         unknown_pos, uid,
     ) = row  # fmt: skip
     if unknown_pos is not None or revoked_by is not None or revokes is not None:
-        # A record after a revocation replaced neither the revoked record nor the revocation.
+        # A later record supersedes neither a revocation nor a record that was revoked before. After an unknown entry,
+        # this cannot be decided.
         superseded_by = None
     body, fault = (None, None) if text is None else documents.parsed("body", text)
     return Compaction(
@@ -122,7 +123,7 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
 
 
 def _replaced(written: Iterable[Compaction]) -> dict[int, int]:
-    """Maps the number of each record whose span a later record of the same run replaced to that record's number."""
+    """Maps numbers of records to the number of the later record of the same run that replaced their spans."""
     found = {}
     # The records that are active so far. A new record contains each of them completely, or does not overlap it.
     starts: list[int] = []

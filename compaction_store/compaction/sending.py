@@ -75,7 +75,8 @@ def send(
 def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
     """Returns a smaller budget. Its limit is a share of the size of the refused view.
 
-    The share is the ratio of the provider's figures with a margin, or `_SHORTER` without figures.
+    The share is the provider's limit divided by its count of the request, with a margin. Without these figures, it is
+    `_SHORTER`.
     """
     size = view.tokens if view.measured is None else view.measured.tokens
     share = _SHORTER

@@ -44,7 +44,7 @@ def usage_of(reply: Any) -> Payload | None:
 
 
 def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
-    """Returns the newest reply with a known usage, out of a thread's last replies; None if there is none."""
+    """Returns the newest of a thread's last replies whose usage is known; None if there is none."""
     for seq, local, *texts in rows:
         for text in texts:
             said = None if text is None else parsed("payload", text)[0]

@@ -21,8 +21,8 @@ _PAIRS: dict[str, tuple[type[Rejected], str]] = {
 class SpanRules:
     """The rules for the spans of a view.
 
-    They are checked on the original view, because every planned compaction folds whole pairs of a call and its result,
-    or keeps their ids.
+    It is enough to check them on the original view: every planned compaction folds whole pairs of a call and its
+    result, or keeps their ids.
     """
 
     def __init__(self, plan: Plan, log: AttemptLog, stalled: Iterable[Stalled]) -> None:

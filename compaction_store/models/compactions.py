@@ -124,8 +124,8 @@ class Compaction(AsDict):
     def status(self) -> str | None:
         """The status of the record: `active`, `superseded by N`, `revoked by N`, `redacted` or `unknown`.
 
-        None for a revocation and for a record that was never applied. If the thread has an `unknown_pos`, the status is
-        `unknown`, or `redacted`.
+        None for a revocation and for a record that was never applied. If the thread has an `unknown_pos`, the status of
+        every record that is not redacted is `unknown`.
         """
         if self.outcome != "applied" or self.kind == "revocation":
             return None

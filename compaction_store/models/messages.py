@@ -102,10 +102,10 @@ class Element(NamedTuple):
 class Measured(AsDict):
     """The best known size of a view in tokens, and the source of this number.
 
-    The source is `exact` if the model's API counted this view. It is `calibrated` if the store's own counts give the
-    change since an exact count, or since an earlier request whose input tokens the API reported; the reply to that
-    request has the seq `seq`. It is `local` if only the store's own counts are known. The overhead of the budget is not
-    included.
+    The source is `exact` if the model's API counted this view. It is `calibrated` if an earlier size is known, and the
+    store's own counts give the change since then. The earlier size was counted by the API, or was reported with the
+    reply that has the seq `seq`. It is `local` if only the store's own counts are known. The overhead of the budget is
+    not included.
     """
 
     tokens: int
