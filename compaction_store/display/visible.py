@@ -26,6 +26,7 @@ _IGNORED = (
 )  # fmt: skip
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 _REFERENCES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}
+_WITHOUT_REFERENCE = frozenset(map(chr, range(0x80, 0xA0)))
 _BACKSLASHES = re.compile(r"\\+")
 # The text after the backslash in the escapes that `shown` writes.
 _LIKE_ESCAPE = re.compile("[nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}")
@@ -69,12 +70,14 @@ def lines(text: str) -> list[str]:
 
 
 def numbered(text: str) -> str:
-    """Returns the text with each unsafe character as an HTML reference, and with HTML's signs as references too.
+    """Returns the text with unsafe characters, and the signs of HTML, as HTML references.
 
-    In an attribute of a page, this is exactly the given text.
+    In an attribute of a page, a browser reads exactly the given text. U+0080 to U+009F stay as they are, because
+    browsers read references to them as other characters, those of windows-1252.
     """
     return "".join(
-        _REFERENCES.get(character) or (character if _is_seen(text, at) else f"&#{ord(character)};")
+        _REFERENCES.get(character)
+        or (character if _is_seen(text, at) or character in _WITHOUT_REFERENCE else f"&#{ord(character)};")
         for at, character in enumerate(text)
     )  # fmt: skip
 

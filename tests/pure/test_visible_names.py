@@ -59,3 +59,10 @@ def test_a_field_has_the_exact_text(text: str) -> None:
     assert html.unescape(written) == text
     assert shown(written) == written
     assert not set("<>'\"") & set(written)
+
+
+def test_a_browser_reads_every_character_of_a_field_as_it_was() -> None:
+    # Python, like a browser, reads the references &#128; to &#159; as windows-1252. Unlike a browser, it drops those to
+    # other control characters, so only those from U+0080 on are compared.
+    for code in (*range(0x20, 0x7F), *range(0x80, 0xD800), *range(0xE000, 0xFDD0), 0xE0001, 0x1F600):
+        assert html.unescape(numbered(chr(code))) == chr(code)
