@@ -73,15 +73,15 @@ def refused_by_anthropic(
 ) -> list[Problem]:
     """Returns the problems for which Anthropic's Messages API would refuse these messages.
 
-    Types of blocks that only betas have are known too.
+    Blocks of beta features are known too.
 
     The SDK's types define the roles, the blocks, their fields and the limit of 100,000 messages. Consecutive messages
     of one role are one turn. The documentation says where system messages and compaction blocks may be, and that tool
     results come first in the user's next turn. It also says that the result of a server's tool comes in the turn of its
     call, or later if the turn was paused. The API's errors show that ids must be unique, that no text may be blank and
     that no turn may end in thinking. With `manual_thinking` (a fixed thinking budget instead of adaptive thinking), a
-    turn with thinking must begin with thinking, and so must the last assistant turn, unless a user's turn follows it
-    that does not consist of results alone.
+    turn with thinking must begin with thinking. So must the last assistant turn, if nothing or only tool results follow
+    it.
     """
     problems = Problems(messages)
     if len(messages) > MOST_MESSAGES:
@@ -267,7 +267,7 @@ def _unanswered(problems: Problems, calls: dict[str, int], text: str) -> None:
 
 
 def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
-    """Checks that a server tool's call is answered in its turn, or later if the turn was paused."""
+    """Checks that a call of a server's tool is answered in its turn, or later if the turn was paused."""
     calls: dict[str, int] = {}
     for turn in turns:
         if turn[0].role == "user" and any(part.kind != "tool_result" for part in turn):

@@ -25,7 +25,8 @@ _AMOUNT = re.compile(
 _SPACES = re.compile("[ \u00a0\u202f]")
 _NUMBER = re.compile(rf"(?<![\w.,]){_FIGURE}(?![\w%])")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
-# With a currency, three digits after the only separator are thousands: no amount has three decimals.
+# With a currency, three digits after the only separator are thousands: no amount in these currencies has three
+# decimals.
 _ONE_THOUSANDS = re.compile(r"\d{1,3}[.,]\d{3}")
 _LEAST_DIGITS = 3
 _MINUS = "\u2212"

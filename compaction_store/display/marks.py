@@ -1,7 +1,7 @@
 """Marks the names and quotations that a summary kept, lost or added, compared with its sources.
 
-Names are paths, identifiers and numbers. The probes find names in the same way. Amounts of money are marked too,
-however round or short they are. A number with a minus sign is another number than without.
+Names are paths, identifiers and numbers, and are found as `probes` finds them. Amounts of money are marked too, however
+round or short they are. A number with a minus sign differs from the same number without it.
 """
 
 from __future__ import annotations

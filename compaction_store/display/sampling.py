@@ -10,8 +10,8 @@ from compaction_store.models import Verdict
 
 #: The largest population that a sample is drawn from, and the largest sample.
 MOST_POPULATION, MOST_DRAWN = 20_000, 200
-# The true number lies below the lower bound, and above the upper bound, with a probability of at most 1 in 40 each.
-# That is 95 % confidence.
+# The true number is below the lower bound with a probability of at most 1 in 40. It is above the upper bound with a
+# probability of at most 1 in 40 too. Together, that is 95 % confidence.
 _ONE_IN = 40
 
 

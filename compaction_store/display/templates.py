@@ -70,7 +70,7 @@ def _pieces(pieces: Iterable[Piece]) -> Markup:
 
 
 def _exact(text: str) -> Markup:
-    """Returns a text for the value of a form's field, which a browser sends back exactly."""
+    """Returns a text for the value of a form's field. A browser reads exactly this text."""
     return _markup(numbered(text))
 
 

@@ -1,4 +1,4 @@
-"""Encodes messages as JSON text for storage, and decodes this text. A message is stored without loss or refused.
+"""Encodes messages as JSON text for storage, and decodes this text. A message is either stored without loss or refused.
 
 The text is compact JSON in UTF-8. A message with a lone surrogate, which UTF-8 cannot encode, is written in ASCII with
 escapes. Pydantic's encoder and parser are several times faster than Python's. Python's `json` module handles the values

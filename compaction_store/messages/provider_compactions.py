@@ -242,7 +242,7 @@ def _given(observed: Observed) -> Payload:
         if tokens is not None:
             arguments.number(tokens, what, least=0)
             columns |= {what: tokens, "counter": "provider"}
-    # Encode the body like a message, so that it is stored without loss or refused.
+    # Encode the body like a message, so that it is either stored without loss or refused.
     plain = encoding.encode({part: value for part, value in body.items() if value is not None}).payload
     return _record(observed.kind, observed.what, plain, **columns)
 

@@ -197,9 +197,9 @@ class _Groups:
 class Links:
     """The groups of items that belong together in a list of items. They are found in linear time.
 
-    `pending` has the indexes of items with a call without a result, and of the last item if it ends in reasoning.
-    `orphans` has the indexes of items with a result that answers no call. An erased payload has no steps, so a call
-    whose result is erased is pending.
+    `pending` has the indexes of items with an unanswered call, and of the last item if it ends in reasoning. `orphans`
+    has the indexes of items with a result that answers no call. An erased payload has no steps, so a call whose result
+    is erased is pending.
     """
 
     def __init__(self, items: Sequence[Sequence[Payload | None]]) -> None:

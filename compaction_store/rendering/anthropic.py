@@ -65,7 +65,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
 
 
 def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
-    """Yields the messages in order, without content that a compaction block replaces and thinking that is dropped."""
+    """Yields the messages in order. Leaves out content before a compaction block, and thinking that is dropped."""
     start = _last_block(elements)
     last = max((i for i, e in enumerate(elements) if e.is_summary), default=-1)
     folded: float = 0

@@ -1,10 +1,11 @@
 """Finds the texts of a message that a model reads, and estimates the tokens of everything that is not text.
 
-A message takes three tokens for its role and its frame, and one more for a name. The module reads contents, names,
-arguments, inputs, outputs, results, reasoning, titles, URLs, and the ids of calls inside the content. It skips the
-fields of the frame, such as the role, id, status, usage and `tool_call_id`, and cache breakpoints, citations and
-annotations. JSON inputs and values of unknown shape are counted as compact JSON; base64 in the latter is counted by
-`media`. Thinking and reasoning are counted by their text. If their encrypted form is longer, the difference is added.
+A message takes three tokens for its role and its structure, and one more for a name. The module reads contents, names,
+arguments, inputs, outputs, results, reasoning, titles, URLs, and the ids of calls inside the content. It skips fields
+around the content, such as the role, id, status, usage and `tool_call_id`, and also cache breakpoints, citations and
+annotations. JSON inputs and values of unknown shape are counted as compact JSON. In values of unknown shape, `media`
+counts base64. Thinking and reasoning are counted by their text. If their encrypted form is longer, the difference is
+added.
 """
 
 from __future__ import annotations
