@@ -26,8 +26,8 @@ ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
 _LONGEST_FORM = 64 * 1024
 _FOREIGN = (
-    "Not allowed: the form was not sent by a page of this server. A browser shows that only over HTTPS, or on the"
-    " server's own machine.\n"
+    "Not allowed: the browser did not show that a page of this server sent the form. Browsers show it only over HTTPS,"
+    " or on the server's own machine.\n"
 )
 _PORTS = {"http": ":80", "https": ":443"}
 _HEADERS = {
@@ -156,10 +156,10 @@ class Guard:
         return self._app
 
     def _is_own(self, headers: Headers) -> bool:
-        """Returns whether a form comes from a page of this server, if its request says so. Browsers say it.
+        """Returns False if a form may come from another site. Programs that send neither of the two headers pass.
 
         Because the pages have the referrer policy `no-referrer`, browsers send `null` as the origin of their forms.
-        Then `Sec-Fetch-Site` decides. Browsers send it to HTTPS addresses and to the same machine.
+        Then `Sec-Fetch-Site` decides, which browsers send only to HTTPS addresses and to the same machine.
         """
         site, given = headers.getlist("sec-fetch-site"), headers.getlist("origin")
         if site and site != ["same-origin"]:
@@ -172,7 +172,8 @@ class Guard:
         port = _PORTS[scheme]
         here = headers["host"].casefold().removesuffix(port)
         origin = place.casefold().removesuffix(port)
-        # A proxy may use another name for this server than the browser does. Another port is another site.
+        # A proxy may use another name for this server than the browser does. Another port of the same name is another
+        # site.
         return origin == here or (_bare(origin) in self._hosts and _bare(origin) != _bare(here))
 
     def _is_form(self, request: Request) -> bool:

@@ -16,7 +16,7 @@ _AGO = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST_DIGITS = 15
 _PERCENT = "_percent"
-# An address may keep these parameters when it goes from one page to another.
+# `only` accepts these parameters on every page, because links and forms may keep them from another page.
 _OF_OTHER_PAGES = frozenset(
     """
     id token number seq pos at beside from all part before after after_id level q kind sample seed count outcome actor
@@ -94,7 +94,7 @@ class Asked:
 def exact(given: Mapping[str, str], name: str) -> str:
     """Returns a parameter, or an empty string if it is not given.
 
-    A form sends a text with characters that cannot be seen twice: as it is, and percent-encoded. The latter is used,
+    If a text has invisible characters, a form sends it in two ways: as it is, and percent-encoded. The latter is used,
     because browsers change line breaks in forms.
     """
     percent = given.get(name + _PERCENT)

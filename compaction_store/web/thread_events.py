@@ -1,4 +1,4 @@
-"""Reads from events whether a thread is kept, and where the records of a fork come from."""
+"""Reads from events whether a thread is on hold or retained, and where the records of a fork come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_store.models import Event
 from compaction_store.store import AsyncReader
 from compaction_store.web.lists import Listed, first
 
-#: The kinds of events that say whether a thread is kept.
+#: The kinds of events that say whether a thread is on hold or retained.
 KEEPING = ("hold", "release", "retention")
 #: The most events that are searched on one page.
 MOST_EVENTS = 500
@@ -44,7 +44,7 @@ async def events_of(reader: AsyncReader, names: Iterable[str], kinds: tuple[str,
 
 
 def kept_by(events: list[Event]) -> str:
-    """Says whether a thread is on hold or retained, from its events of these kinds, newest first."""
+    """Says whether a thread is on hold or retained, from its holds, releases and retentions, newest first."""
     holds = [each for each in events if each.kind != "retention"]
     held = ["held"] if holds and holds[0].kind == "hold" else []
     until = next((each.body.get("until") for each in events if each.kind == "retention"), None)

@@ -124,8 +124,8 @@ def test_an_erased_thread_says_that_its_name_is_gone(url: str, store: cs.Store) 
     [stub] = [found for found in store.threads(hidden=True) if found.erased_pos]
     for page in (shown(url, "/thread", id=stub.thread_id),
                  shown(url, "/certificate", id=stub.thread_id, pos=stub.erased_pos)):  # fmt: skip
-        assert "nothing on record tells it" in page
-    assert "nothing on record tells it" not in shown(url, "/certificate", id=THREAD, pos=20)
+        assert "is not in this database any more" in page
+    assert "is not in this database any more" not in shown(url, "/certificate", id=THREAD, pos=20)
 
 
 @pytest.mark.usefixtures("store")
