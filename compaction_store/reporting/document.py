@@ -21,7 +21,7 @@ class _Part(BaseModel):
 class Standing(_Part):
     """The numbers of the later records that superseded or revoked a record, and the type of the record's error.
 
-    A bundle does not state which later records these are, and a bundle without content does not have the error.
+    A bundle does not state which record superseded another one, and a bundle without content does not have the error.
     """
 
     number: int
