@@ -26,7 +26,8 @@ from compaction_store.tokens import Counter as TokenCounter
 class ThreadRuns(NamedTuple):
     """The results of one thread: sums, money and kept runs by policy, and a hash of the thread's rows.
 
-    `unfit` is the reason if the thread was left out. The results can be pickled, so that another process can send them.
+    `unfit` is the reason why the thread was left out, or None. The results can be pickled, so that another process can
+    send them.
     """
 
     sums: Mapping[str, tuple[RunSums, ...]]

@@ -25,10 +25,10 @@ BASES: tuple[Basis, ...] = ("measured", "modelled")
 class FoldMoney(AsDict):
     """The costs and savings of one compaction. `calls` is the number of calls with it in the view.
 
-    `summarizer` is None if the price or the usage of the summarizer is unknown. A compaction was `needed` if the next
-    call would not have fitted the window without any compaction; such a compaction is not compared. `basis` is
-    "measured" if the usage of the call before the compaction, and of all calls with it, was recorded, and if no other
-    program wrote the summary. The cost of another program's summary is modelled.
+    `summarizer` is the cost of the summary; None if the price, the usage or the size of the summary is unknown. A
+    compaction was `needed` if the next call would not have fitted the window without any compaction; such a compaction
+    is not compared. `basis` is "measured" if the usage of the call before the compaction, and of all calls with it, was
+    recorded, and if no other program wrote the summary. The cost of another program's summary is modelled.
     """
 
     record: int
@@ -150,7 +150,7 @@ def advice(folds: Sequence[FoldMoney]) -> str | None:
         return f"{said}: they took too little off the calls after them; compact less often, and more at once"
     lasted, needed = (sorted(column)[len(known) // 2] for column in zip(*known, strict=True))
     return (
-        f"{said}: the middle one was in use for {lasted:,} calls and would have paid after {needed:,.0f};"
+        f"{said}: the median one was in use for {lasted:,} calls and would have paid for itself after {needed:,.0f};"
         " compact less often, and more at once (a lower target)"
     )
 
@@ -198,7 +198,7 @@ def _of_fold(
 def _modelled_summary(run: Replayed, fold: Folded, model: ModelPrice) -> float | None:
     """Returns the price of a summary that a program wrote by itself; None if its size is unknown.
 
-    The model read the view once more, mostly from the cache, and wrote the summary.
+    This assumes that the model read the view once more, mostly from the cache, and wrote the summary.
     """
     if not fold.tokens_after:
         return None

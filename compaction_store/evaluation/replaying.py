@@ -169,7 +169,7 @@ class _Walk:
         first, last = inside[0], inside[-1]
         # The span of a program's own summary may begin or end inside an earlier span: then it covers that span too.
         start, end = min(start, self.elements[first].seq), max(end, self.elements[last].end_seq)
-        # A program that compacted by itself may not have reported the size of its summary.
+        # A program that compacted by itself may not have reported the size of its summary, so its text is counted.
         kind, tokens = by.kind, self.counter.messages(replacement) if by.tokens_after is None else by.tokens_after
         removed = tuple(self.elements[first : last + 1])
         before = sum(element.tokens for element in removed)

@@ -225,7 +225,11 @@ class Evaluation:
         found = [
             f"{kind} must be at least {under[kind]:g}, and nothing was asked about it" for kind in under.keys() - asked
         ]
-        found += [f"{kind} must fail for at most {over[kind]:g}, and nothing was asked" for kind in over if not asked]
+        found += [
+            f"the failed share of {kind} must be at most {over[kind]:g}, and nothing was asked"
+            for kind in over
+            if not asked
+        ]
         found.sort()
         for result in self.policies:
             for kind, rate in result.rates.items():
@@ -234,7 +238,7 @@ class Evaluation:
                 if rate.asked and kind in over and 1 - rate.share > over[kind]:
                     lost = 1 - rate.share
                     found.append(
-                        f"{result.policy}: {kind} failed for {lost:.3f}, and must fail for at most {over[kind]:g}"
+                        f"{result.policy}: the failed share of {kind} is {lost:.3f}, and must be at most {over[kind]:g}"
                     )
         return found
 

@@ -99,7 +99,7 @@ def test_sums_without_the_runs_give_the_same_results_in_little_memory() -> None:
 def test_a_limit_that_nothing_was_asked_about_is_not_met() -> None:
     found = evaluate([thread(9, 9)], [RECORDED], counter=COUNTER)
     assert found.failures({"needed_later": 0.0}, {"invented": 1.0}) == [
-        "invented must fail for at most 1, and nothing was asked",
+        "the failed share of invented must be at most 1, and nothing was asked",
         "needed_later must be at least 0, and nothing was asked about it",
     ]
     # One policy was asked about it: another one that never folds is not judged.
@@ -177,7 +177,7 @@ def test_limits_are_judged_by_type() -> None:
     object.__setattr__(found, "policies", (result,))
     assert found.failures({"needed_later": 0.8}, {"invented": 0.3}) == []
     assert found.failures({"needed_later": 0.9}, {"invented": 0.1}) == [
-        "p: invented failed for 0.200, and must fail for at most 0.1",
+        "p: the failed share of invented is 0.200, and must be at most 0.1",
         "p: needed_later is 0.800, and must be at least 0.9",
     ]
 
