@@ -172,8 +172,8 @@ _KOREAN = (
     r"|안 ?(?:돼|됩니다|된다)|매번|언제나"
 )
 _LETTERS = re.compile(r"[a-z]+")
-# Every match of `_ENGLISH_ORDERS` contains a word of `_IN_ENGLISH`, and every match of `_LATIN_ORDERS` in an ASCII
-# sentence a word of `_IN_LATIN`. Most sentences have none and need not be searched.
+# Every match of `_ENGLISH` contains a word of `_IN_ENGLISH`, and every match of `_LATIN` in an ASCII sentence a word of
+# `_IN_LATIN`. Most sentences have none and need not be searched.
 _IN_ENGLISH = frozenset(
     """
     never always not don dont must should shall mustn shouldn may can only now here forward point rest future times
@@ -200,7 +200,8 @@ _IN_LATIN = frozenset(
 _NOT_FROM_LATIN = re.compile(f"[\\u0400-\\u04ff\\uac00-\\ud7af{UNSPACED}]")
 _LATIN = f"{_GERMAN}|{_FRENCH}|{_SPANISH}|{_PORTUGUESE}|{_ITALIAN}"
 _OTHER = f"{_RUSSIAN}|{_CHINESE}|{_JAPANESE}|{_KOREAN}"
-# Searches text in lower case, which is several times as fast as ignoring the case.
+# Words with which a summary may report an order. The text is searched in lower case, which is faster than ignoring the
+# case.
 _REPORTS = (
     r"\b(?:never|always|not|don'?t|must|only|no|without|avoid\w*|forb\w+|prohibit\w*|require[sd]?|prefers?|insists?"
     r"|shall"

@@ -47,7 +47,7 @@ class Passages:
         if not wanted:
             return False
         least = len(wanted) if not any(map(_is_pair, wanted)) else -(-len(wanted) * 7 // 10)
-        # If some words may be missing, begin with the rarest words: so many that every match has at least one of them.
+        # If some words may be missing, look for so many of the rarest words that every match has at least one of them.
         starts = sorted(wanted, key=lambda word: (len(self._by_word.get(word, ())), word))[: len(wanted) - least + 1]
         for index in dict.fromkeys(islice((i for word in starts for i in self._by_word.get(word, ())), _MOST_PASSAGES)):
             for first in (index, index - 1):

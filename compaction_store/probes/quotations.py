@@ -28,8 +28,8 @@ _MOST_WORDS = 60
 def quotations(text: str) -> Iterator[tuple[int, int]]:
     """Yields the start and the end of each quotation of 3 to 60 words, without its quotation marks.
 
-    A quotation with an ellipsis yields those of its parts that have as many words. A text of ASCII characters without
-    spaces is a name and is left out.
+    Of a quotation with an ellipsis, yields each part that has 3 to 60 words. A text of ASCII characters without spaces
+    is a name and is left out.
     """
     for quoted in _QUOTED.finditer(text):
         start, end = quoted.span(quoted.lastindex or 0)
