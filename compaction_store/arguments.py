@@ -23,7 +23,7 @@ def about(thread_id: str) -> str:
 def other(value: object) -> str:
     """Returns the last words of an error message, which say what was given: a number, or the type of any other value.
 
-    Text is not quoted, because it may be the content of a message. Of a datetime, the words say only that it lacks a
+    Text is not quoted, because it may be the content of a message. For a datetime, the words say only that it lacks a
     time zone.
     """
     if isinstance(value, datetime):
@@ -32,7 +32,7 @@ def other(value: object) -> str:
 
 
 def other_choice(value: object) -> str:
-    """Returns the last words of an error about a choice between texts. Text is neither quoted nor named by its type."""
+    """Returns the last words of an error about a choice between texts. They do not quote a wrong text."""
     return ", not another text" if isinstance(value, str) else other(value)
 
 

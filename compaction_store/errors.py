@@ -166,7 +166,7 @@ class InvalidSpan(InvalidInput):
 
 
 class InvalidBundle(InvalidInput):
-    """The bundle does not verify or is not the expected one. Nothing from the bundle was stored."""
+    """The bundle cannot be read, does not verify or is not the expected one. Nothing from it was stored."""
 
     def __init__(self, what: str, *, line: int | None = None, pos: int | None = None) -> None:
         super().__init__(what if line is None else f"line {line:,} of the bundle: {what}")
@@ -191,7 +191,7 @@ class MessageNotFound(CompactionStoreError, LookupError):
 
 
 class CompactionNotFound(CompactionStoreError, LookupError):
-    """The thread has no record with that number, or none of the compaction to adopt."""
+    """The thread has no record with that number, or no record of the compaction to adopt."""
 
 
 class PositionNotFound(CompactionStoreError, LookupError):
