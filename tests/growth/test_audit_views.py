@@ -177,7 +177,8 @@ def test_a_login_under_row_level_security_sees_its_tenant_and_is_refused_all(url
             connection.execute("SET compaction_store.tenant = 'other'; SET compaction_store.all_tenants = off")
             assert {row["tenant"] for row in dicts(connection, f"SELECT * FROM compaction_store.{view}")} == {"other"}
             connection.execute("SET compaction_store.all_tenants = on")
-            with pytest.raises(psycopg.Error, match="must have BYPASSRLS to see all tenants: .*, or name one tenant") as refused:
+            wanted = r"must have BYPASSRLS to see all tenants: .*, or name one tenant"
+            with pytest.raises(psycopg.Error, match=wanted) as refused:
                 dicts(connection, f"SELECT * FROM compaction_store.{view}")
             assert refused.value.sqlstate == "CS023"
 
