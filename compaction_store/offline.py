@@ -246,19 +246,21 @@ def is_document(line: Line, content: str) -> bool:
     if line["type"] == "message":
         role = said.get("role")
         return bool(line["role"] == (role if type(role) is str and ROLE.fullmatch(role) else None))
-    if (
-        line["type"] == "compaction"
-        and line["outcome"] == "applied"
-        and line["kind"] in KINDS
-        and line["kind"] != "revocation"
-    ):
-        stand_ins = said.get("replacement")
-        if stand_ins and line["kind"] in ("rewind", "clear"):
-            return False
-        return type(stand_ins) is list and all(type(message) is dict for message in stand_ins)
+    if line["type"] == "compaction" and line["outcome"] == "applied" and line["kind"] in KINDS:
+        return _replaces(said, line["kind"])
     if line["type"] == "event" and line["kind"] in COPIED:
         return COPIED[line["kind"]].match(content) is not None
     return True
+
+
+def _replaces(body: dict[str, Any], kind: str) -> bool:
+    """Returns whether the body of an applied record has a replacement that fits the record's kind."""
+    stand_ins = body.get("replacement")
+    if kind == "revocation":
+        return "replacement" not in body
+    if stand_ins and kind in ("rewind", "clear"):
+        return False
+    return type(stand_ins) is list and all(type(message) is dict for message in stand_ins)
 
 
 # ---- format version 1

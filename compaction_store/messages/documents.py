@@ -46,12 +46,17 @@ def fault(kind: Kind, text: str) -> str | None:
 
 
 def record_fault(kind: str, outcome: str, text: str) -> str | None:
-    """Returns the problem of a record's body, or None. The body of an applied compaction must have its replacement."""
+    """Returns the problem of a record's body, or None.
+
+    The body of an applied compaction must have its replacement, and that of a revocation must have none.
+    """
     try:
         body = read("body", text)
     except ValueError as refusal:
         return str(refusal)
-    if outcome == "applied" and kind != "revocation":
+    if outcome == "applied" and kind == "revocation":
+        return "the body of a revocation has a replacement" if "replacement" in body else None
+    if outcome == "applied":
         stand_ins = body.get("replacement")
         if type(stand_ins) is not list or any(type(message) is not dict for message in stand_ins):
             return "the body's replacement is not a list of JSON objects"

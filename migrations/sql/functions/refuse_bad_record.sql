@@ -8,6 +8,11 @@ DECLARE
     v_messages json;
 BEGIN
     PERFORM compaction_store.refuse_bad_document('body', p_body);
+    IF p_record.outcome = 'applied' AND p_record.kind = 'revocation'
+        AND (compaction_store.parsable(p_body)::json -> 'replacement') IS NOT NULL
+    THEN
+        RAISE EXCEPTION 'the body of a revocation must have no replacement' USING ERRCODE = 'CS019';
+    END IF;
     IF p_record.outcome <> 'applied'
         OR p_record.kind NOT IN ('summary', 'truncation', 'removal', 'rewind', 'clear', 'adoption')
     THEN

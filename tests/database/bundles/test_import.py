@@ -376,6 +376,10 @@ def _unsound(case: str) -> Thread:
         thread.compaction(folds, start=1, end=6, source_count=2)
     elif case == "revokes":
         thread.compaction(kind="revocation", outcome="applied", revokes=9, start_seq=1, end_seq=2)
+    elif case == "undone":
+        thread.compaction(folds, start=2, end=4)
+        body = '{"replacement":"x"}'
+        thread.compaction(body, kind="revocation", outcome="applied", revokes=1, start_seq=2, end_seq=4)
     elif case == "span":
         thread.compaction(outcome="failed", start_seq=3, end_seq=1)
     elif case == "body":
@@ -388,17 +392,16 @@ def _unsound(case: str) -> Thread:
 
 
 @pytest.mark.parametrize(
-    "case", ["key", "meta", "source", "overlap", "inside", "revokes", "span", "body", "time"]
+    "case", ["key", "meta", "source", "overlap", "inside", "revokes", "undone", "span", "body", "time"]
 )  # fmt: skip
 def test_a_sound_chain_that_no_store_would_have_written_is_refused(
     store: Face, superuser: psycopg.Connection[Any], case: str
 ) -> None:
     lines = _unsound(case).lines()
     found = cs.verify_bundle(lines).findings
-    assert (
-        bool(found) == bool(offline.check(io.BytesIO(b"".join(lines))).findings) == (case in {"meta", "body", "time"})
-    )
-    with pytest.raises(cs.InvalidBundle, match=r"'t-1'|year|JSON") as caught:
+    is_found = case in {"meta", "body", "time", "undone"}
+    assert bool(found) == bool(offline.check(io.BytesIO(b"".join(lines))).findings) == is_found
+    with pytest.raises(cs.InvalidBundle, match=r"'t-1'|year|JSON|replacement") as caught:
         store.import_bundle(lines)
     assert "hi" not in str(caught.value).split()
     assert nothing_there(superuser)

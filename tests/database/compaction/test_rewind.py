@@ -256,6 +256,14 @@ def test_records_that_hide_wrongly_are_refused(filled: Any, superuser: psycopg.C
     assert shown(filled.view("t")) == [1, 2, (3, 10, "rewind")]
 
 
+def test_a_revocation_that_replaces_is_refused(filled: Any, superuser: psycopg.Connection[Any]) -> None:
+    record = filled.rewind("t", 3)[-1]
+    columns = {"kind": "revocation", "revokes": record.number, "start_seq": record.start_seq, "end_seq": record.end_seq}
+    with pytest.raises(psycopg.Error, match="revocation must have no replacement"):
+        unfolded(superuser, "t", columns | {"tokens_after": None}, {})
+    assert filled.view("t").messages == filled.view("t", at=record.pos).messages
+
+
 @pytest.mark.parametrize("kind", ["rewind", "clear"])
 def test_both_verifiers_find_a_record_that_hides_and_replaces(kind: str) -> None:
     for replacement, is_sound in (("[]", True), ('[{"role":"user"}]', False)):

@@ -82,6 +82,9 @@ def test_how_deep_a_document_may_be_does_not_depend_on_the_caller() -> None:
         ("applied", "removal", '{"replacement":[]}', None),
         ("applied", "summary", '{"replacement":[{"role":"user"}]}', None),
         ("applied", "revocation", "{}", None),
+        ("applied", "revocation", '{"replacement":[]}', "the body of a revocation has a replacement"),
+        ("applied", "revocation", '{"replacement":null}', "the body of a revocation has a replacement"),
+        ("applied", "revocation", '{"reason":"x","replacement":"x"}', "the body of a revocation has a replacement"),
         ("failed", "summary", "{}", None),
     ],
 )
