@@ -37,7 +37,7 @@ _ENGLISH = (
     r" ?(?:\w+ ){0,2}(?:approval|permission|consent|confirmation|go-ahead|me|us|review|ok)\b"
     rf"|{_CLAUSE}only (?:ever |use|touch|edit|change|modify|write|answer|reply|respond|commit|push|run|call|work"
     rf"|read)"
-    r"|\b(?:is|are) (?:off[- ]limits|forbidden|prohibited|not allowed|not permitted|mandatory|required)\b"
+    r"|(?:\b(?:is|are)|'re|'s) (?:off[- ]limits|forbidden|prohibited|not allowed|not permitted|mandatory|required)\b"
     r"|\b(?:never ever|no exceptions|strictly forbidden|stop (?:using|doing|adding|writing|putting|creating|making"
     r"|calling))\b"
     r"|\b(?:i|we|user|users|the user|client|the client|customer) (?:always |strongly |would |really )?(?:prefers?"
@@ -70,6 +70,10 @@ _ENGLISH = (
     r"|\b(?:explicit|prior) (?:approval|permission|consent)\b"
     rf"|{_CLAUSE}(?:avoid|prefer) (?!me\b|that\b)\w"
     rf"|{_CLAUSE}(?:use|answer|write|run|edit|change|touch|commit|reply|respond|push|read|call) only \w"
+    r"|\b(?:i|we) (?:don'?t|do not|never) want (?:you )?to (?:see|find|have|get|use|touch|change)\b|\bhands off \w"
+    rf"|{_CLAUSE}treat (?!this\b|it\b|that\b)[^.;:]{{2,60}} as \w|\bas a (?:general )?rule\b|\bstays? out of\b"
+    r"|^nothing (?:gets?|is|goes) (?:ever )?(?:merged|deployed|pushed|released|committed|deleted|shipped|published"
+    r"|changed|removed|installed|sent)\b"
 )
 _GERMAN = (
     r"\b(?:nie(?:mals)? (?:wieder )?|immer |stets |grundsätzlich |künftig |zukünftig |nur noch )"
@@ -83,6 +87,11 @@ _GERMAN = (
     r"|\b(?:bleibt|bleiben) (?:\w+ )?(?:unverändert|unangetastet|wie)\b"
     r"|^alle \w+ (?:\w+ ){0,4}(?:angeben|schreiben|in)\b"
     r"|\b(?:ausschließlich|nur (?:bei|wenn|nach|mit|noch))\b|^kein(?:e|en|er|erlei)? \w"
+    r"|^(?:bitte )?(?:fass|fasst|rühr|rühre|rührt|lösch\w*|änder\w*|nimm|nehmt|mach|macht|pack|packt|schalte?t?|füge?t?"
+    r"|lass|lasst) [^.;:?]{2,60} (?:nicht|nie|niemals) (?:an|ab|auf|um|weg|ein|aus|hinzu|mehr)\b"
+    r"|^bitte [^.;:?]{2,80} (?:nie|niemals)\b|\bgenerell (?:auf|in|mit|ohne|nur|kein\w*)\b|\bgilt: ?\w"
+    r"|\b(?:hältst|halte|haltet|halten sie) (?:dich|euch|sich) (?:\w+ ){0,6}an\b"
+    r"|\b(?:frag|frage|fragt|fragen sie) (?:mich |uns |bitte ){0,2}(?:vorher|zuerst|erst)\b"
     r"|\b(?:verboten|untersagt|tabu)\b|^bitte (?:\w+ ){0,6}(?:nicht|keine?[nmrs]?) "
 )
 _FRENCH = (
@@ -97,10 +106,13 @@ _FRENCH = (
     r"|\b(?:tous|toutes|chaque) [^.;:]{2,50} (?:doit|doivent)\b|\bsans (?:m'avoir|me|mon accord|mon avis"
     r"|confirmation|justification|validation)\b|\bsauf (?:demande|si|accord)\b|\bque lorsque\b|^(?:pas d[e'’]|préférer)"
     r"|^ne (?:pas )?\w+(?:er|ir|re)\b|^ne \w+ (?:pas|que)\b|\buniquement\b"
-    r"|\b(?:demande|préviens|avertis)(?:-|z-)(?:moi|nous) (?:toujours )?avant\b"
+    r"|\b(?:demande|préviens|avertis)(?:-|z-)(?:moi|nous) (?:toujours )?avant\b|\binterdiction (?:\w+ )?de\b"
+    r"|\b(?:doit|doivent) (?:rester|toujours|commencer|contenir|porter|respecter|utiliser|suivre)\b"
+    r"|\bsystématiquement\b"
+    r"|\bavant de [^.;:]{2,50},? (?:demandez?|préviens|prévenez|consultez?|vérifiez?)\b"
 )
 _SPANISH = (
-    r"\b(?:nunca|jamás|siempre)\b|\b(?:de ahora en adelante|a partir de ahora|en adelante|en el futuro"
+    r"\b(?:nunca|jamás|siempre)\b|\b(?:de ahora en adelante|a partir de (?:ahora|hoy)|en adelante|en el futuro"
     r"|bajo ninguna circunstancia|bajo ningún concepto|en ningún caso|cada vez que|sin mi (?:permiso|aprobación"
     r"|autorización))\b"
     r"|(?:^|[,;:.] |\by |por favor,? )no (?:me |te |se |lo |la |los |las )?(?:toques?|hagas?|cambies?|borres?"
@@ -117,7 +129,8 @@ _SPANISH = (
     r"|^no \w+(?:ar|er|ir)(?:lo|la|los|las|se)? \w|^no crees \w|^(?:solo|sólo|solamente) \w+(?:ar|er|ir)\b|^evita"
     r"|\bsin (?:confirmación|confirmar|preguntar|permiso|autorización)\b|\bmantén \w+ \w+"
     r"|\b(?:avis|pregunt|consult)\w* (?:siempre )?antes\b|\b(?:avíses?me|pregúntame|consúltame|avísame)\b"
-    r"|\b(?:tod[oa]s|cada) [^.;:]{2,50} (?:debe|deben|tiene que|tienen que)\b"
+    r"|\b(?:tod[oa]s?|cada) [^.;:]{2,50} (?:debe|deben|tiene que|tienen que)\b|\bno quiero (?:que \w|ver\b)"
+    r"|\bantes de [^.;:]{2,50},? (?:pídeme|pide|pregúntame|pregunta|consúltame|consulta|avísame|avisa)\b"
 )
 _PORTUGUESE = (
     r"\b(?:nunca|jamais|sempre)\b|\b(?:de agora em diante|a partir de agora|daqui (?:em|para|pra) (?:diante|frente)"
@@ -130,6 +143,7 @@ _PORTUGUESE = (
     r"|\b(?:cada|todas as(?: suas)?) (?:respostas?|mensage(?:m|ns))\b"
     r"|\b(?:tod[oa]s (?:os|as)|cada) [^.;:]{2,50} (?:deve|devem|tem de|têm de)\b"
     r"|\b(?:pergunte|avise)(?:-me)? (?:sempre )?antes\b"
+    r"|\bantes de [^.;:]{2,50},? (?:me )?(?:pergunte|avise|peça|consulte|confirme)\b"
 )
 _ITALIAN = (
     r"\b(?:mai|sempre)\b|\b(?:d'ora in (?:poi|avanti)|da ora in (?:poi|avanti)|da adesso in poi|in futuro"
@@ -142,6 +156,8 @@ _ITALIAN = (
     r"|\brispondi(?:mi)? (?:solo |soltanto )?(?:in|con) \w|\b(?:ogni|tutte le(?: tue)?) (?:rispost[ae]|messaggi[oa]?)\b"
     r"|\b(?:tutt[ie] (?:i|gli|le)|ogni) [^.;:]{2,50} (?:deve|devono|va|vanno)\b"
     r"|\b(?:chiedimi|avvisami|chiedi) (?:sempre )?prima\b"
+    r"|\bprima di [^.;:]{2,50},? (?:chiedimi|chiedi|avvisami|avvisa|consultami)\b"
+    r"|^niente [^.;:]{2,50} senza (?:il|la) mi[oa]\b"
 )
 _RUSSIAN = (
     r"\b(?:никогда|всегда|впредь|отныне|нельзя|запрещено|запрещается|ни в коем случае|ни при каких|с этого момента"
@@ -149,14 +165,15 @@ _RUSSIAN = (
     r"|в дальнейшем|каждый раз,? когда|без моего (?:разрешения|согласия|одобрения))\b"
     r"|\bотвечай(?:те)? (?:мне )?(?:только )?(?:на|по|в|с)\b|\b(?:кажд\w+|всех|всегда) (?:ответ|сообщени)\w*"
     r"|(?:^|[,;:.] |\bи |пожалуйста,? )не \w{2,}(?:й|йте|и|ите|ь|ьте|айся|ся)\b"
-    r"|^(?:все|каждый|каждую|каждое) [^.;:]{2,50}(?:пиши|делай|используй|должн\w+|пишите|делайте|используйте)\b"
+    r"|^(?:все|каждый|каждая|каждую|каждое) [^.;:]{2,50}(?:(?:пиши|делай|используй|храни|оформляй|добавляй|проверяй"
+    r"|называй|сохраняй|указывай)(?:те)?|должн\w+)\b|\bперед кажд\w+"
     r"|^(?:используй\w*|использовать|пиши|писать|отвечай|отвечать) (?:\w+ )?только\b"
     r"|\b(?:спрашивай|спрашивайте|предупреждай\w*)\b"
 )
 _CHINESE = (
     r"^(?:避免|使用中文|用中文|默认)|(?:永远|千万|绝对?|一律|务必|切勿|请勿|禁止|严禁|不得|不准|不许|必须|始终)|不要"
     r"|(?:^|[,。;、 请])别(?!的|人|处)"
-    r"|从现在(?:开始|起)|从今以后|今后|以后(?:都|不|请|要|别|每)|每次都|只(?:能|允许|准)|总是要|要一直"
+    r"|从现在(?:开始|起)|从今以后|今后|以后(?:都|不|请|要|别|每|[^,。;]{1,10}都)|每次(?:都|[^,。;]{1,12}(?:前|后|时))|只(?:能|允许|准)|总是要|要一直"
     r"|(?:每[个個条條次一]|所有)(?:的)?(?:回答|回复|回覆|答复)|[用以][^,。;]{1,8}(?:回答|回复|回覆|答复)|(?:回答|回复|回覆)时"
     r"|永遠|千萬|絕對?|嚴禁|務必|請勿|必須|始終|從現在(?:開始|起)|從今以後|以後(?:都|不|請|要|別|每)"
 )
@@ -182,7 +199,7 @@ _IN_ENGLISH = frozenset(
     stick stay keep no rule rules constraint constraints limit limits requirement requirements want expect need like
     ask cap ceiling maximum when before after reply answer respond speak talk replies answers response responses
     message messages use write pick choose give call tell check warn notify leave alone untouched unchanged all any
-    whatever happens before after on for in with unless explicit prior
+    whatever happens before after on for in with unless explicit prior hands treat nothing stays
     """.split()  # noqa: SIM905
 )
 _IN_LATIN = frozenset(
@@ -195,6 +212,10 @@ _IN_LATIN = frozenset(
     rispondimi tutte tes vos frag frage fragen sag sagen warn warne bleibt bleiben tous toutes demande avertis todos
     todas ausschlie bei nach mit sauf lorsque uniquement pr ne solo
     solamente evita sin mant antes pergunte avise chiedimi avvisami chiedi prima ogni
+    fass fasst nimm nehmt mach macht pack packt schalt schalte lass lasst generell gilt halte haltet halten fragt
+    interdiction doit doivent avant hoy quiero queda quedan todo toda prohibido prohibida prohibidos prohibidas fica
+    proibido proibida tutti tutto tutta vietato vietata vietati vietate proibito proibita proibiti proibite niente
+    deben debe tiene tienen devono deve
     """.split()  # noqa: SIM905
 )
 _NOT_FROM_LATIN = re.compile(f"[\\u0400-\\u04ff\\uac00-\\ud7af{UNSPACED}]")
@@ -215,14 +236,18 @@ _DESCRIBES = (
     r"(?:(?:i|it|that|this|there|he|she|they|which|who|what|why|how|because|if it|when it|seems?|looks?|i'm|it's"
     r"|that's)\b(?!.{0,80}\b(?:you"
     r"|must|should|shall|prefers?|insists?|without|want|expect|from now on|off[- ]limits|forbidden|not allowed)\b)"
-    r"|(?:ich|es|das|er|sie hat|warum|wieso|wir haben|wir hatten)\b|(?:je|j'|il (?!ne faut"
+    r"|(?:ich|es|das|er|sie hat|warum|wieso|wir haben|wir hatten)\b|(?:je|j'|il (?!(?:ne )?faut"
     r"|est (?:strictement )?interdit)|elle|ça|cela|c'est|on a|pourquoi)\b"
     r"|(?:yo|eso|esto|él|ella|es|por qué|me|he|ha)\b|(?:eu|isso|isto|ele|ela|é que|por que)\b"
     # A sentence about what a thing does is not an order, unless it says that the thing must or may do it.
-    r"|(?:der|die|das|le|la|les|el|los|las|o|os|as|il|lo|gli) \w+(?! .{0,120}\b(?:musst?|müss(?:en|t)|soll(?:st|en|t)?"
-    r"|darf(?:st)?|dürf(?:en|t)|bleibt|bleiben|doit|doivent|interdite?s?|debe|deben|puede|pueden|se|prohibid[oa]s?|deve"
+    r"|(?:der|die|das|le|la|les|el|los|las|o|os|as|il|lo|gli) (?!faut\b)\w+(?! .{0,120}\b(?:musst?|müss(?:en|t)"
+    r"|soll(?:st|en|t)?|darf(?:st)?|dürf(?:en|t)|bleibt|bleiben|doit|doivent|interdite?s?|debe|deben|puede|pueden|se|prohibid[oa]s?|deve"
     r"|devem|devono|pode|podem|può|possono|va|vanno|proibid[oa]s?|vietat[oaie]|fasst|fassen)\b)"
-    r"(?= .{0,80}\b(?:immer|nie|niemals|nicht|kein\w*|jamais|toujours|nunca|jamás|siempre|sempre|mai|não|non|no|pas)\b)"
+    r"(?= .{0,80}\b(?:systématiquement|immer|nie|niemals|nicht|kein\w*|jamais"
+    r"|toujours|nunca|jamás|siempre|sempre|mai|não|non|no|pas)\b)"
+    r"|nunca (?:vi|vimos|tinha|havia|había|he|hemos|ha|han|tive|fiz|consegui|pude)\b"
+    r"|non (?:ho|abbiamo|avevo|avevamo|hanno)\b|\S{1,12}[이가은는] .{0,80}(?:지 (?:않아요|못해요)|[았었했]어요)\W{0,3}$"
+    r"|\w+ (?:никогда|всегда) (?:не )?\w{2,30}л[аио]?\b"
     r"|siempre (?:me|te|se|lo|la) \w+(?:e|a)\b|sempre (?:me|mi) \w+"
     r"|(?:io|questo|quello|lui|lei|perché|ho|ha)\b|(?:сервер|программа|тест|кнопка|страница|файл|сайт|сборка) \w+"
     r"|(?:я|он|она|оно|это|почему|мы (?:никогда|всегда))\b)"
@@ -230,7 +255,7 @@ _DESCRIBES = (
 _ONCE = (
     r"\b(?:yet|for now|right now|at the moment|this time|just once|for the moment|noch nicht|vorerst|diesmal"
     r"|pas encore|pour l'instant|todavía|por ahora|por enquanto|ainda não|per ora|non ancora|пока)\b"
-    r"|暂时|先别|今のところ|まだ|아직"
+    r"|\bnão (?:\w+ ){1,6}ainda\b|\bnon (?:\w+ ){1,6}ancora\b|暂时|先(?:别|不要|不用)|今のところ|まだ|아직"
 )
 # Function words and words of lasting force. A summary may replace these words with others.
 FUNCTION_WORDS = frozenset(
