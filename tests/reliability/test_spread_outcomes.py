@@ -12,6 +12,7 @@ from support.faces import Faces
 
 import compaction_store as cs
 
+pytestmark = pytest.mark.one_server("it makes one server look like a cluster")
 HI = {"role": "user", "content": "hi"}
 _TABLE = "CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass)"
 

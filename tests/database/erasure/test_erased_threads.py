@@ -368,7 +368,6 @@ def test_a_thread_can_be_erased_by_the_name_of_its_stub(thread: Face, superuser:
     assert [event.kind for event in events(thread, stub)] == ["redaction"]
 
 
-@pytest.mark.one_server("threads cannot be forked on a cluster")
 def test_a_repeated_erasure_reaches_forks_that_the_first_one_left_alone(thread: Face) -> None:
     thread.fork("t", "fork")
     stub = thread.erase("t", reason="r", forks=False).thread_id

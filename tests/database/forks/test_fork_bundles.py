@@ -86,6 +86,7 @@ def handmade(name: str, *events: tuple[str, str]) -> list[bytes]:
     return made.lines()
 
 
+@pytest.mark.one_server("a cluster refuses the erasure if the other thread is in another shard")
 def test_an_imported_thread_that_calls_another_its_fork_has_no_part_of_it_erased(parent: Face) -> None:
     """The other thread must say so too: here, one says nothing, and one is a fork of another thread."""
     parent.fork("p", "f")
