@@ -1,16 +1,19 @@
-"""How many shards of a Citus cluster a query asks, and how many statements a page over all of them takes."""
+"""How many shards of a cluster a query asks, how many statements a page takes, and how a query sets its tenant."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from support import cluster
 
 import compaction_store as cs
+from compaction_store.deploy import roles
 
 pytestmark = pytest.mark.skipif(cluster.given() is None, reason="on a cluster only: it asks Citus for its plans")
 
@@ -103,3 +106,27 @@ def test_a_page_over_all_threads_is_read_from_all_shards_at_once(
     assert len(found) == statements, found
     for text, given in found:
         assert _shards(superuser, text, given) == {cluster.SHARDS}, text
+
+
+@pytest.fixture
+def auditor(superuser_url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
+    """The URL of a login that may only read."""
+    name = f"cs_auditor_{os.getpid()}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN".encode())
+    roles.grant(superuser_url, name, "auditor")
+    yield sa.make_url(superuser_url).set(username=name).render_as_string(hide_password=False)
+    superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
+
+
+def test_a_query_in_sql_sets_the_tenant_in_its_transaction(filled: Any, auditor: str) -> None:
+    query = "SELECT count(*) FROM compaction_store.audit_compactions"
+    with psycopg.connect(auditor, autocommit=True) as sql:
+        sql.execute("SET compaction_store.tenant = 'default'")
+        # Citus does not send the settings of a session to the nodes.
+        with pytest.raises(psycopg.Error) as caught:
+            sql.execute(query)
+        assert caught.value.sqlstate == "CS009"
+        assert "SET LOCAL" in str(caught.value.diag.message_hint)
+        with sql.transaction():
+            sql.execute("SET LOCAL compaction_store.tenant = 'default'")
+            assert sql.execute(query).fetchall() == [(len(list(filled.compactions())),)]

@@ -8,6 +8,7 @@ BEGIN
         RETURN current_setting('compaction_store.tenant', true);
     END IF;
     RAISE EXCEPTION 'compaction_store.tenant is not set'
-        USING ERRCODE = 'CS009', HINT = 'SET compaction_store.tenant = ''default'', or another tenant';
+        USING ERRCODE = 'CS009', HINT = 'SET compaction_store.tenant = ''default'', or another tenant; on a Citus '
+            'cluster, use SET LOCAL in the transaction of the query';
 END
 $$;
