@@ -380,4 +380,5 @@ def _wilson(asked: int, kept: int) -> tuple[float, float]:
     middle = share + _Z**2 / (2 * asked)
     spread = _Z * sqrt(share * (1 - share) / asked + _Z**2 / (4 * asked**2))
     whole = 1 + _Z**2 / asked
-    return round((middle - spread) / whole, 4), round((middle + spread) / whole, 4)
+    # Rounding errors may give a little less than 0 or more than 1.
+    return max(0.0, round((middle - spread) / whole, 4) + 0.0), min(1.0, round((middle + spread) / whole, 4))

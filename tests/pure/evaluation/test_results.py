@@ -70,6 +70,13 @@ def test_an_interval_of_one_probe_or_without_a_loss_is_never_empty(asked: int, k
         assert rate.low <= rate.share <= rate.high
 
 
+def test_an_interval_never_begins_below_zero() -> None:
+    """Not even at a negative zero, which would be shown as -0.0."""
+    for asked in range(1, 400):
+        low, high = _rate([(asked, 0)], "seed").low, _rate([(asked, asked)], "seed").high
+        assert (f"{low:.1f}", f"{high:.1f}") == ("0.0", "1.0")
+
+
 def test_sums_without_the_runs_give_the_same_results_in_little_memory() -> None:
     names = [f"src/part_{number}/file_{number}.py" for number in range(400)]
     made = []
