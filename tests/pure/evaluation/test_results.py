@@ -106,8 +106,8 @@ def test_sums_without_the_runs_give_the_same_results_in_little_memory() -> None:
 def test_a_limit_that_nothing_was_asked_about_is_not_met() -> None:
     found = evaluate([thread(9, 9)], [RECORDED], counter=COUNTER)
     assert found.failures({"needed_later": 0.0}, {"invented": 1.0}) == [
-        "the failed share of invented must be at most 1, and nothing was asked",
         "needed_later must be at least 0, and nothing was asked about it",
+        "the failed share of invented must be at most 1, and nothing was asked",
     ]
     # One policy was asked about it: another one that never folds is not judged.
     rate = _rate([(10, 8)], "0:a:b")
