@@ -64,7 +64,7 @@ class Copied(NamedTuple):
 
 
 async def copied(reader: AsyncReader, names: Iterable[str]) -> tuple[dict[str, Copied], bool]:
-    """Returns where the copied records of each fork come from, by its name, and whether a fork may be missing."""
+    """Returns the origins of the copied records of forks, by the fork's name, and whether a fork may be missing."""
     events = await events_of(reader, names, ("origin",))
     origins = {name: its[-1] for name, its in events.by_name.items() if its[-1].pos == 1}
     uids = {name: uid_of(origin.body.get("parent")) for name, origin in origins.items()}
