@@ -310,7 +310,7 @@ def test_a_thread_opens_any_of_its_messages_by_its_seq(url: str, store: cs.Store
     assert f"message, 1 to {store.thread(THREAD).last_seq}" in form[1]
     # This one is in no view: a record covers it.
     assert "Order #44910 is not" in shown(url, "/message", id=THREAD, seq=1)
-    assert "have none" in text_of(shown(url, "/sample"))
+    assert "have no summary" in text_of(shown(url, "/sample"))
 
 
 def test_a_chart_is_drawn_again_only_after_the_thread_changed(
