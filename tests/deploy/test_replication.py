@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from support.paths import ROOT
 
 import compaction_store as cs
@@ -146,6 +147,39 @@ def test_without_run_as_owner_nothing_arrives(servers: Servers) -> None:
     execute(copy, plain.replace(" WITH (run_as_owner = true)", ""))
     until(lambda: rows(copy, "SELECT sync_error_count > 0 FROM pg_stat_subscription_stats") == [(True,)])
     assert everything(copy) == []
+    execute(copy, "DROP SUBSCRIPTION compaction_store")
+
+
+@pytest.mark.parametrize("bypasses", [True, False], ids=["with BYPASSRLS", "without"])
+def test_an_administrator_without_superuser_subscribes_with_bypassrls(servers: Servers, *, bypasses: bool) -> None:
+    source, server = servers.start("wal_level = 'logical'"), servers.start()
+    migrate.upgrade(source)
+    live(source)
+    execute(source, documented("CREATE PUBLICATION"))
+    attribute = "BYPASSRLS" if bypasses else "NOBYPASSRLS"
+    execute(
+        server,
+        f"CREATE ROLE administrator LOGIN CREATEDB CREATEROLE {attribute} IN ROLE pg_create_subscription",
+        "CREATE DATABASE agents OWNER administrator ENCODING 'UTF8' TEMPLATE template0",
+    )
+    copy = sa.make_url(server).set(database="agents").render_as_string(hide_password=False)
+    migrate.upgrade(sa.make_url(copy).set(username="administrator").render_as_string(hide_password=False))
+    with psycopg.connect(source) as connection:
+        where = f"host={connection.info.host} dbname={connection.info.dbname} user={connection.info.user}"
+    subscribe = documented("CREATE SUBSCRIPTION").replace("host=… dbname=… user=…", where)
+    # These servers ask for no password, and without one, only a superuser may make a subscription.
+    options = "run_as_owner = true, password_required = false, enabled = false"
+    execute(
+        copy,
+        subscribe.replace("run_as_owner = true", options),
+        "ALTER SUBSCRIPTION compaction_store OWNER TO administrator",
+        "ALTER SUBSCRIPTION compaction_store ENABLE",
+    )
+    if bypasses:
+        until(lambda: everything(copy) == everything(source))
+    else:
+        until(lambda: rows(copy, "SELECT sync_error_count > 0 FROM pg_stat_subscription_stats") == [(True,)])
+        assert everything(copy) == []
     execute(copy, "DROP SUBSCRIPTION compaction_store")
 
 
