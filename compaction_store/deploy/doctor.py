@@ -237,7 +237,7 @@ def _is_own(address: str) -> bool:
 
 def _connection(seen: Seen) -> Iterator[Check]:
     if seen.pooled:
-        what = "connected through a pooler; any of its modes works, because no session state is used"
+        what = "connected through a pooler; transaction and session mode work, because no session state is used"
         yield Check("pooler", "ok", what)
     else:
         yield Check("pooler", "ok", "connected without a pooler")
