@@ -102,3 +102,29 @@ def test_the_threads_over_a_budget_are_found_by_what_their_replies_report(cluste
             store.append(name, {"role": "assistant", "content": "Yes.", **usage}, view=view)
         budget = cs.TokenBudget(context_window=round(store.view("less").tokens * 1.1))
         assert {thread.thread_id for thread in store.due(budget)} == {"as much", "unknown"}
+
+
+def test_nothing_is_written_to_a_shard_that_was_moved_during_the_call(
+    cluster: str, empty_url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    """Citus would not include the other node in the commit."""
+    cs.migrate.upgrade(empty_url)
+    move = "UPDATE pg_catalog.pg_dist_placement SET groupid = %s"
+    with cs.Store.open(cluster, deadline=0.5) as store, cs.Store.open(empty_url) as other:
+        store.append("p", {"n": 1})
+        other.append("q", {"n": 1})
+        bundle = list(other.export("q"))
+        calls = (
+            lambda: store.fork("p", "f"),
+            lambda: store.erase("p", reason="r"),
+            lambda: store.import_bundle(bundle),
+        )
+        superuser.execute(move, (7,))
+        for call in calls:
+            with pytest.raises(cs.DatabaseUnavailable) as caught:
+                call()
+            assert caught.value.sqlstate == "40001"
+        assert [thread.thread_id for thread in store.threads()] == ["p"]
+        superuser.execute(move, (0,))
+        for call in calls:
+            call()

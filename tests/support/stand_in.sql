@@ -4,8 +4,13 @@ CREATE TABLE public.asked (i bigint GENERATED ALWAYS AS IDENTITY, what text NOT 
 CREATE TABLE pg_catalog.pg_dist_node (isactive bool, noderole text, shouldhaveshards bool, hasmetadata bool);
 CREATE TABLE pg_catalog.pg_dist_shard (shardid bigint);
 CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", partkey text, colocationid int4);
-GRANT SELECT ON pg_catalog.pg_dist_node, pg_catalog.pg_dist_shard, pg_catalog.pg_dist_partition TO PUBLIC;
+CREATE TABLE pg_catalog.pg_dist_local_group (groupid int4);
+CREATE TABLE pg_catalog.pg_dist_placement (shardid bigint, groupid int4);
+GRANT SELECT ON pg_catalog.pg_dist_node, pg_catalog.pg_dist_shard, pg_catalog.pg_dist_partition,
+    pg_catalog.pg_dist_local_group, pg_catalog.pg_dist_placement TO PUBLIC;
 INSERT INTO pg_catalog.pg_dist_node VALUES (true, 'primary', true, true);
+INSERT INTO pg_catalog.pg_dist_local_group VALUES (0);
+INSERT INTO pg_catalog.pg_dist_placement SELECT shardid, 0 FROM generate_series(102008, 102011) AS shardid;
 CREATE FUNCTION pg_catalog.column_to_column_name(p_table regclass, p_key text) RETURNS text
 LANGUAGE sql AS 'SELECT p_key';
 CREATE FUNCTION pg_catalog.create_distributed_table(p_table regclass, p_column text, colocate_with text) RETURNS void
@@ -59,7 +64,7 @@ BEGIN
 END
 $$;
 -- A table has four shards.
-CREATE FUNCTION pg_catalog.get_shard_id_for_distribution_column(p_table regclass, p_value uuid) RETURNS bigint
+CREATE FUNCTION pg_catalog.get_shard_id_for_distribution_column(p_table regclass, p_value anyelement) RETURNS bigint
 LANGUAGE sql AS 'SELECT 102008 + (hashtextextended(p_value::text, 0) & 3)';
 CREATE FUNCTION pg_catalog.run_command_on_shards(p_table regclass, p_command text)
 RETURNS TABLE (shardid bigint, success bool, result text)

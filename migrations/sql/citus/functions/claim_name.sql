@@ -26,5 +26,6 @@ BEGIN
             RAISE EXCEPTION 'the name is taken by another thread' USING ERRCODE = 'CS022';
         END IF;
     END IF;
+    PERFORM compaction_store.refuse_moved(get_shard_id_for_distribution_column('compaction_store.names', p_name_uid));
 END
 $$;

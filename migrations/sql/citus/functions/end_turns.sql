@@ -10,6 +10,9 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     IF p_deletes THEN
         DELETE FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id;
+        PERFORM compaction_store.refuse_moved(
+            get_shard_id_for_distribution_column('compaction_store.turns', p_thread_id)
+        );
     ELSE
         PERFORM FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id FOR UPDATE;
     END IF;

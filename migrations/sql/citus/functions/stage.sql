@@ -34,5 +34,8 @@ BEGIN
         callback text, trigger text, actor text, login text, model text, inputs bigint[], source_before bytea,
         source_end bytea
     );
+    PERFORM compaction_store.refuse_moved(
+        get_shard_id_for_distribution_column('compaction_store.staged', p_thread_uid)
+    );
 END
 $$;

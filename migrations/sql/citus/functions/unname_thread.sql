@@ -13,5 +13,6 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     DELETE FROM compaction_store.names AS n
     WHERE n.name_uid = p_name_uid AND n.tenant = p_tenant AND n.thread_id = p_thread_id AND n.thread_uid = p_thread_uid;
+    PERFORM compaction_store.refuse_moved(get_shard_id_for_distribution_column('compaction_store.names', p_name_uid));
 END
 $$;

@@ -17,7 +17,7 @@ BEGIN
         WHERE n.nspname = 'compaction_store'
             AND p.proname IN (
                 'name_uid', 'named_thread', 'name_thread', 'unname_thread', 'open_named_thread', 'claim_name', 'stage',
-                'end_turns', 'join_transaction', 'new_uid_beside', 'is_beside'
+                'end_turns', 'join_transaction', 'new_uid_beside', 'is_beside', 'refuse_moved'
             )
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_name);
