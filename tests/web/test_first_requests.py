@@ -73,6 +73,7 @@ def test_warming_up_opens_the_connections_and_shows_nothing_to_anybody(
     assert "warm" not in caplog.text
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 def test_warming_up_needs_no_thread_and_no_rights(url: str) -> None:
     async def run(role: str | None) -> None:
         async with cs.AsyncReader.open(url, role=role) as reader:
@@ -82,6 +83,7 @@ def test_warming_up_needs_no_thread_and_no_rights(url: str) -> None:
     asyncio.run(run("compaction_store_loader"))
 
 
+@pytest.mark.one_server("on a cluster, each call has one more round trip, which looks up the name")
 @pytest.mark.usefixtures("store")
 def test_the_page_of_a_thread_has_its_chart_drawn_ahead(url: str, sent: list[str]) -> None:
     async def steps(client: Client) -> None:

@@ -77,6 +77,7 @@ def test_every_form_leads_to_the_thread_of_its_page(url: str, filled: list[str])
     visit(url, steps)
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 def test_a_verdict_is_written_on_the_thread_that_was_shown(url: str, filled: list[str]) -> None:
     async def steps(client: Client) -> None:
         for name in filled:
@@ -94,6 +95,7 @@ def test_a_verdict_is_written_on_the_thread_that_was_shown(url: str, filled: lis
             assert found.sample == {"actor": name}
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 def test_a_form_of_a_thread_whose_name_was_used_again_is_refused(url: str) -> None:
     async def steps(client: Client) -> None:
         page = await client.get("/record", params={"id": "again", "number": 1})

@@ -19,6 +19,7 @@ from web.audited import THREAD
 from web.served import serving
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 @pytest.mark.usefixtures("store")
 def test_the_printed_address_opens_the_pages(url: str, tmp_path: Path) -> None:
     log = tmp_path / "access.jsonl"
@@ -52,6 +53,7 @@ _SESSION = """
 """
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 @pytest.mark.skipif(platforms.has_one_login(), reason="the one login may not take the auditor's role")
 @pytest.mark.usefixtures("store")
 def test_the_sessions_of_serve_are_the_auditor_s_read_only_and_have_a_timeout(
@@ -79,6 +81,7 @@ async def _settings(url: str) -> dict[str, str]:
         return dict(rows)
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 @pytest.mark.skipif(platforms.has_one_login(), reason="the one login may not take the auditor's role")
 @pytest.mark.usefixtures("store")
 def test_a_store_begins_its_sessions_with_settings(url: str) -> None:
@@ -90,6 +93,7 @@ def test_a_store_begins_its_sessions_with_settings(url: str) -> None:
     assert found["role"] == "compaction_store_auditor"
 
 
+@pytest.mark.one_server("Citus does not send the settings of a session to the nodes")
 @pytest.mark.usefixtures("store")
 def test_a_store_with_read_only_sessions_refuses_a_write(url: str) -> None:
     with (

@@ -20,7 +20,10 @@ from compaction_store.errors import InvalidInput, PermissionDenied
 from compaction_store.models import Verdict
 from web.audited import THREAD, Client, Visit, client, visit
 
-pytestmark = pytest.mark.usefixtures("store")
+pytestmark = [
+    pytest.mark.usefixtures("store"),
+    pytest.mark.one_server("it takes a role that may not log in, and calls a function without a key"),
+]
 UNTIL = "2100-01-01T00:00:00+00:00"
 
 
