@@ -55,7 +55,8 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
     is_used = is_installed and has_names
     if is_used and not may_log_in:
         raise UnsupportedDatabase(
-            f"the role must be a login, but {role} may not log in: Citus connects to the nodes as this role"
+            f"the role must be a login, but {role} may not log in, and Citus connects to the nodes as this role:"
+            " open the store without role=, as a login that has this role (on the command line: --as-login)"
         )
     if is_used and client != "UTF8":
         # With another encoding, Citus would convert texts twice.
