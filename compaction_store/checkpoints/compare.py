@@ -67,7 +67,7 @@ class NewestCheckpoint:
         if not self._has_log:
             return report
         if known is None:
-            notes = (*report.notes, "no checkpoint was made over the thread yet")
+            notes = (*report.notes, "no checkpoint covers the thread yet")
             return replace(report, level="schema", notes=notes)
         newer = report.pos - report.covered
         if not report.covered or newer <= 0:

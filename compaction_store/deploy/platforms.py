@@ -286,7 +286,7 @@ def _members(connection: Connection, platform: Platform) -> Iterator[Check]:
     if platform.iam_group is None:
         return
     for login in role_members.also_in(connection, platform.iam_group):
-        what = f"login {login!r} is a member of {platform.iam_group}: its password is a token of some minutes"
+        what = f"login {login!r} is a member of {platform.iam_group}: its password is a token valid for minutes"
         remedy = "open the store with an engine= that asks for a token for each connection"
         yield Check("platform logins", "note", what, remedy)
 

@@ -161,7 +161,7 @@ class _Verification:
         if head.erased_pos is None and head.thread_id != self._name:
             findings.add(None, "the thread is stored under another name")
         elif head.erased_pos is None and erasure.stub_uid(self._name) is not None:
-            findings.add(None, "the thread is called erased, and its head does not say so")
+            findings.add(None, "the thread is called erased, but its head does not say so")
         elif head.erased_pos is None and not chain.is_name(head.name_salt, head.thread_id, head.name_commitment):
             findings.add(None, "the name is not the one that the thread was made with")
         if self._level != "structure" and (fault := documents.fault("metadata", head.metadata or "")) is not None:

@@ -124,7 +124,7 @@ class Walk:
         if end.erased_pos is not None:
             self._check_erasure(end, end.erased_pos)
         elif self.redactions.erasure is not None:
-            self._find_at(self.redactions.erasure, "the thread was erased, and is not marked as erased")
+            self._find_at(self.redactions.erasure, "the thread was erased, but is not marked as erased")
         if self.pos != end.last_pos:
             self._find_end(f"the head is at pos {end.last_pos}, the last entry at {self.pos}", end.line)
         elif not self.is_at(end):
@@ -139,11 +139,11 @@ class Walk:
             self.find_cut_off(self._kept.pos, self.pos)
         if self._checkpointed is not None and self._checkpointed.pos > self.pos:
             pos = self._checkpointed.pos
-            self._find_end(f"a checkpoint was made over pos {pos}, and the chain ends at pos {self.pos}")
+            self._find_end(f"a checkpoint covers pos {pos}, but the chain ends at pos {self.pos}")
         return self._notes()
 
     def find_cut_off(self, kept: int, last: int) -> None:
-        self._find_end(f"an entry at pos {kept} was kept, and the chain ends at pos {last}")
+        self._find_end(f"an entry at pos {kept} was kept, but the chain ends at pos {last}")
 
     def _find(self, entry: Entry, what: str) -> None:
         self.findings.add(entry.pos, what, entry.line)
@@ -177,7 +177,7 @@ class Walk:
             if not FIRST_MOMENT <= at <= LAST_MOMENT:
                 self._find(entry, "the time is before the year 1 or after the year 9999")
             elif at > self._latest:
-                self._find(entry, "the time is days ahead of the clock here")
+                self._find(entry, "the time is days ahead of this machine's clock")
         if self.count == 1:
             self.first_at = at
 
@@ -217,10 +217,10 @@ class Walk:
         if kind not in chain.RECORD_KINDS:
             return
         if type(end) is int and end > self.ordinals["message"]:
-            self._find(entry, "the span of the record ends after the last message before it")
+            self._find(entry, "the span of the record ends after the last message before the record")
         inputs = entry.columns[_INPUTS]
         if type(inputs) is list and not all(type(n) is int and 0 <= n < entry.ordinal for n in inputs):
-            self._find(entry, "the inputs of the record are not numbers of earlier ones")
+            self._find(entry, "the inputs of the record are not the numbers of earlier records")
 
     def _check_kind(self, entry: Entry) -> None:
         """Checks that a known event has the right `critical` mark. Adds a note about an entry of an unknown kind."""
@@ -255,7 +255,7 @@ class Walk:
 
     def _compare_checkpoint(self, known: KnownEntry, pos: int, entry: bytes, line: int | None = None) -> None:
         if pos == known.pos and entry != known.entry:
-            self.findings.add(pos, "a checkpoint was made over another entry here", line)
+            self.findings.add(pos, "a checkpoint has another entry at this pos", line)
 
     def _check_content(self, entry: Entry) -> None:
         if entry.redacted_pos is not None:
@@ -292,11 +292,11 @@ class Walk:
     def _check_erasure(self, end: ChainEnd, pos: int) -> None:
         erased = self.redactions.erasure
         if not end.is_bare:
-            self._find_end("the thread was erased, and its name or metadata are not", end.line)
+            self._find_end("the thread was erased, but its name or metadata were not", end.line)
         if self.redactions.rows != sum(self.ordinals.values()):
-            self._find_end("the thread was erased, and some of its content is not")
+            self._find_end("the thread was erased, but some of its content was not")
         if self.last_kind != "redaction" or (erased is None and self._content and not self.withheld):
-            self._find_at(pos, "the thread is marked as erased, and does not end with its erasure")
+            self._find_at(pos, "the thread is marked as erased, but does not end with its erasure")
         if pos != end.last_pos or (erased is not None and erased != self.pos):
             self._find_at(pos, "the erasure of the thread is not its last entry")
 

@@ -77,7 +77,7 @@ def test_a_restore_to_a_moment_loses_the_end_and_only_a_checkpoint_shows_it(
             ]
             assert findings(store, None) == []
             assert findings(store, early) == []
-            assert findings(store, late) == ["a checkpoint was made over pos 11, and the chain ends at pos 7"]
+            assert findings(store, late) == ["a checkpoint covers pos 11, but the chain ends at pos 7"]
             fill(store, 1)
     finally:
         restored.remove()
@@ -109,7 +109,7 @@ def test_after_a_failover_a_checkpoint_names_what_the_standby_lacks(tmp_path: Pa
             with cs.Store.open(standby.at(url.partition("@/")[2].partition("?")[0])) as store:
                 assert findings(store, early) == findings(store, None) == []
                 shorter, gone = findings(store, late)
-                assert shorter == "a checkpoint was made over pos 10, and the chain ends at pos 6"
+                assert shorter == "a checkpoint covers pos 10, but the chain ends at pos 6"
                 assert gone.startswith(f"thread_uid {lost.thread_uid}: the thread was at pos 1 at the checkpoint of")
                 with pytest.raises(cs.HeadConflict):
                     store.append("t", {"role": "assistant", "content": "yes"}, view=seen)

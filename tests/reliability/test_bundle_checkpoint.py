@@ -214,7 +214,7 @@ def test_a_chain_that_was_computed_anew_or_cut_off_is_found_by_its_checkpoint(tm
     for n in range(5):
         anew.message(json.dumps({"role": "user", "content": f"forged {n}"}))
     anew.checkpoint = checkpoint
-    assert both(anew.lines(), KEY)[0] == ("a checkpoint was made over another entry here",)
+    assert both(anew.lines(), KEY)[0] == ("a checkpoint has another entry at this pos",)
     short = thread(messages=3)
     short.checkpoint = checkpoint
     assert "the chain ends at pos 3" in both(short.lines(), KEY)[0][0]

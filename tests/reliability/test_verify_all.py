@@ -109,7 +109,7 @@ _NOT_ITS_NAME = "the name is not the one that the thread was made with"
         ("nobody", _NOT_ITS_NAME),
         ("\x7f", _NOT_ITS_NAME),
         ("erased:{alpha}", "the thread has the name of another thread's stub; the thread is called erased"),
-        ("erased:{beta}", "the thread is called erased, and its head does not say so"),
+        ("erased:{beta}", "the thread is called erased, but its head does not say so"),
         ("x" * 5000, "the thread is stored under an invalid name; the thread is stored under another name"),
     ],
 )

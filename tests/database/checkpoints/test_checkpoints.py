@@ -40,7 +40,7 @@ def test_a_checkpoint_is_made_and_verified_against(store: Any, log: cs.Checkpoin
     assert report.notes == (*about_logins, f"1 entry is newer than the checkpoint of {made.time.isoformat()}")
     store.append("c", {"n": 1})
     report = store.verify("c", level="checkpoint", checkpoints=log)
-    assert (report.level, report.notes) == ("schema", (*about_logins, "no checkpoint was made over the thread yet"))
+    assert (report.level, report.notes) == ("schema", (*about_logins, "no checkpoint covers the thread yet"))
     second = store.checkpoint(KEY, log)
     assert (second.size, second.previous) == (3, made.digest)
     assert store.verify("c", level="checkpoint", checkpoints=log).level == "checkpoint"
@@ -294,7 +294,7 @@ def test_a_verification_goes_on_from_an_earlier_report(store: Any, root: Any) ->
     first = store.verify("b")
     cut(root, "b", 3)
     [finding] = store.verify("b", since=first).findings
-    assert finding.what == "an entry at pos 5 was kept, and the chain ends at pos 3"
+    assert finding.what == "an entry at pos 5 was kept, but the chain ends at pos 3"
     for bad in ("x", (1,), (1, b"short"), (-1, bytes(32)), (None, bytes(32)), 5):
         with pytest.raises(cs.InvalidInput):
             store.verify("a", since=bad)

@@ -46,7 +46,7 @@ def test_a_thread_that_is_gone_is_not_signed_over(checked: Any, log: cs.Checkpoi
 def test_a_rollback_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
     cut(root, "b", 4)
     assert refusal(checked, log).endswith("the thread ends at pos 4 now")
-    assert contradictions(checked, log) == ["a checkpoint was made over pos 5, and the chain ends at pos 4"]
+    assert contradictions(checked, log) == ["a checkpoint covers pos 5, but the chain ends at pos 4"]
 
 
 @pytest.mark.parametrize("more", [1, 2, 5])
@@ -58,7 +58,7 @@ def test_a_fork_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: An
     assert checked.verify("b").findings == ()
     assert refusal(checked, log).endswith("another entry is there now")
     [what] = contradictions(checked, log)
-    assert "a checkpoint was made over another entry here" in what
+    assert "a checkpoint has another entry at this pos" in what
 
 
 def test_what_is_newer_than_the_checkpoint_is_not_held_by_it(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
@@ -110,7 +110,7 @@ def test_a_new_thread_under_a_free_name_is_not_the_one_that_had_it(
         checked.append("c", {"n": 1}, expected_seq=0)
     for name in ("b", "c"):
         report = checked.verify(name, level="checkpoint", checkpoints=log)
-        assert report.notes[-1] == "no checkpoint was made over the thread yet"
+        assert report.notes[-1] == "no checkpoint covers the thread yet"
         assert checked.verify(name).findings == ()
     [what] = contradictions(checked, log)
     assert what.startswith(f"thread_uid {gone}: ")

@@ -25,7 +25,7 @@ def behind(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     ("time", "what"),
     [
         ("10031-01-01 00:00+00", "the time is before the year 1 or after the year 9999"),
-        ("2999-01-01 00:00+00", "the time is days ahead of the clock here"),
+        ("2999-01-01 00:00+00", "the time is days ahead of this machine's clock"),
         ("0044-03-15 00:00+00 BC", "the time is before the year 1 or after the year 9999"),
     ],
 )
