@@ -164,7 +164,7 @@ class Threads:
             self.remember(thread_id, head, state)
 
     def _hidden_head(self, thread_id: str) -> Work[bytes | None]:
-        """Returns the head of a hidden thread; None if no hidden thread has this name."""
+        """Returns the head of a hidden thread; None if there is no thread, or it was erased."""
         try:
             thread = yield from self.call("thread", thread_id, hidden=True)
         except ThreadNotFound:

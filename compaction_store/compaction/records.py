@@ -181,7 +181,7 @@ def no_progress(body: str | None) -> bool:
 
 
 def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any, ...]]) -> list[TokenStep]:
-    """Returns the changes of a view's size in tokens, in order. A revocation reverses the change of what it revokes."""
+    """Returns the changes of a view's size in tokens, in order. A revocation reverses the revoked record's change."""
     steps = [TokenStep(pos, tokens, None) for pos, tokens in messages]
     changes: dict[int, int | None] = {}
     for pos, number, revokes, before, after in applied:

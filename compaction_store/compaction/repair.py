@@ -81,7 +81,7 @@ def _allowed(record: Compaction) -> frozenset[str]:
 
 
 def _role(record: Compaction) -> Role:
-    """Returns the role, in the view, of the summary to repair."""
+    """Returns the role that the summary to repair has in the view."""
     replacement = record.replacement if record.kind == "summary" else None
     role = replacement[0].get("role") if replacement else None
     return cast("Role", role) if role in ROLES else "user"

@@ -1,4 +1,4 @@
-"""Implements each tool as a generator for `drivers`, so that one implementation serves sync and async readers."""
+"""Implements each tool as a generator that `drivers` runs, so that the same code serves sync and async readers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Reading:
         return page.written(None if last is None else {"after_seq": last})
 
     def _withdrawn(self, thread: Thread) -> Work[Withdrawn]:
-        """Returns the seqs that rewinds and clears hide. Those that were revoked hide none."""
+        """Returns the seqs that rewinds and clears hide. Those that were revoked are left out."""
         refuse_unknown(thread)
         found = Withdrawn()
         if thread.last_number:
