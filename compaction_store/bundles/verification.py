@@ -133,7 +133,7 @@ class BundleVerifier:
         if self._proved is not None:
             notes += (self._covered(self._proved),)
         elif manifest["checkpoint"] is not None and not self._keys:
-            notes += ("the bundle carries a checkpoint, which was not looked at",)
+            notes += ("the bundle carries a checkpoint, which was not checked",)
         return Report(
             manifest["thread_id"], "structure" if walk.withheld else "content", walk.count, walk.redactions.rows,
             walk.findings.listed(), bytes.fromhex(manifest["head"]), walk.redactions.count, notes, walk.withheld,

@@ -157,7 +157,7 @@ class PlanBuilder:
         stand_ins = tuple(encode(message).payload for message in messages)
         replaced = [m for element in self.plan.elements(*indexes) for m in element.messages if m is not None]
         if not stand_ins:
-            raise InvalidInput("messages must be at least one message; call remove() to leave nothing in the view")
+            raise InvalidInput("messages must have at least one message; call remove() to leave nothing in the view")
         if any(map(tool_pairs.is_system, stand_ins)) and not any(map(tool_pairs.is_system, replaced)):
             raise InvalidInput(NO_SYSTEM)
         if tool_pairs.call_and_result_ids(stand_ins) != tool_pairs.call_and_result_ids(replaced):

@@ -16,7 +16,7 @@ from compaction_store.deploy.conditions import Check, State
 from compaction_store.errors import InvalidInput
 from compaction_store.postgres import queries, role_members
 
-_CONSOLE = "make logins in SQL: those of the console are members of {}"
+_CONSOLE = "make logins in SQL: logins from the console are members of {}"
 
 
 class Platform(NamedTuple):
@@ -90,7 +90,7 @@ PLATFORMS: Mapping[str, Platform] = {
         "Neon's pooler",
         r"^[^.]+-pooler\.",
         "the host name without -pooler",
-        "make logins in SQL: grant refuses those of the console; give each branch its own checkpoints",
+        "make logins in SQL: grant refuses logins from the console; give each branch its own checkpoints",
         has_own_storage=True,
     ),
     "supabase": Platform(
@@ -281,7 +281,7 @@ def _members(connection: Connection, platform: Platform) -> Iterator[Check]:
     """Checks logins that have a role of the schema and are also members of the service's groups."""
     for login in role_members.also_in(connection, platform.group):
         what = f"login {login!r} is also a member of {platform.group}, which may do more than a role of the schema"
-        remedy = f"CREATE ROLE … LOGIN in SQL, grant that one, and revoke the schema's roles from {login}"
+        remedy = f"CREATE ROLE … LOGIN in SQL, grant the new login the schema's roles, and revoke them from {login}"
         yield Check("platform logins", "note", what, remedy)
     if platform.iam_group is None:
         return

@@ -121,7 +121,7 @@ class _Verification:
                     self._walk.check_erased(entry)
                 elif entry.ordinal <= end:
                     self._walk.findings.add(
-                        entry.pos, f"the redaction at pos {pos} names the row, which is not erased by it"
+                        entry.pos, f"the redaction at pos {pos} names this row, but did not erase it"
                     )
             start = page[-1].ordinal + 1 if page else end + 1
 

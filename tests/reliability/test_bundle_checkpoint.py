@@ -174,7 +174,7 @@ def test_a_checkpoint_that_holds_is_reported_with_its_reach(tmp_path: Path, pos:
     told = f"example.org/audit/default signed pos {pos or 5} and its entry at 2026-01-02T03:04:05.000000Z"
     assert notes == [f"{told}; {newer} of the entries are newer"]
     assert f"signed pos {pos or 5}" in report.notes[0]
-    assert "not looked at" in both(lines)[2].notes[0]
+    assert "which was not checked" in both(lines)[2].notes[0]
 
 
 def test_an_erased_threads_checkpoint_holds_by_its_key(tmp_path: Path) -> None:
