@@ -59,7 +59,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
 
     `store` is a `Store`, or a function that opens one. The function is called again until it succeeds, so the gateway
     can start while the store is down. `thread_id` gets LiteLLM's `kwargs` and returns the name of the call's session,
-    or None; the default is the session that the caller gave. At most `most_calls` calls, of at most `most_bytes`
+    or None. By default, it is the session that the caller gave. At most `most_calls` calls, of at most `most_bytes`
     bytes together, wait for the store. Starts, stops and gaps of the logger are recorded in the thread `log_thread`.
     `actor` is recorded with every change of a view.
     """

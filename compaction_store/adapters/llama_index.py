@@ -161,7 +161,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         new = given[start : len(given) - kept]
         if kept and self._adopt(key, view, items, start, end, new):
             return
-        # If no message after the changed range stays, or the range cannot be replaced, hide the view from the range on,
+        # No message after the changed range stays, or the range cannot be replaced. So hide the view from the range on,
         # and append the new messages.
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)

@@ -1,7 +1,7 @@
 """Checks messages against the rules of a provider's API, without calling the API.
 
 The API is known to refuse messages with any of the reported problems. Rules that depend on the model, on a beta or on
-other parts of the request are not checked, so an empty result does not mean that the API accepts the request. Problems
+other parts of the request are not checked. So an empty result does not mean that the API accepts the request. Problems
 never quote content.
 
 Shapes, types of blocks and required fields are those of the SDKs' types (anthropic 2.12, openai 3.54), and a test

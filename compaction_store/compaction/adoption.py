@@ -2,7 +2,7 @@
 
 A provider replaces messages in one of two ways. OpenAI's compact endpoint returns new messages, called stand-ins here,
 which become the replacement unchanged. Anthropic's API puts a block into a reply, and Claude Code puts a summary among
-the messages: these are already in the thread, so the messages before them are hidden without a replacement.
+the messages. Both are in the thread already, so the messages before them are hidden without a replacement.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ class TokenBudget:
     """A model's context window, and two marks: compaction begins above `trigger` and aims for `target`.
 
     `reserve_output` tokens are kept for the model's answer, and `overhead` tokens for everything that is sent besides
-    the view, such as tools and instructions. A mark is a number of tokens if it is an integer, and a fraction of the
-    rest of the window if it is a float.
+    the view, such as tools and instructions. A mark is a number of tokens (an integer), or a fraction of the rest of
+    the window (a float).
 
     `counter` counts a view exactly. It is an `AnthropicCounter`, or any callable that takes a view. It is called
     outside of transactions, and only if the estimate is above half the trigger. If it fails, the estimate is used.

@@ -1,8 +1,8 @@
 """Checks a summary, asks once for a repair, and appends lines with the items that are still missing.
 
 The outcome is kept for the record. A text that looks like a credential is neither sent to the summarizer nor appended,
-and is counted as exempt. If a check raises an error, or returns something other than probes, the record names the
-error, and the summary has not passed this check.
+and is counted as exempt. If a check raises an error, or returns something other than probes, the summary has not passed
+it, and the record names the error.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ class PlanBuilder:
         check_summarizer(summary, "a summary", choices="text, a Summary or a callable")
         self.rules.check_progress(span, options.allow)
         work = self._summaries.ask(indexes, span, summary, options)
-        # On an event loop, the summarizer runs when the result is awaited: a blocking one would stop the loop now, and
-        # an async one must run on the loop.
+        # On an event loop, the summarizer runs when the result is awaited. If it ran now, a blocking one would stop the
+        # loop, and an async one must run on the loop.
         if self.must_await or (self._awaits and is_async(summary)):
             return Planned(self.plan.messages, lambda: drive_async(work))
         rest = begin(work) if self._awaits else drive(work)

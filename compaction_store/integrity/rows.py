@@ -1,7 +1,7 @@
 """Reads the rows of a thread in pages, and returns them as entries in the order of their pos. Does no I/O itself.
 
-At most one page of each kind is in memory. The number of its rows depends on the sizes of the bodies in the page
-before, so that a page has at most about a megabyte, unless a single row is larger.
+At most one page of each kind is in memory. A page has at most about a megabyte, unless a single row is larger: the
+number of its rows depends on the sizes of the bodies in the page before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds the spans of a view that may be summarized or removed without separating a tool call from its result. Pure.
 
-A span is allowed if it is closed and contains nothing pending. A span is closed if it does not separate a call from its
-result, a call from the running program that made it, or reasoning from the item that it led to. A call without a result
-is pending, and so is reasoning without a following item.
+A span is allowed if it is closed and contains nothing pending. A span is closed if it separates none of these: a call
+and its result, a call and the running program that made it, or reasoning and the item that it led to. A call without a
+result is pending, and so is reasoning without a following item.
 
 Calls and results are paired by id and position, because ids repeat: a result answers the nearest earlier unanswered
 call with the same id. A result that answers no call belongs to no group. The module reads OpenAI's chat messages,

@@ -1,9 +1,9 @@
 """Counts and cuts text with the encoding o200k_base. Its ranks are part of the package, so no network is needed.
 
 A text of over 4,000 characters is encoded in pieces, because the encoder is slow on long runs without a break and fails
-on a million spaces. A piece ends where the encoding always ends a token, if its last 500 characters have such a place:
-before a space, after a line, or before a punctuation mark. The sum of the pieces is then exact. A run of more than 500
-characters without such a place is divided, which adds about one token.
+on a million spaces. A piece ends where the encoding always ends a token: before a space, after a line, or before a
+punctuation mark. The sum of the pieces is then exact. If the last 500 characters of a piece have no such place, the
+text is divided anyway, which adds about one token.
 
 Text that looks like a special token is counted as text. A lone surrogate is counted as U+FFFD.
 """
