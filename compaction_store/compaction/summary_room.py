@@ -67,7 +67,7 @@ def frame_tokens(counter: Counter, span: Sequence[int]) -> int:
 
 
 def least_saving(saving: float, before: int) -> int:
-    """Returns a saving in tokens; a float is a share of `before`."""
+    """Returns `saving` in tokens. A float is a share of `before`."""
     return saving if isinstance(saving, int) else int(saving * before)
 
 

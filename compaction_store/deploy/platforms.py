@@ -1,6 +1,6 @@
 """Checks the connected server for the known pitfalls of managed Postgres services, with remedies that work there.
 
-The facts are from the services' documentation. Only facts that can be read from the server become checks.
+The facts are from the services' documentation. Only facts that the server or its address shows become checks.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def whole_course(steps: Iterable[Step], *, tokens: int | None, last_pos: int, er
 
 
 def _columns(line: Course, width: int) -> list[int]:
-    """Reduces the course to columns. Each column shows its highest point, so that no peak is lost."""
+    """Reduces the course to columns. Each column but the last shows its highest point, so that peaks stay visible."""
     last = line.points[-1].pos
     columns = [0] * min(width, last)
     filled = [False] * len(columns)

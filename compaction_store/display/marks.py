@@ -48,7 +48,7 @@ def _negatives(text: str) -> Iterator[_Negative]:
 
 
 def _without(text: str, negatives: Iterable[_Negative]) -> str:
-    """Returns a text without some numbers."""
+    """Returns a text without the given numbers."""
     pieces, last = [], 0
     for each in negatives:
         pieces.append(text[last : each.start])

@@ -29,7 +29,7 @@ Range = tuple[int, int]
 
 
 def stub_name(thread_uid: UUID) -> str:
-    """Returns the name that a thread has after its erasure. No other thread can have this name."""
+    """Returns the name that a thread has after its erasure. The store gives no other thread this name."""
     return f"erased:{thread_uid}"
 
 

@@ -1,6 +1,6 @@
 """Finds compactions that a provider made on its own, and makes the records that are written with the messages.
 
-The records have the outcome `observed`. They fold nothing and are only for audits. A compaction block covers all
+The records have the outcome `observed`. They fold nothing by themselves. A compaction block with content covers all
 messages before its own message. A context edit of Anthropic's API says how many tokens it saved, but not which messages
 it changed. An importer may know more, and can yield an `Observed` among the messages. Only replies and items without a
 role are searched, because other messages are content.

@@ -1,6 +1,7 @@
 """Renders a view for OpenAI's Chat Completions API, in which results follow their calls.
 
-Chat messages stay unchanged, except for fields that the API would refuse and ids that are too long or not unique.
+Chat messages stay unchanged, except for empty texts, fields that the API would refuse, and ids that are too long or not
+unique.
 """
 
 from __future__ import annotations

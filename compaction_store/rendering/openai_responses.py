@@ -1,4 +1,7 @@
-"""Renders a view for OpenAI's Responses API. Items stay unchanged, and messages of other formats become items."""
+"""Renders a view for OpenAI's Responses API. Messages of other formats become items.
+
+Items stay unchanged, except for fields that only the SDK adds. A result without a call becomes a text.
+"""
 
 from __future__ import annotations
 
