@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +16,10 @@ from compaction_store.models import Compaction, Report
 from compaction_store.reporting import contents, envelope
 from compaction_store.reporting.builds import build
 from compaction_store.reporting.contents import Contents
-from compaction_store.reporting.document import ReportDocument, ReportedThread
+from compaction_store.reporting.document import FORMAT, ReportDocument, ReportedThread
+
+_BUILD = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"[0-9A-Za-z.+]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,27 @@ def _document(data: bytes, findings: list[str]) -> ReportDocument:
     except ValidationError as error:
         first = error.errors(include_input=False, include_context=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"the data in the file is not a report{f': {place} is wrong' if place else ''}") from None
+        wrong = f": {place} is wrong" if place else ""
+        raise ValueError(_maker(carried, wrong) or f"the data in the file is not a report{wrong}") from None
+
+
+def _maker(carried: bytes, wrong: str) -> str | None:
+    """Says which build made a report that this build cannot read. None if it was this build, or no build is named."""
+    try:
+        data = json.loads(carried)
+        form, made_by, version = (data[name] for name in ("format", "build", "version"))
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return None
+    is_named = form == FORMAT and _BUILD.fullmatch(str(made_by)) and _VERSION.fullmatch(str(version))
+    if not is_named or (version, made_by) == (__version__, build()):
+        return None
+    return f"this build cannot read the report{wrong}; {_builds(made_by, version)}. Verify it with the former build"
+
+
+def _builds(made_by: str, version: str) -> str:
+    return (
+        f"build {made_by[:12]} of version {version} made it, and this is build {build()[:12]} of version {__version__}"
+    )
 
 
 def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> bool:
@@ -102,8 +127,9 @@ def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -
         found.findings.append("the page does not match its data")
         return True
     found.notes.append(
-        f"the report was made with build {document.build[:12]} of version {document.version}, and this is build"
-        f" {build()[:12]} of {__version__}: only the former build can compare the page with its data"
+        f"the page was not compared with its data: {_builds(document.build, document.version)}, which makes another"
+        f" page from the same data. Verify the report with build {document.build[:12]} to compare them. The hash and"
+        " the bundles were verified"
     )
     return False
 

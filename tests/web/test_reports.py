@@ -195,6 +195,13 @@ def test_a_page_of_another_build_is_compared_and_if_it_differs_the_build_is_name
     [told] = checked.notes
     assert "version 99.0" in told if "version" in of else "build ffffffffffff" in told
     assert f"this is build {build()[:12]}" in told
+    assert "was not compared" in told
+    # A build may have had other fields.
+    other = verify_report(changed(render(made(store, THREAD)), lambda data: data.update(of | {"sparks": 1})))
+    assert not other.threads
+    [told] = other.findings
+    assert "this build cannot read the report: sparks is wrong" in told
+    assert f"this is build {build()[:12]}" in told
 
 
 def test_a_report_says_who_undid_a_record_and_why(store: cs.Store) -> None:
