@@ -66,6 +66,33 @@ def seqs(value: object, what: str) -> tuple[int, int]:
     return start, end
 
 
+def bounds(value: object, what: str) -> None:
+    """Checks that a value is None, or a tuple of a lowest and a highest number, of which either may be None."""
+    if value is None:
+        return
+    if not isinstance(value, tuple) or len(value) != 2 or value == (None, None):  # noqa: PLR2004 — a pair
+        raise InvalidInput(f"{what} must be a tuple of a lowest and a highest number{other(value)}")
+    least, most = value
+    if least is not None:
+        number(least, f"the lowest number of {what}", least=0)
+    if most is not None:
+        number(most, f"the highest number of {what}", least=least or 0)
+
+
+_BOUNDS = re.compile(r"(\d{0,15})(\.\.)?(\d{0,15})", re.ASCII)
+
+
+def written_bounds(text: str) -> tuple[int | None, int | None]:
+    """Reads a range such as `1000..5000`, `1000..`, `..5000` or `1000`. Raises ValueError for any other text."""
+    found = _BOUNDS.fullmatch(text)
+    least, dots, most = found.groups() if found is not None else ("", None, "")
+    if not least and not most:
+        raise ValueError("a range must be such as 1000..5000, 1000.. or ..5000")
+    if dots is None:
+        return int(least), int(least)
+    return int(least) if least else None, int(most) if most else None
+
+
 def seconds(value: object, what: str) -> None:
     if type(value) not in (int, float) or not cast("float", value) >= 0:
         raise InvalidInput(f"{what} must be a number of seconds >= 0{other(value)}")

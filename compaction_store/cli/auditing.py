@@ -13,7 +13,7 @@ import typer
 
 from compaction_store.cli import losses, options, values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Kind, Outcome, Tenant, Thread, Url
+from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Kind, Outcome, Status, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -77,6 +77,69 @@ def compactions(
             "--callback", metavar="NAME", help="Only records of this strategy or callback.", show_default=False
         ),
     ] = None,
+    login: Annotated[
+        str | None,
+        typer.Option("--login", metavar="NAME", help="Only records of this database login.", show_default=False),
+    ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option("--trigger", metavar="NAME", help="Only records with this trigger.", show_default=False),
+    ] = None,
+    status: Annotated[
+        Status | None, typer.Option("--status", help="Only records with this status.", show_default=False)
+    ] = None,
+    tokens_before: Annotated[
+        Any,
+        typer.Option(
+            "--tokens-before",
+            metavar="RANGE",
+            parser=lambda text: options.bounds(text, "--tokens-before"),
+            help="Only records whose span had so many tokens, such as 1000..5000, 1000.. or ..5000.",
+            show_default=False,
+        ),
+    ] = None,
+    tokens_after: Annotated[
+        Any,
+        typer.Option(
+            "--tokens-after",
+            metavar="RANGE",
+            parser=lambda text: options.bounds(text, "--tokens-after"),
+            help="Only records whose replacement has so many tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    counter: Annotated[
+        str | None,
+        typer.Option(
+            "--counter", metavar="NAME", help="Only records whose tokens this counter counted.", show_default=False
+        ),
+    ] = None,
+    summarizer: Annotated[
+        str | None,
+        typer.Option("--summarizer", metavar="NAME", help="Only records of this summarizer.", show_default=False),
+    ] = None,
+    error_type: Annotated[
+        str | None,
+        typer.Option(
+            "--error-type", metavar="NAME", help="Only attempts that this type of error ended.", show_default=False
+        ),
+    ] = None,
+    revokes: Annotated[
+        int | None,
+        typer.Option(
+            "--revokes", metavar="NUMBER", min=1, help="Only the revocation of this record.", show_default=False
+        ),
+    ] = None,
+    made_from: Annotated[
+        int | None,
+        typer.Option(
+            "--made-from",
+            metavar="NUMBER",
+            min=1,
+            help="Only records that were made from this record.",
+            show_default=False,
+        ),
+    ] = None,
     run: Annotated[
         UUID | None, typer.Option("--run", metavar="UUID", help="Only records of this run.", show_default=False)
     ] = None,
@@ -117,7 +180,9 @@ def compactions(
             for record in its.compactions(
                 thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
                 run_id=run, since=options.moment(since, "--since"), until=options.moment(until, "--until"),
-                authority=authority, newest_first=newest_first,
+                authority=authority, login=login, trigger=trigger, status=None if status is None else status.value,
+                counter=counter, summarizer=summarizer, error_type=error_type, revokes=revokes, made_from=made_from,
+                tokens_before=tokens_before, tokens_after=tokens_after, newest_first=newest_first,
             )
         )  # fmt: skip
         found = progress.over(islice(log, limit))
@@ -220,6 +285,7 @@ def explain(
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
+    as_csv: AsCsv = False,
 ) -> None:
     """Shows the history of one message: every record that covers it, and the part of the view that has or replaces it.
 
@@ -232,7 +298,9 @@ def explain(
         raise misuse("must be given, unless --lost is", "SEQ")
     if lost and (tools is not None or system is not None):
         raise misuse("must not be given with --lost", "--tools or --system")
-    out = options.with_text(as_json, text=text)
+    if as_csv and not lost and seq is not None:
+        raise misuse("needs --lost: the history of a message is not a list", "--csv")
+    out = options.with_text(as_json, text=text, as_csv=as_csv)
     given_tools = None if tools is None else options.json_list(tools, "--tools")
     given_system = None if system is None else _prompt(system)
     with options.reader(url, tenant) as store:

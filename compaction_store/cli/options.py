@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import compaction_store
-from compaction_store.arguments import MAX_NAME_BYTES
+from compaction_store.arguments import MAX_NAME_BYTES, written_bounds
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
@@ -121,6 +121,14 @@ class Outcome(StrEnum):
     rejected = "rejected"
     failed = "failed"
     observed = "observed"
+
+
+class Status(StrEnum):
+    active = "active"
+    superseded = "superseded"
+    revoked = "revoked"
+    redacted = "redacted"
+    unknown = "unknown"
 
 
 def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:
@@ -269,6 +277,14 @@ def _mark(text: str, option: str) -> int | float:
 
 def _given(value: object) -> str:
     return "null or text that is not JSON" if value is None else type(value).__name__
+
+
+def bounds(text: str, option: str) -> tuple[int | None, int | None]:
+    """Parses a range of numbers."""
+    try:
+        return written_bounds(text)
+    except ValueError:
+        raise misuse(f"must be a range such as 1000..5000, 1000.. or ..5000, not {text!r:.80}", option) from None
 
 
 def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:

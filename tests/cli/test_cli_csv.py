@@ -43,6 +43,15 @@ def test_a_list_as_csv_has_what_it_has_as_json(run: Run, filled: cs.Store, argum
     assert printed.split("\r\n", 1)[0] == ",".join(names)
 
 
+def test_what_compactions_lost_is_a_list(run: Run, filled: cs.Store) -> None:
+    assert [row["type"] for row in rows(run("explain", THREAD, "--lost", "--csv", "--text").stdout)] == [
+        line["type"] for line in run.json("explain", THREAD, "--lost", "--text")
+    ]
+    assert "not a list" in run("explain", THREAD, "1", "--csv", code=2).stderr
+    filled.append("t-3", {"role": "user", "content": "nothing is compacted here"})
+    assert run("explain", "t-3", "--lost", "--csv").stdout == ""
+
+
 def test_the_checks_of_doctor_are_rows(run: Run) -> None:
     # What they say of the server's speed differs from run to run.
     done = run("doctor", "--csv", code=None)

@@ -117,6 +117,34 @@ def test_a_page_of_a_long_log_costs_what_one_of_a_short_log_does(
     assert many <= 3 * few, most
 
 
+def test_a_filtered_page_of_a_long_log_costs_what_one_of_a_short_log_does(
+    url: str, app_url: str, superuser: psycopg.Connection[Any], queries: list[tuple[str, Any]]
+) -> None:
+    filters: list[dict[str, Any]] = [
+        {"status": "active"}, {"tokens_after": (1, 5)}, {"status": "active", "tokens_after": (None, 9)},
+    ]  # fmt: skip
+    most: dict[int, int] = {}
+    for size in (_FEW, _MANY):
+        _write(url, superuser, f"{size} records", _SHAPES["side by side"](size))
+        superuser.execute("VACUUM ANALYZE")
+        with cs.Reader.open(app_url) as store:
+            for given in filters:
+                for page in (
+                    store.compactions(f"{size} records", **given),
+                    store.compactions(newest_first=True, **given),
+                ):
+                    queries.clear()
+                    next(page)
+                    most[size] = max(most.get(size, 0), _blocks(app_url, *queries[-1]))
+            # No index has these columns, so a page without a match reads the log once.
+            for given in ({"tokens_after": (2, 5)}, {"counter": "another"}, {"status": "revoked"}, {"made_from": 1}):
+                queries.clear()
+                assert not list(store.compactions(f"{size} records", **given))
+                assert len(queries) == 1, given
+                assert _blocks(app_url, *queries[-1]) <= 12 * size, given
+    assert most[_MANY] <= 3 * most[_FEW], most
+
+
 @pytest.mark.parametrize("analyzed", [True, False])
 def test_the_view_for_sql_finds_the_status_of_one_record_without_reading_the_others(
     url: str, app_url: str, superuser: psycopg.Connection[Any], *, analyzed: bool

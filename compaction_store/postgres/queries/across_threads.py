@@ -98,6 +98,14 @@ _SUPERSEDED_BY = """(
     ) AS n
     WHERE compactions.outcome = 'applied'
 ) AS superseded_by"""
+# Conditions on two bounds. Each bound is a condition of its own, which names the column.
+_RANGES = ("within", "tokens_before", "tokens_after")
+_LEAST = {"since": "created_at", "within_from": "start_seq", "tokens_before_from": "tokens_before",
+          "tokens_after_from": "tokens_after"}  # fmt: skip
+_MOST = {"until": "created_at", "within_to": "end_seq", "tokens_before_to": "tokens_before",
+         "tokens_after_to": "tokens_after"}  # fmt: skip
+# Conditions on texts in the body, with the keys of these texts.
+_IN_BODY = {"summarizer": "summarizer", "error_type": "type"}
 # JSON writes a text of only these characters either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 _ESCAPED = r"E'\\\\u00[0-7]'"
@@ -122,6 +130,14 @@ class CompactionFilter(NamedTuple):
     since: datetime | None = None
     until: datetime | None = None
     authority: Mapping[str, Any] | None = None
+    status: str | None = None
+    counter: str | None = None
+    summarizer: str | None = None
+    error_type: str | None = None
+    revokes: int | None = None
+    made_from: int | None = None
+    tokens_before: tuple[int | None, int | None] | None = None
+    tokens_after: tuple[int | None, int | None] | None = None
 
 
 class CompactionKey(NamedTuple):
@@ -146,15 +162,12 @@ def compactions(
 ) -> list[tuple[Any, ...]]:
     """Returns a page of records and their statuses. The last column is the thread_uid.
 
-    If `wanted` has an authority, the page may also have records with a different authority. The caller must drop them.
+    The page may also have records with another authority, summarizer, type of error or status than `wanted`. The caller
+    must drop them.
     """
-    given = {name: value for name, value in wanted._asdict().items() if value is not None}
-    if (authority := given.pop("authority", None)) is not None:
-        given |= {f"authority_{i}": text for i, text in enumerate(_texts(authority))}
+    given = _given(wanted)
     statement = _compactions(tuple(given), after is not None, newest_first)
     values: dict[str, Any] = {"tenant": tenant, "limit": limit, **given}
-    if wanted.within is not None:
-        values["within_start"], values["within_end"] = wanted.within
     if after is not None:
         values |= {f"after_{name}": value for name, value in after._asdict().items()}
     with transaction(connection, tenant, read_only=True):
@@ -171,7 +184,7 @@ def sample(
     """
     c = schema.compactions.c
     head = schema.heads.alias("head")
-    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    given = _given(wanted)
     last_number = (
         sa.select(head.c.last_number)
         .where(head.c.thread_uid == c.thread_uid)
@@ -262,39 +275,58 @@ def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
     return sa.bindparam(name, type_=like.type)
 
 
-def _texts(authority: Mapping[str, Any]) -> list[str]:
-    """Returns the keys and texts of an authority, each in quotation marks, as a body without escapes contains them.
-
-    The query searches for these texts and does not parse the body, because no function of Postgres can parse every JSON
-    text that the table may have.
-    """
-    strings = ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
-    return [f'"{text}"' for text in strings if _PLAIN.fullmatch(text)]
+def _given(wanted: CompactionFilter) -> dict[str, Any]:
+    """Returns the conditions of a filter with their values: one for each bound of a range, and for each text."""
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    for name in _RANGES:
+        least, most = given.pop(name, (None, None))
+        bounds = {f"{name}_from": least, f"{name}_to": most}
+        given |= {bound: value for bound, value in bounds.items() if value is not None}
+    if (status := given.pop("status", None)) is not None:
+        given[f"status_{status}"] = True
+    strings = [text for name, key in _IN_BODY.items() if name in given for text in (key, given.pop(name))]
+    if (authority := given.pop("authority", None)) is not None:
+        strings += ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
+    plain = [f'"{text}"' for text in strings if _PLAIN.fullmatch(text)]
+    return given | {f"text_{i}": text for i, text in enumerate(plain)}
 
 
 def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
     c = schema.compactions.c
+    # The query searches for texts and does not parse the body, because no function of Postgres can parse every JSON
+    # text that the table may have.
     body = sa.cast(c.body, sa.Text)
-    if texts := [sa.bindparam(name, type_=sa.Text) for name in given if name.startswith("authority_")]:
+    if texts := [sa.bindparam(name, type_=sa.Text) for name in given if name.startswith("text_")]:
         has_them = sa.and_(*[sa.func.strpos(body, text) > sa.literal_column("0") for text in texts])
         yield sa.or_(has_them, body.op("~")(sa.literal_column(_ESCAPED)))
     for name in given:
-        if name.startswith("authority_"):
-            continue
         if name == "numbers":
             yield c.number == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
-        elif name == "within":
-            yield c.start_seq >= _value("within_start", c.start_seq)
-            yield c.end_seq <= _value("within_end", c.end_seq)
+        elif name == "made_from":
+            yield _value(name, c.number) == sa.any_(c.inputs)
         elif name == "covering":
             yield c.start_seq <= _value(name, c.start_seq)
             yield c.end_seq >= _value(name, c.end_seq)
-        elif name == "since":
-            yield c.created_at >= _value(name, c.created_at)
-        elif name == "until":
-            yield c.created_at <= _value(name, c.created_at)
-        else:
+        elif name in _LEAST:
+            yield c[_LEAST[name]] >= _value(name, c[_LEAST[name]])
+        elif name in _MOST:
+            yield c[_MOST[name]] <= _value(name, c[_MOST[name]])
+        elif name.startswith("status_"):
+            yield from _with_status(name.removeprefix("status_"), given)
+        elif not name.startswith("text_"):
             yield c[name] == _value(name, c[name])
+
+
+def _with_status(status: str, given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
+    """Yields conditions that every record with a status meets. Records with another status may meet them too."""
+    c = schema.compactions.c
+    yield c.outcome == sa.literal_column("'applied'")
+    yield c.revokes.is_(None)
+    yield c.redacted_pos.is_not(None) if status == "redacted" else c.redacted_pos.is_(None)
+    if status == "revoked":
+        undone = schema.compactions.alias("revocation")
+        of_thread = [undone.c.thread_uid == _value("thread_uid", c.thread_uid)] if "thread_uid" in given else []
+        yield sa.exists().where(undone.c.thread_uid == c.thread_uid, *of_thread, undone.c.revokes == c.number)
 
 
 def due(

@@ -21,6 +21,7 @@ from compaction_store.rendering import receipts
 
 _KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
+_STATUSES = ("active", "superseded", "revoked", "redacted", "unknown")
 _PAGE = 100
 # In a row of `due`: the number of columns that describe the thread, and the index of the view's stored tokens.
 _THREAD = 13
@@ -35,8 +36,14 @@ def check_filter(wanted: CompactionFilter) -> CompactionFilter:
         arguments.number(wanted.covering, "covering", least=1)
     arguments.one_of(wanted.kind, _KINDS, "kind")
     arguments.one_of(wanted.outcome, _OUTCOMES, "outcome")
-    for what in ("actor", "model", "callback", "login", "trigger"):
+    arguments.one_of(wanted.status, _STATUSES, "status")
+    for what in ("actor", "model", "callback", "login", "trigger", "counter", "summarizer", "error_type"):
         arguments.optional_name(getattr(wanted, what), what)
+    for what in ("revokes", "made_from"):
+        if getattr(wanted, what) is not None:
+            arguments.number(getattr(wanted, what), what, least=1)
+    for what in ("tokens_before", "tokens_after"):
+        arguments.bounds(getattr(wanted, what), what)
     for what in ("since", "until"):
         if getattr(wanted, what) is not None:
             arguments.moment(getattr(wanted, what), what)
@@ -58,7 +65,7 @@ def compaction_log(
         rows = db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
         for row in rows:
             record = records.from_row(row)
-            if wanted.authority is None or records.has_authority(record, wanted.authority):
+            if _has_all(record, wanted):
                 yield record
         if len(rows) < _PAGE:
             return
@@ -68,6 +75,18 @@ def compaction_log(
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
         after = reached
+
+
+def _has_all(record: Compaction, wanted: CompactionFilter) -> bool:
+    """Returns whether a record meets the conditions that the query does not check exactly."""
+    error = record.error or {}
+    return (
+        (wanted.authority is None or records.has_authority(record, wanted.authority))
+        and wanted.summarizer in (None, record.summarizer)
+        and wanted.error_type in (None, error.get("type"))
+        # A status such as "revoked by 3" begins with its name.
+        and (wanted.status is None or (record.status or "").startswith(wanted.status))
+    )
 
 
 def sample(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
@@ -84,6 +84,8 @@ class Reader:
         self._telemetry: Telemetry | None = None
         self._shared_commits = SharedCommits(is_on=True)
         self._is_borrowed = False
+        # The keys of the threads whose names this store does not look up.
+        self._uids: dict[str, UUID] = {}
 
     @classmethod
     def open(
@@ -174,6 +176,11 @@ class Reader:
             telemetry.instrument(store, tenant)
         return store
 
+    def _pinned(self, thread_id: str, thread_uid: UUID) -> Self:
+        store = self.of_tenant(self._tenant)
+        store._uids = {**self._uids, thread_id: thread_uid}  # noqa: SLF001 — an instance of this class
+        return store
+
     def close(self) -> None:
         """Closes the connections. Does nothing for a store that `of_tenant` returned."""
         if self._is_borrowed:
@@ -191,7 +198,7 @@ class Reader:
         self.close()
 
     def _key(self, thread_id: str) -> ThreadKey:
-        return thread_key(self._tenant, thread_id)
+        return thread_key(self._tenant, thread_id)._replace(uid=self._uids.get(thread_id))
 
     # ---- messages and threads
 
@@ -377,18 +384,30 @@ class Reader:
         since: datetime | None = None,
         until: datetime | None = None,
         authority: Mapping[str, Any] | None = None,
+        status: Literal["active", "superseded", "revoked", "redacted", "unknown"] | None = None,
+        counter: str | None = None,
+        summarizer: str | None = None,
+        error_type: str | None = None,
+        revokes: int | None = None,
+        made_from: int | None = None,
+        tokens_before: tuple[int | None, int | None] | None = None,
+        tokens_after: tuple[int | None, int | None] | None = None,
         newest_first: bool = False,
         after: Compaction | None = None,
     ) -> Iterator[Compaction]:
         """Yields the compaction records of a thread, or of all the tenant's threads.
 
         The records of one thread are in the order of their numbers; those of several threads are in the order of their
-        times. `authority` selects records whose authority has at least these members. `after` skips all records up to
-        that record.
+        times. `authority` selects records whose authority has at least these members. `status` is the first word of the
+        record's status. `revokes` is the number of the record that was revoked, and `made_from` the number of a record
+        that the summary replaced and was made from. `tokens_before` and `tokens_after` are a lowest and a highest
+        number, of which either may be None. `after` skips all records up to that record.
         """
         wanted = CompactionFilter(
             covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login,
-            trigger=trigger, run_id=run_id, since=since, until=until, authority=authority,
+            trigger=trigger, run_id=run_id, since=since, until=until, authority=authority, status=status,
+            counter=counter, summarizer=summarizer, error_type=error_type, revokes=revokes, made_from=made_from,
+            tokens_before=tokens_before, tokens_after=tokens_after,
         )  # fmt: skip
         wanted = auditing.check_filter(wanted)
         if after is not None:
@@ -408,7 +427,8 @@ class Reader:
         """Yields the records that match a filter. Raises `ThreadNotFound` if a given thread does not exist."""
         start = None
         if thread_id is not None:
-            wanted = wanted._replace(thread_uid=(self.thread(thread_id, hidden=True)).thread_uid)
+            uid = self._uids.get(thread_id) or (self.thread(thread_id, hidden=True)).thread_uid
+            wanted = wanted._replace(thread_uid=uid)
         if after is not None:
             start = CompactionKey(after.created_at, after.thread_uid, after.number)
         log = auditing.compaction_log(self._db, self._tenant, wanted, newest_first=newest_first, after=start)

@@ -71,7 +71,7 @@ class Store(Reader):
     """
 
     def _writable_key(self, thread_id: str) -> ThreadKey:
-        return writable_key(self._tenant, thread_id)
+        return writable_key(self._tenant, thread_id)._replace(uid=self._uids.get(thread_id))
 
     def _chosen_actor(self, actor: str | None) -> str | None:
         """Returns the given actor, or the store's actor if none is given."""

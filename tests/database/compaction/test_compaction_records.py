@@ -67,6 +67,9 @@ def test_the_log_is_asked_by_every_column(thread: Face) -> None:
     assert numbers(since=before) == [1, 2, 3, 4, 5, 6]
     assert numbers(until=before) == []
     assert numbers(since=model.created_at, until=model.created_at) == [3]
+    assert numbers(trigger="manual") == [1, 2, 3, 4, 5, 6]
+    assert numbers(login=model.login) == [1, 2, 3, 4, 5, 6]
+    assert numbers(login="nobody") == []
     assert thread.compaction("t", 3) == model
     with pytest.raises(cs.CompactionNotFound):
         thread.compaction("t", 7)
@@ -74,11 +77,60 @@ def test_the_log_is_asked_by_every_column(thread: Face) -> None:
         list(thread.compactions("unknown"))
 
 
+def test_the_log_is_asked_by_status_tokens_counter_and_the_texts_of_bodies(thread: Face) -> None:
+    def fails(_: cs.CompactionContext) -> None:
+        raise RuntimeError("away")
+
+    thread.compact("t", span(1, 2))
+    thread.compact("t", span(3, 4, cs.Summary("S", summarizer="mine")))
+    thread.compact("t", span(1, 4, cs.Summary("S", summarizer="mïne")))
+    thread.compact("t", span(5, 6))
+    thread.revoke("t", 4)
+    thread.compact("t", span(7, 8))
+    thread.redact("t", [7], reason="asked for")
+    thread.compact("t", span(9, 10, LONG * 10))
+    thread.compact("t", fails)
+    everything = log(thread)
+    assert [r.number for r in everything] == [*range(1, 9)]
+
+    def numbers(**filters: Any) -> list[int]:
+        found = [c.number for c in log(thread, **filters)]
+        assert [c.number for c in thread.compactions(**filters)] == found
+        assert [c.number for c in thread.compactions(newest_first=True, **filters)] == found[::-1]
+        return found
+
+    of = {"active": [3], "superseded": [1, 2], "revoked": [4], "redacted": [6], "unknown": []}
+    assert {status: numbers(status=status) for status in of} == of
+    assert numbers(revokes=4) == [5]
+    assert numbers(revokes=3) == []
+    assert numbers(made_from=2) == [3]
+    assert numbers(made_from=3) == []
+    assert numbers(summarizer="mine") == [2]
+    assert numbers(summarizer="mïne") == [3]
+    assert numbers(summarizer="min") == []
+    assert numbers(error_type="RuntimeError") == [8]
+    assert everything[6].error is not None
+    assert numbers(error_type=everything[6].error["type"], outcome="rejected") == [7]
+    for before, after in {(r.tokens_before, r.tokens_after) for r in everything}:
+        for name, count in (("tokens_before", before), ("tokens_after", after)):
+            if count is not None:
+                values = {r.number: getattr(r, name) for r in everything if getattr(r, name) is not None}
+                assert numbers(**{name: (count, count)}) == [n for n, value in values.items() if value == count]
+                assert numbers(**{name: (count, None)}) == [n for n, value in values.items() if value >= count]
+                assert numbers(**{name: (None, count)}) == [n for n, value in values.items() if value <= count]
+    [counter] = {r.counter for r in everything if r.counter is not None}
+    assert numbers(counter=counter) == [r.number for r in everything if r.counter is not None]
+    assert numbers(counter="another") == []
+    assert numbers(status="superseded", summarizer="mine", tokens_before=(1, None), counter=counter) == [2]
+
+
 @pytest.mark.parametrize(
     "filters",
     [
         {"kind": "other"}, {"outcome": "good"}, {"covering": 0}, {"covering": "1"}, {"actor": ""}, {"model": 5},
         {"since": datetime(2026, 1, 1)}, {"until": "now"}, {"run_id": "1"},  # noqa: DTZ001 — the point
+        {"status": "good"}, {"counter": ""}, {"summarizer": 5}, {"error_type": ""}, {"revokes": 0}, {"made_from": "1"},
+        {"tokens_before": 5}, {"tokens_before": (2, 1)}, {"tokens_after": (None, None)}, {"tokens_after": (-1, 1)},
     ],
 )  # fmt: skip
 def test_a_filter_that_means_nothing_is_refused(thread: Face, filters: Any) -> None:
