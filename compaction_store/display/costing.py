@@ -42,6 +42,11 @@ class Cost:
             self.seconds += duration
         return any(name in counts for name in (*_IN, *_OUT))
 
+    def include(self, other: Cost) -> None:
+        """Adds the calls of another sum."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
 
 class Costs:
     """The sums of the costs of records. `over` yields the records unchanged and adds the cost of each."""
@@ -104,9 +109,14 @@ class Costs:
         """Returns the sums by model. The last one, with an empty name, is of calls without a model's name."""
         found: dict[str, Cost] = {}
         for (_, _, model, _), cost in sorted(self._found.items(), key=lambda each: (not each[0][2], each[0][2])):
-            total = found.setdefault(model, Cost())
-            for name, value in vars(cost).items():
-                setattr(total, name, getattr(total, name) + value)
+            found.setdefault(model, Cost()).include(cost)
+        return found
+
+    def total(self) -> Cost:
+        """Returns the sum over all models."""
+        found = Cost()
+        for cost in self._found.values():
+            found.include(cost)
         return found
 
     def _of(self, record: Compaction, summarizer: str | None, model: str | None) -> Cost:

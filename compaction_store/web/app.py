@@ -35,6 +35,7 @@ from compaction_store.errors import (
 from compaction_store.models import LEVELS
 from compaction_store.models.verdicts import VERDICTS
 from compaction_store.store import AsyncReader, AsyncStore
+from compaction_store.store.pinning import pinned
 
 try:
     from starlette.applications import Starlette
@@ -70,9 +71,33 @@ _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
 )
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
 _FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
-_MORE_FILTERS = ("run_id", "covering", "authority")
+_NUMBERS = ("covering", "revokes", "made_from")
+_BOUNDS = ("tokens_before", "tokens_after")
+# The filters of the records that a sample does not have. The first of them are texts.
+_TEXTS = ("status", "counter", "summarizer", "error_type")
+_MORE_FILTERS = (*_TEXTS, "run_id", *_NUMBERS, *_BOUNDS, "authority")
+# Pages without words do not take these filters, because the answer would show what the words are.
+_OF_WORDS = ("authority", "summarizer")
 _OF_SAMPLE = ("seed", "count", *_FILTERS, "since", "until")
 _VERDICT = "/verdict"
+#: The query parameters of each page.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "/": ("after", "token"),
+    "/thread": ("id", "before", "after", "costs"),
+    "/view": ("id", "at", "beside", "from", "all"),
+    "/record": ("id", "number", "after", "sample"),
+    "/message": ("id", "seq", "part"),
+    "/reply": ("id", "seq", "from"),
+    "/records": ("id", *_FILTERS, *_MORE_FILTERS, "since", "until", "after_id", "after", "costs"),
+    "/search": ("q", "id", "after"),
+    "/erasures": ("id", "kind", "after_id", "after"),
+    "/certificate": ("id", "pos"),
+    "/integrity": ("id", "level"),
+    "/sample": _OF_SAMPLE,
+    "/chart.svg": ("id",),
+    "/style.css": (),
+    _VERDICT: (),
+}
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
 # The longest search in seconds. Longer searches are run on the command line.
@@ -103,24 +128,19 @@ def audit_app(
     if reviews is not None and not content:
         raise InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
     pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
+
+    def route(path: str, show: Callable[[Request, Asked], Awaitable[Response]], method: str = "GET") -> Route:
+        return Route(path, pages.page(path, show), methods=[method])
+
     routes = [
-        Route("/", pages.page(pages.threads), name="threads"),
-        Route("/thread", pages.page(pages.thread), name="thread"),
-        Route("/view", pages.page(pages.view), name="view"),
-        Route("/record", pages.page(pages.record), name="record"),
-        Route("/message", pages.page(pages.message), name="message"),
-        Route("/reply", pages.page(pages.reply), name="reply"),
-        Route("/records", pages.page(pages.records), name="records"),
-        Route("/search", pages.page(pages.search), name="search"),
-        Route("/erasures", pages.page(pages.erasures), name="erasures"),
-        Route("/certificate", pages.page(pages.certificate), name="certificate"),
-        Route("/integrity", pages.page(pages.integrity), name="integrity"),
-        Route("/sample", pages.page(pages.sample), name="sample"),
-        Route("/chart.svg", pages.page(pages.chart), name="chart"),
-        Route("/style.css", pages.page(pages.style), name="style"),
-    ]
+        route("/", pages.threads), route("/thread", pages.thread), route("/view", pages.view),
+        route("/record", pages.record), route("/message", pages.message), route("/reply", pages.reply),
+        route("/records", pages.records), route("/search", pages.search), route("/erasures", pages.erasures),
+        route("/certificate", pages.certificate), route("/integrity", pages.integrity), route("/sample", pages.sample),
+        route("/chart.svg", pages.chart), route("/style.css", pages.style),
+    ]  # fmt: skip
     if reviews is not None:
-        routes.append(Route(_VERDICT, pages.page(pages.verdict), name="verdict", methods=["POST"]))
+        routes.append(route(_VERDICT, pages.verdict, "POST"))
     guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=(_VERDICT,) if reviews is not None else ())
     return Starlette(routes=routes, middleware=[guard])
 
@@ -160,12 +180,14 @@ class _Pages:
     def _texts(self, element: Any) -> list[Said]:
         return element_texts(element, content=self._content)
 
-    def page(self, show: Callable[[Request, Asked], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def page(
+        self, path: str, show: Callable[[Request, Asked], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
         """Wraps a page so that every error, such as a wrong address or a missing thread, becomes an error page."""
 
         async def shown_page(request: Request) -> Response:
             try:
-                return await show(request, Asked(request))
+                return await show(request, Asked(request, PARAMETERS[path]))
             except Wrong as error:
                 return self._error(request, 400, "This address is wrong", str(error))
             except CompactionStoreError as error:
@@ -207,7 +229,8 @@ class _Pages:
     async def threads(self, request: Request, asked: Asked) -> Response:
         after = asked.optional("after") or ""
         found = await gathering.threads(self._reader, after, self._budget)
-        return self._html(request, "threads.html", {"title": "Threads", "after": after, **found})
+        more = {"title": "Threads", "after": after, "command": printed.threads_as_csv(self._tenant)}
+        return self._html(request, "threads.html", {**more, **found})
 
     async def thread(self, request: Request, asked: Asked) -> Response:
         name = asked.text("id")
@@ -257,13 +280,19 @@ class _Pages:
         if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
             raise Wrong("number must be an integer >= 1")
         sample = as_object(text, "sample") if (text := exact(given, "sample")) else None
-        key = given.get("key", "")
-        if key and str((await self._reader.thread(name, hidden=True)).thread_uid) != key:
+        thread = await self._reader.thread(name, hidden=True)
+        if str(thread.thread_uid) != given.get("key"):
             raise Conflict(f"the name {name!r} belongs to another thread than when the form was shown: open it again")
-        await self._reviews.review(
-            name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
-            sample=sample, actor=reader,
-        )  # fmt: skip
+        # Write to this thread, even if the name goes to another thread now.
+        reviews = pinned(self._reviews, name, thread.thread_uid)
+        try:
+            await reviews.review(
+                name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
+                sample=sample, actor=reader,
+            )  # fmt: skip
+        except ThreadErased:
+            what = f"the thread {name!r} was erased after the form was shown: no verdict was recorded"
+            raise Conflict(what) from None
         log_access(request, "verdict", thread_id=name, number=int(number), verdict=given["verdict"])
         root: str = request.scope.get("root_path", "")
         if sample is None:
@@ -286,46 +315,56 @@ class _Pages:
         )
 
     async def records(self, request: Request, asked: Asked) -> Response:
-        asked.only("id", *_FILTERS, *_MORE_FILTERS, "since", "until", "after_id", "after")
-        if not self._content and asked.optional("authority") is not None:
-            raise Wrong("authority must not be given, because these pages show no words: the answer would show it")
+        for filter_ in () if self._content else _OF_WORDS:
+            if asked.optional(filter_) is not None:
+                raise Wrong(f"{filter_} must not be given, because these pages show no words: the answer would show it")
         wanted = self._wanted(asked)
         name, number = asked.optional("after_id"), asked.number("after", 1)
         after = (name, number) if name is not None and number is not None else None
         thread_id = asked.optional("id")
-        found = await gathering.records(self._reader, thread_id, wanted, after)
+        found = await gathering.records(
+            self._reader, thread_id, wanted, after, seconds=_LONGEST_SEARCH,
+            with_costs=asked.optional("costs") is not None,
+        )  # fmt: skip
         if found["records"].rows:
             self._seen(request, "records", thread_id=thread_id)
         given = {key: asked.optional(key) for key in ("id", *_FILTERS, *_MORE_FILTERS, "since", "until")}
-        more = {"title": "Records", "given": given, "command": printed.records_as_csv(self._tenant, given)}
+        # The command gets exact times, because it reads times in the time zone of its machine.
+        times = {key: at.isoformat() for key in ("since", "until") if (at := wanted[key]) is not None}
+        more = {
+            "title": "Records", "given": given, "has_more": any(given[name] for name in _MORE_FILTERS),
+            "command": printed.records_as_csv(self._tenant, given | times),
+            "costs_command": printed.all_costs(self._tenant),
+        }  # fmt: skip
         return self._html(request, "records.html", {**more, **found})
 
     def _wanted(self, asked: Asked) -> dict[str, Any]:
-        wanted: dict[str, Any] = {name: asked.optional(name) for name in _FILTERS}
-        wanted |= {"run_id": asked.uuid("run_id"), "covering": asked.number("covering", 1)}
-        wanted |= {"authority": asked.json_object("authority")}
+        wanted: dict[str, Any] = {name: asked.optional(name) for name in (*_FILTERS, *_TEXTS)}
+        wanted |= {name: asked.number(name, 1) for name in _NUMBERS}
+        wanted |= {name: asked.bounds(name) for name in _BOUNDS}
+        wanted |= {"run_id": asked.uuid("run_id"), "authority": asked.json_object("authority")}
         return wanted | {"since": asked.moment("since"), "until": asked.moment("until")}
 
     async def search(self, request: Request, asked: Asked) -> Response:
-        asked.only("q", "id", "after")
         text, thread_id = asked.optional("q"), asked.optional("id")
         found = None
         if text is not None and self._content:
             places = self._reader.search(text, thread_id=thread_id, after=asked.optional("after") or "")
             found = await lists.first_within(_LONGEST_SEARCH, places)
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
-        return self._html(request, "search.html", {"title": "Search", "q": text, "id": thread_id, "found": found})
+        command = None if text is None else printed.found_as_csv(self._tenant, text, thread_id)
+        more = {"title": "Search", "q": text, "id": thread_id, "found": found, "command": command}
+        return self._html(request, "search.html", more)
 
     async def erasures(self, request: Request, asked: Asked) -> Response:
-        asked.only("id", "kind", "after_id", "after")
         thread_id, kind = asked.optional("id"), asked.optional("kind")
         name, pos = asked.optional("after_id"), asked.number("after", 1)
         after = (name, pos) if name is not None and pos is not None else None
         found = await gathering.erasures(self._reader, thread_id, kind, after)
         self._seen(request, "erasures", thread_id=thread_id)
-        return self._html(
-            request, "erasures.html", {"title": "Erasures and holds", "id": thread_id, "kind": kind, **found}
-        )
+        command = printed.events_as_csv(self._tenant, thread_id, kind)
+        more = {"title": "Erasures and holds", "id": thread_id, "kind": kind, "command": command}
+        return self._html(request, "erasures.html", {**more, **found})
 
     async def certificate(self, request: Request, asked: Asked) -> Response:
         name, pos = asked.text("id"), asked.needed("pos")
@@ -353,6 +392,8 @@ class _Pages:
                 # Only this level compares the thread with the log.
                 log = self._checkpoints if chosen == "checkpoint" else None
                 report = await self._reader.verify(name, level=chosen, checkpoints=log)
+                if report.thread_uid != thread.thread_uid:
+                    raise Conflict(f"the name {name!r} has just gone to another thread: verify it again")
                 self._verified.keep(name, report)
         newest = self._verified.newest_checkpoint()
         found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}
@@ -372,8 +413,9 @@ class _Pages:
 
         The address of a sample has the seed and fixed times, so opening it again draws the same records.
         """
-        asked.only(*_OF_SAMPLE)
-        title = {"title": "Sample", "most": MOST_DRAWN}
+        title = {
+            "title": "Sample", "most": MOST_DRAWN, "command": printed.events_as_csv(self._tenant, kind="verdict"),
+        }  # fmt: skip
         given = {key: asked.optional(key) for key in (*_FILTERS, "since", "until")}
         seed = asked.number("seed")
         if seed is None:

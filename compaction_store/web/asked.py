@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -12,17 +12,12 @@ from uuid import UUID
 
 from starlette.requests import Request
 
+from compaction_store.arguments import written_bounds
+
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST_DIGITS = 15
 _PERCENT = "_percent"
-# `only` accepts these parameters on every page, because links and forms may keep them from another page.
-_OF_OTHER_PAGES = frozenset(
-    """
-    id token number seq pos at beside from all part before after after_id level q kind sample seed count outcome actor
-    login model callback trigger run_id covering authority since until costs
-    """.split()  # noqa: SIM905
-)
 
 
 class Wrong(Exception):
@@ -32,8 +27,13 @@ class Wrong(Exception):
 class Asked:
     """Reads the parameters of an address. Raises `Wrong`, whose text says what a parameter must be."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, known: Sequence[str]) -> None:
+        """Raises `Wrong` for a parameter that the page does not know: a mistyped filter would list everything."""
         self._given = request.query_params
+        for name in self._given:
+            if name.removesuffix(_PERCENT) not in known:
+                its = f"the parameters of this page are {', '.join(known)}" if known else "this page has no parameters"
+                raise Wrong(f"{its}; not {name!r:.80}")
 
     def text(self, name: str) -> str:
         found = self.optional(name)
@@ -43,12 +43,6 @@ class Asked:
 
     def optional(self, name: str) -> str | None:
         return exact(self._given, name) or None
-
-    def only(self, *known: str) -> None:
-        """Raises `Wrong` if no page knows a parameter, because a mistyped filter would list everything."""
-        for name in self._given:
-            if name.removesuffix(_PERCENT) not in (*known, *_OF_OTHER_PAGES):
-                raise Wrong(f"the parameters of this page are {', '.join(known)}; not {name!r:.80}")
 
     def number(self, name: str, least: int = 0) -> int | None:
         text = self.optional(name)
@@ -63,6 +57,13 @@ class Asked:
         if found is None:
             raise Wrong(f"{name} must be given")
         return found
+
+    def bounds(self, name: str) -> tuple[int | None, int | None] | None:
+        text = self.optional(name)
+        try:
+            return None if text is None else written_bounds(text)
+        except ValueError:
+            raise Wrong(f"{name} must be a range such as 1000..5000, 1000.. or ..5000") from None
 
     def moment(self, name: str) -> datetime | None:
         """Returns a time that is given as an age, such as `7d`, or in ISO 8601. The default time zone is UTC."""

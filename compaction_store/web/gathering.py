@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
@@ -19,7 +20,8 @@ from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Comparison, Element, Event, Thread, Verdict
 from compaction_store.probes.names import NameReader
 from compaction_store.store import AsyncReader
-from compaction_store.web.lists import ROWS, Listed, first
+from compaction_store.store.pinning import pinned
+from compaction_store.web.lists import ROWS, Listed, first, first_within
 from compaction_store.web.thread_events import (
     KEEPING,
     MOST_EVENTS,
@@ -38,6 +40,16 @@ _MOST_COSTS = 5000
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
 
+async def resolved(reader: AsyncReader, thread_id: str) -> tuple[AsyncReader, Thread]:
+    """Returns a thread, and a reader for which the name stays the name of this thread.
+
+    A page reads a thread with several statements. Between two of them, the thread may be erased, and another thread may
+    get its name.
+    """
+    found = await reader.thread(thread_id, hidden=True)
+    return pinned(reader, thread_id, found.thread_uid), found
+
+
 async def threads(reader: AsyncReader, after: str, budget: TokenBudget | None) -> dict[str, Any]:
     listed = await first(reader.threads(after=after, hidden=True))
     due = None if budget is None or after else await first(reader.due(budget))
@@ -54,7 +66,7 @@ async def thread(
 
     The costs of its records are summed if all are on the page, or if `with_costs` is true.
     """
-    found = await reader.thread(thread_id, hidden=True)
+    reader, found = await resolved(reader, thread_id)
     start = None if before is None else await reader.compaction(thread_id, before)
     records = await first(reader.compactions(thread_id, newest_first=True, after=start))
     summed = await first(reader.compactions(thread_id), _MOST_COSTS) if with_costs else records
@@ -113,6 +125,7 @@ def _marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]
 
 async def course(reader: AsyncReader, found: Thread) -> charts.Course:
     """Returns the tokens of a thread's view over time, for the chart. Subtracts erased tokens at the last erasure."""
+    reader = pinned(reader, found.thread_id, found.thread_uid)
     steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(found.thread_id)]
     erased = found.last_pos
     async for event in reader.events(found.thread_id, kind="redaction", newest_first=True):
@@ -135,7 +148,7 @@ async def view(
     reader: AsyncReader, thread_id: str, at: int | None, beside: int | None, start: int, *, only_changes: bool
 ) -> dict[str, Any]:
     """Gathers one page of the view at a pos, beside the view at another pos if `beside` is given."""
-    found = await reader.thread(thread_id, hidden=True)
+    reader, found = await resolved(reader, thread_id)
     at = found.last_pos if at is None else at
     compared = await reader.compare(
         thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=ROWS
@@ -175,6 +188,7 @@ def _positions(first: int, last: int) -> list[int]:
 
 async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *, content: bool) -> dict[str, Any]:
     """Gathers a record, the originals of its span, and what its summary kept, lost and invented."""
+    reader, _ = await resolved(reader, thread_id)
     found = await reader.compaction(thread_id, number)
     verdicts, more_verdicts = await _verdicts(reader, thread_id)
     shared = {
@@ -246,6 +260,7 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
 
 async def message(reader: AsyncReader, thread_id: str, seq: int, part: int, *, content: bool) -> dict[str, Any]:
     """Gathers a message, the records that covered it, its erasure, and its receipt if it is a reply."""
+    reader, _ = await resolved(reader, thread_id)
     explained = await reader.explain(thread_id, seq, records=ROWS + 1)
     text = said(explained.message.payload) if content and not explained.message.redacted else ""
     parts = max(1, -(-len(text) // MESSAGE_PAGE))
@@ -262,6 +277,7 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
 
     If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
     """
+    reader, _ = await resolved(reader, thread_id)
     explained = await reader.explain(thread_id, seq, records=1)
     if explained.receipt is None and seq > 1:
         before = await reader.compare(thread_id, explained.message.pos - 1, start=start, count=ROWS)
@@ -285,19 +301,64 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
 # ---- across threads
 
 
+class SummedCosts(NamedTuple):
+    """The costs of records, and the newest record with a cost. If `is_cut`, the time did not suffice for all records.
+
+    If `more_copies`, copies in forks may be counted a second time.
+    """
+
+    sums: Costs
+    newest: Compaction | None
+    is_cut: bool
+    more_copies: bool
+
+
+async def costs_of(reader: AsyncReader, thread_id: str | None, wanted: dict[str, Any], seconds: float) -> SummedCosts:
+    """Sums the costs of all records that match. Leaves out the copies in forks, which cost nothing."""
+    sums, newest, is_cut = Costs(), None, False
+    copies, more_copies = await copied(reader, None if thread_id is None else [thread_id])
+    try:
+        async with asyncio.timeout(seconds):
+            async for record in reader.compactions(thread_id, newest_first=True, **wanted):
+                if record.thread_id not in copies or record.pos > copies[record.thread_id].pos:
+                    sums.add(record)
+                    newest = newest or (record if sums.total().calls else None)
+    except TimeoutError:
+        is_cut = True
+    return SummedCosts(sums, newest, is_cut, more_copies)
+
+
 async def records(
-    reader: AsyncReader, thread_id: str | None, wanted: dict[str, Any], after: tuple[str, int] | None
+    reader: AsyncReader,
+    thread_id: str | None,
+    wanted: dict[str, Any],
+    after: tuple[str, int] | None,
+    *,
+    seconds: float,
+    with_costs: bool = False,
 ) -> dict[str, Any]:
+    """Gathers a page of the records that match, newest first.
+
+    The costs are summed over all matching records if all are on the page, or if `with_costs` is true. The search and
+    the sum each stop after some seconds.
+    """
     start = None if after is None else await reader.compaction(*after)
-    listed = await first(reader.compactions(thread_id, newest_first=True, after=start, **wanted))
+    if thread_id is not None:
+        reader, _ = await resolved(reader, thread_id)
+    listed = await first_within(seconds, reader.compactions(thread_id, newest_first=True, after=start, **wanted))
     copies, more = await copied(reader, [found.thread_id for found in listed.rows])
-    return {"records": listed, "copies": copies, "more_copies": more}
+    costs = None
+    if with_costs or (after is None and not listed.more):
+        costs = await costs_of(reader, thread_id, wanted, seconds)
+    return {"records": listed, "copies": copies, "more_copies": more, "costs": costs}
 
 
 async def erasures(
     reader: AsyncReader, thread_id: str | None, kind: str | None, after: tuple[str, int] | None
 ) -> dict[str, Any]:
     """Gathers a page of erasures and holds, newest first. `after` names the last event of the previous page."""
+    if thread_id is not None:
+        reader, _ = await resolved(reader, thread_id)
     last = 0 if after is None else await event(reader, *after)
     listed = await first(reader.events(thread_id, kind=kind or _ERASURES, newest_first=True, after=last))
     return {"events": listed, "kinds": _ERASURES}
@@ -305,13 +366,14 @@ async def erasures(
 
 async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str, Any]:
     """Gathers an event, and the messages, records and forks that it names."""
+    reader, thread = await resolved(reader, thread_id)
     found = await event(reader, thread_id, pos)
     erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
     named = found.body.get("forks", found.body.get("spared_forks"))
     forks = named[:ROWS] if isinstance(named, list) else []
     names = await reader.names_of({uid for each in forks if (uid := uid_of(each)) is not None})
     return {
-        "event": found, "thread": await reader.thread(thread_id, hidden=True), "release": await _release(reader, found),
+        "event": found, "thread": thread, "release": await _release(reader, found),
         "seqs": _first_of(erased.seqs) if erased else [], "numbers": _first_of(erased.records) if erased else [],
         "forks": [(each, names.get(uid) if (uid := uid_of(each)) is not None else None) for each in forks],
         "names": await fork_names(reader, [found]),
@@ -348,8 +410,8 @@ async def sample(
     name = {"seed": seed, "count": len(drawn), "population": found.population, **given}
     verdicts = [
         verdict
-        for thread_id in dict.fromkeys(record.thread_id for record in drawn)
-        for verdict in (await _verdicts(reader, thread_id)).rows
+        for thread_id, uid in dict.fromkeys((record.thread_id, record.thread_uid) for record in drawn)
+        for verdict in (await _verdicts(pinned(reader, thread_id, uid), thread_id)).rows
         if verdict.sample == name
     ]
     numbers = {(record.thread_id, record.number) for record in drawn}

@@ -12,14 +12,35 @@ def tenant_option(tenant: str) -> str:
     return "" if tenant == "default" else f" {option('--tenant', tenant)}"
 
 
-def records_as_csv(tenant: str, given: dict[str, str | None]) -> str | None:
-    """Returns the command that lists the same records as CSV, or None if the command does not have all the filters."""
-    if given["login"] or given["trigger"]:
-        return None
-    options = {"--run" if name == "run_id" else f"--{name}": text for name, text in given.items() if name != "id"}
-    words = [word(f"{name}={text}") for name, text in options.items() if text]
+def records_as_csv(tenant: str, given: dict[str, str | None]) -> str:
+    """Returns the command that lists the same records as CSV."""
+    options = {"run" if name == "run_id" else name: text for name, text in given.items() if name != "id"}
+    words = [word(f"--{name.replace('_', '-')}={text}") for name, text in options.items() if text]
     thread = ["--", word(given["id"])] if given["id"] else []
     return f"compaction-store compactions{tenant_option(tenant)} " + " ".join([*words, "--csv", *thread])
+
+
+def threads_as_csv(tenant: str) -> str:
+    """Returns the command that lists the threads as CSV."""
+    return f"compaction-store threads{tenant_option(tenant)} --hidden --csv"
+
+
+def events_as_csv(tenant: str, thread_id: str | None = None, kind: str | None = None) -> str:
+    """Returns the command that lists events as CSV. Without a kind, it lists all kinds."""
+    words = [word(f"--kind={kind}")] if kind else []
+    thread = ["--", word(thread_id)] if thread_id else []
+    return " ".join([f"compaction-store events{tenant_option(tenant)}", *words, "--csv", *thread])
+
+
+def found_as_csv(tenant: str, text: str, thread_id: str | None) -> str:
+    """Returns the command that lists as CSV where a text is."""
+    thread = f" {option('--thread', thread_id)}" if thread_id else ""
+    return f"compaction-store search{tenant_option(tenant)}{thread} --text --csv {argument(text)}"
+
+
+def all_costs(tenant: str) -> str:
+    """Returns the command that sums the costs of all records of the tenant by week, summarizer, model and actor."""
+    return f"compaction-store stats{tenant_option(tenant)} --csv"
 
 
 def check_one(tenant: str, thread_id: str, *, has_checkpoint: bool) -> str:

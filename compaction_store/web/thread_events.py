@@ -25,15 +25,15 @@ class EventsOfThreads(NamedTuple):
     more: bool
 
 
-async def events_of(reader: AsyncReader, names: Iterable[str], kinds: tuple[str, ...]) -> EventsOfThreads:
-    """Returns the newest event of each kind of a thread, or the tenant's newest events for several threads.
+async def events_of(reader: AsyncReader, names: Iterable[str] | None, kinds: tuple[str, ...]) -> EventsOfThreads:
+    """Returns the newest event of each kind of a thread, or the tenant's newest events for several or all threads.
 
     Several threads take one query, because a page of a list must not send one for each of its rows.
     """
     found: defaultdict[str, list[Event]] = defaultdict(list)
-    wanted = list(dict.fromkeys(names))
+    wanted = list(dict.fromkeys(names or ()))
     listed = Listed([], more=False)
-    if len(wanted) > 1:
+    if names is None or len(wanted) > 1:
         listed = await first(reader.events(kind=kinds, newest_first=True), MOST_EVENTS)
     elif wanted:
         for kind in kinds:
@@ -63,8 +63,11 @@ class Copied(NamedTuple):
     uid: UUID | None
 
 
-async def copied(reader: AsyncReader, names: Iterable[str]) -> tuple[dict[str, Copied], bool]:
-    """Returns the origins of the copied records of forks, by the fork's name, and whether a fork may be missing."""
+async def copied(reader: AsyncReader, names: Iterable[str] | None) -> tuple[dict[str, Copied], bool]:
+    """Returns the origins of the copied records of forks, by the fork's name, and whether a fork may be missing.
+
+    `names` are the threads to look at, or None for all threads of the tenant.
+    """
     events = await events_of(reader, names, ("origin",))
     origins = {name: its[-1] for name, its in events.by_name.items() if its[-1].pos == 1}
     uids = {name: uid_of(origin.body.get("parent")) for name, origin in origins.items()}

@@ -8,6 +8,8 @@ from compaction_store.errors import CompactionStoreError
 from compaction_store.store import AsyncReader
 from compaction_store.web import gathering
 
+_LONGEST = 10.0
+
 
 async def warm_up(reader: AsyncReader, *, connections: int) -> None:
     """Opens connections, and has statements compiled and planned on them.
@@ -29,7 +31,7 @@ async def _read(reader: AsyncReader, thread_id: str) -> None:
     await gathering.view(reader, thread_id, None, last_pos, 0, only_changes=False)
     await gathering.message(reader, thread_id, last_seq, 1, content=False)
     await gathering.course(reader, found["thread"])
-    await gathering.records(reader, None, {}, None)
+    await gathering.records(reader, None, {}, None, seconds=_LONGEST)
     await gathering.erasures(reader, None, None, None)
     if last_number:
         await gathering.record(reader, thread_id, last_number, 0, content=False)

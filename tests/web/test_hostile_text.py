@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import compaction_store as cs
+from compaction_store.web.app import PARAMETERS
 from web.audited import ADDRESSES, Client, visit
 
 PAYLOADS = (
@@ -20,7 +22,7 @@ PAYLOADS = (
 )  # fmt: skip
 _ALLOWED = {
     "html", "head", "meta", "title", "link", "body", "a", "header", "nav", "ul", "li", "p", "b", "main", "footer", "h1",
-    "h2", "h3", "h4", "div", "dl", "dt", "dd", "table", "caption", "thead", "tbody", "tr", "th", "td", "form",
+    "h2", "h3", "h4", "div", "dl", "dt", "dd", "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "form",
     "label", "input",
     "button", "select", "option", "svg", "image", "path", "figure", "figcaption", "span", "mark", "pre",
     "article", "section",
@@ -50,6 +52,11 @@ class _Reader(HTMLParser):
                 )
 
 
+def known(address: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters that a page knows."""
+    return {name: value for name, value in given.items() if name in PARAMETERS[address]}
+
+
 def test_hostile_text_stays_text_in_every_field(url: str) -> None:
     with cs.Store.open(url) as store:
         for number, payload in enumerate(PAYLOADS):
@@ -64,7 +71,7 @@ def test_hostile_text_stays_text_in_every_field(url: str) -> None:
                 given = {**parameters, "id": name, "q": payload, "number": 1, "seq": 2, "pos": 7, "actor": payload}
                 if address == "/view":
                     given |= {"at": 2, "beside": 3}
-                answer = await client.get(address, params=given)
+                answer = await client.get(address, params=known(address, given))
                 assert answer.status_code in (200, 400, 404), (address, answer.status_code)
                 _Reader().feed(answer.text)
                 for hidden in "\u202e\u2066\u200b\x1b\x07":
@@ -132,7 +139,7 @@ def test_a_tenant_and_every_filter_may_be_hostile(url: str) -> None:
             for address, parameters in ADDRESSES:
                 for given in (parameters | {"id": payload}, {"id": payload, **dict.fromkeys(filters[1:], payload)},
                               *({"id": payload, name: payload} for name in filters)):  # fmt: skip
-                    answer = await client.get(address, params=given)
+                    answer = await client.get(address, params=known(address, given))
                     assert answer.status_code in (200, 303, 400, 404), (address, given)
                     if address != "/style.css" and answer.headers["content-type"].startswith("text/html"):
                         _Reader().feed(answer.text)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import os
 import re
+import shlex
+import subprocess
+import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -279,10 +285,59 @@ def test_a_certificate_says_whether_the_newest_checkpoint_covers_it(url: str, st
 
 @pytest.mark.usefixtures("store")
 def test_records_name_the_command_that_lists_them_as_csv(url: str) -> None:
-    page = text_of(shown(url, "/records", actor="night ly", since="7d", id=THREAD, run_id=str(UUID(int=7))))
-    run = "00000000-0000-0000-0000-000000000007"
-    assert f"compaction-store compactions '--actor=night ly' --run={run} --since=7d --csv -- {THREAD}" in page
-    assert "--csv" not in text_of(shown(url, "/records", login="postgres"))
+    given = {"actor": "night ly", "id": THREAD, "run_id": str(UUID(int=7)), "since": "2026-05-01", "login": "postgres",
+             "tokens_before": "100..", "status": "active"}  # fmt: skip
+    page = text_of(shown(url, "/records", **given))
+    options = "'--actor=night ly' --login=postgres --status=active --run=00000000-0000-0000-0000-000000000007"
+    more = "--tokens-before=100.. --since=2026-05-01T00:00:00+00:00 --csv"
+    assert f"compaction-store compactions {options} {more} -- {THREAD}" in page
+
+
+def test_the_command_lists_the_records_of_the_page(url: str, store: cs.Store) -> None:
+    found = list(store.compactions())
+    every = {
+        "kind": "summary", "outcome": "applied", "actor": "nightly", "login": found[0].login, "trigger": "manual",
+        "callback": found[0].callback, "status": "superseded", "counter": found[0].counter, "covering": "2",
+        "tokens_before": f"{found[0].tokens_before}", "tokens_after": f"..{found[0].tokens_after}",
+        "run_id": str(found[0].run_id), "since": "7d", "until": "2100-01-01",
+    }  # fmt: skip
+    cases: list[dict[str, Any]] = [
+        {}, every, {"error_type": "RuntimeError"}, {"outcome": "rejected"}, {"made_from": 1}, {"summarizer": "none"},
+        {"status": "redacted"}, {"tokens_after": "..1"}, {"revokes": 1}, {"id": THREAD, "covering": 8},
+    ]  # fmt: skip
+    sizes = []
+    for given in cases:
+        page = shown(url, "/records", **given)
+        command = shlex.split(text_of(page.partition("The same as CSV</h2>")[2].partition("</pre>")[0]))
+        assert command[:2] == ["compaction-store", "compactions"]
+        run = [sys.executable, "-m", "compaction_store", "compactions", "--url", url, *command[2:]]
+        printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+        listed = list(csv.DictReader(StringIO(printed, newline="")))
+        shown_numbers = re.findall(r'<td class="n"><a href="/record\?id=[^"]*number=(\d+)"', page)
+        assert sorted(row["number"] for row in listed) == sorted(shown_numbers), given
+        sizes.append(len(listed))
+    assert sizes == [4, 1, 1, 1, 1, 0, 1, 0, 0, 1]
+
+
+@pytest.mark.usefixtures("store")
+def test_every_list_names_the_command_that_lists_it_as_csv(url: str) -> None:
+    for (page, given), command in {
+        ("/", ()): "threads --hidden --csv",
+        ("/erasures", ()): "events --csv",
+        ("/erasures", (("id", THREAD), ("kind", "hold"))): f"events --kind=hold --csv -- {THREAD}",
+        ("/search", (("q", "elm street"),)): "search --text --csv 'elm street'",
+        ("/search", (("q", "-elm"), ("id", THREAD))): f"search --thread {THREAD} --text --csv -- -elm",
+        ("/sample", ()): "events --kind=verdict --csv",
+    }.items():
+        printed = shown(url, page, **dict(given)).rpartition("<pre>")[2].partition("</pre>")[0]
+        assert html.unescape(printed) == f"compaction-store {command}"
+        run = [sys.executable, "-m", "compaction_store", *shlex.split(command)]
+        done = subprocess.run(
+            run, capture_output=True, text=True, check=False, env=os.environ | {"COMPACTION_STORE_URL": url}
+        )
+        assert done.returncode == 0, done.stderr
+        rows = list(csv.reader(StringIO(done.stdout, newline="")))
+        assert len(rows) > 1 or "verdict" in command or "-elm" in command, command
 
 
 def test_commands_name_a_tenant_that_is_not_the_default(url: str) -> None:

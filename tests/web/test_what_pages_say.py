@@ -11,6 +11,8 @@ import pytest
 
 import compaction_store as cs
 from compaction_store.checkpoints import CheckpointLog, SigningKey
+from compaction_store.web import app
+from compaction_store.web.app import PARAMETERS
 from web.audited import THREAD, Client, visit
 from web.test_pages import shown, text_of
 
@@ -119,6 +121,45 @@ def test_a_thread_says_what_its_summaries_cost_and_what_is_not_counted(url: str)
     assert "1 attempt without a summarizer on record" in page
 
 
+def test_records_say_what_all_of_them_cost_and_where_the_newest_cost_is(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cells(page: str) -> list[tuple[str, ...]]:
+        rows = re.findall(r"<tr><t[dh][^>]*>(one|two|all)</t[dh]>(.*?)</tr>", page)
+        return [(model, *re.findall(r">([^<]+)</td>", row)) for model, row in rows]
+
+    with cs.Store.open(url) as store:
+        for name, model, count in (("a", "one", 2), ("b", "two", 60)):
+            store.append(name, [{"role": "user", "content": f"message {n} " * 40} for n in range(2 * count + 1)])
+            for at in range(1, 2 * count, 2):
+                made = cs.Summary(
+                    "short", summarizer="mine", model=model, usage={"input_tokens": 1000, "output_tokens": 20},
+                    duration=1.5,
+                )  # fmt: skip
+                store.compact(name, lambda ctx, at=at, made=made: ctx.compact(at, at + 1, made))
+        # Copies cost nothing, and a revocation is no attempt.
+        store.fork("b", "b-fork")
+        store.revoke("b", 1, reason="wrong")
+    page = shown(url, "/records", costs="1")
+    assert cells(page) == [
+        ("one", "2", "0", "2,000", "40", "3"), ("two", "60", "0", "60,000", "1,200", "90"),
+        ("all", "62", "0", "62,000", "1,240", "93"),
+    ]  # fmt: skip
+    text = text_of(page)
+    assert "62 attempts: 62 applied" in text
+    assert "The newest cost is that of record 60 of b," in text
+    assert "costs=1" in shown(url, "/")
+    # Not all records are on the page, so the sum is one link away, with the same filters.
+    assert "model=two" in shown(url, "/records", model="two").partition("Sum the costs")[0].rpartition("costs=1")[2]
+    assert cells(shown(url, "/records", model="two", costs="1")) == [("two", "60", "0", "60,000", "1,200", "90")]
+    # All records are on the page.
+    assert cells(shown(url, "/records", id="a")) == [("one", "2", "0", "2,000", "40", "3")]
+    monkeypatch.setattr(app, "_LONGEST_SEARCH", 0.0)
+    text = text_of(shown(url, "/records", costs="1"))
+    assert "The search stopped after ten seconds" in text
+    assert "the sum stopped after ten seconds" in text
+
+
 def test_an_erased_thread_says_that_its_name_is_gone(url: str, store: cs.Store) -> None:
     store.erase("other", reason="asked for")
     [stub] = [found for found in store.threads(hidden=True) if found.erased_pos]
@@ -157,13 +198,18 @@ def test_without_content_nothing_can_be_guessed(url: str) -> None:
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize("page", ["/records", "/sample", "/erasures", "/search"])
-def test_a_mistyped_filter_is_no_result(url: str, page: str) -> None:
+def test_a_parameter_that_a_page_does_not_know_is_refused(url: str) -> None:
     async def steps(client: Client) -> None:
-        answer = await client.get(page, params={"outcom": "failed"})
-        assert answer.status_code == 400
-        assert "outcom" in answer.text
-        assert "id" in answer.text or "seed" in answer.text
+        for page, known in PARAMETERS.items():
+            if page == "/verdict":
+                continue
+            others = {name for names in PARAMETERS.values() for name in names} - {*known} | {"outcom"}
+            for name in others:
+                answer = await client.get(page, params={name: "failed"})
+                assert answer.status_code == 400, (page, name)
+                text = text_of(answer.text)
+                assert repr(name) in text, (page, name)
+                assert f"the parameters of this page are {', '.join(known)};" in text or not known
 
     visit(url, steps)
 
