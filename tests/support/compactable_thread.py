@@ -14,7 +14,7 @@ def chat(count: int = 12) -> list[dict[str, Any]]:
     return [{"role": "assistant" if i % 2 else "user", "content": f"{i} {LONG}"} for i in range(count)]
 
 
-def span(start: int, end: int, text: str = "a summary", **options: Any) -> Any:
+def span(start: int, end: int, text: str | cs.Summary = "a summary", **options: Any) -> Any:
     def compact(ctx: cs.CompactionContext) -> None:
         ctx.compact(start, end, text, **options)
 

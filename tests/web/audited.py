@@ -11,6 +11,7 @@ import httpx
 
 import compaction_store as cs
 from compaction_store import web
+from compaction_store.web.app import PARAMETERS
 
 THREAD = "ticket/8812"
 SUMMARY = "Order #44910 went out with ZX-990-AA, see /srv/orders/0.json. A refund of $999.99 was promised."
@@ -92,3 +93,8 @@ ADDRESSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/chart.svg", {"id": THREAD}),
     ("/style.css", {}),
 )
+
+
+def known(address: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters that a page knows."""
+    return {name: value for name, value in given.items() if name in PARAMETERS[address]}

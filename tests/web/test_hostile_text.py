@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import compaction_store as cs
-from compaction_store.web.app import PARAMETERS
-from web.audited import ADDRESSES, Client, visit
+from web.audited import ADDRESSES, Client, known, visit
 
 PAYLOADS = (
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'><svg/onload=alert(1)>",
@@ -50,11 +48,6 @@ class _Reader(HTMLParser):
                 assert (name, value) in (("charset", "utf-8"), ("name", "viewport"), ("name", "referrer")) or (
                     name == "content" and value in ("width=device-width, initial-scale=1", "no-referrer")
                 )
-
-
-def known(address: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the parameters that a page knows."""
-    return {name: value for name, value in given.items() if name in PARAMETERS[address]}
 
 
 def test_hostile_text_stays_text_in_every_field(url: str) -> None:

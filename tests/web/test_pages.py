@@ -316,7 +316,7 @@ def test_the_command_lists_the_records_of_the_page(url: str, store: cs.Store) ->
         shown_numbers = re.findall(r'<td class="n"><a href="/record\?id=[^"]*number=(\d+)"', page)
         assert sorted(row["number"] for row in listed) == sorted(shown_numbers), given
         sizes.append(len(listed))
-    assert sizes == [4, 1, 1, 1, 1, 0, 1, 0, 0, 1]
+    assert sizes == [4, 1, 1, 1, 1, 0, 0, 0, 0, 1]
 
 
 @pytest.mark.usefixtures("store")
@@ -463,8 +463,9 @@ def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
 
     async def steps(client: Client) -> None:
         for address, parameters in pages:
-            answer = await client.get(address, params={"id": "long", **parameters})
-            assert answer.status_code == 200
+            of_thread = {} if address == "/sample" else {"id": "long"}
+            answer = await client.get(address, params={**of_thread, **parameters})
+            assert answer.status_code == 200, address
             assert len(answer.content) < _MOST_BYTES, address
         first = (await client.get("/thread", params={"id": "long"})).text
         [older] = map(html.unescape, re.findall(r'href="([^"]*before=\d+)"', first))
