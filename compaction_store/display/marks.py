@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from compaction_store.display.amounts import amounts, figures, is_negative, with_hyphens
 from compaction_store.probes import quotations
-from compaction_store.probes.names import Name, NameReader, keys, names_in_run
+from compaction_store.probes.names import Name, NameReader, is_claim, keys, names_in_run
 from compaction_store.probes.words import words
 
 Mark = Literal["", "kept", "lost", "new"]
@@ -174,10 +174,13 @@ class Facts:
         found += [(each.start, each.end, self._has_amount(each.currency, each.figure)) for each in amounts(text)]
         negatives = {each.end: each for each in _negatives(text)}
         for name, start, end in self._names.at(text):
-            if end in negatives:
-                negative = negatives[end]
-                found += [(negative.start, end, self._has_name([negative.key]))] if name.is_strong else []
-            elif name.is_strong:
+            # In a summary, the numbers are marked that the probes look for in its sources.
+            if not (is_claim(name) if missing == "new" else name.is_strong):
+                continue
+            negative = negatives.get(end)
+            if negative is not None:
+                found.append((negative.start, end, self._has_name([negative.key])))
+            else:
                 found.append((start, end, self._has_name([name.key])))
         last = 0
         # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts;

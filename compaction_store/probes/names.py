@@ -183,6 +183,16 @@ def keys(name: Name) -> list[str]:
     return [name.key]
 
 
+def is_claim(name: Name) -> bool:
+    """Returns whether the sources of a summary with this name must have it.
+
+    Acronyms, years and round numbers may be the summarizer's words.
+    """
+    if name.is_strong:
+        return True
+    return name.kind == "number" and name.key.isdigit() and len(name.key) == 3 and name.key[1:] != "00"  # noqa: PLR2004
+
+
 def _is_own_name(segments: list[str]) -> bool:
     return len(segments) > 1 or "." in segments[0]
 

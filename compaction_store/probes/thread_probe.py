@@ -17,7 +17,7 @@ from datetime import datetime
 from compaction_store.models import Payload
 from compaction_store.probes.calls import FileState
 from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
-from compaction_store.probes.names import Name, NameReader
+from compaction_store.probes.names import Name, NameReader, is_claim
 from compaction_store.probes.orders import Order
 from compaction_store.probes.passages import Passages
 from compaction_store.probes.probe import Place, Probe, ProbeType
@@ -405,22 +405,12 @@ def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name
     seen: set[str] = set()
     plain = _SEQ.sub(lambda found: " " * len(found[0]), text)
     for name, start, end in reader.at(plain):
-        if name.key not in seen and _is_claim(name):
+        if name.key not in seen and is_claim(name):
             seen.add(name.key)
             yield name.kind, start, end, name
     # A call in a summary may be JSON. Its escapes are not words.
     for start, end in quotations(_ESCAPE.sub("  ", plain)):
         yield "quotation", start, end, None
-
-
-def _is_claim(name: Name) -> bool:
-    """Returns whether the sources must have this name.
-
-    Acronyms, years and round numbers may be the summarizer's words.
-    """
-    if name.is_strong:
-        return True
-    return name.kind == "number" and name.key.isdigit() and len(name.key) == 3 and name.key[1:] != "00"  # noqa: PLR2004
 
 
 def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: ThreadFacts) -> Iterator[Probe]:

@@ -98,7 +98,7 @@ def test_limits_decide_the_exit_code(run: Run) -> None:
     over = f"{kind}={max(0.0, 1 - rate['share'] - 0.01):.3f}"
     if rate["share"] < 1:
         failed = run("evaluate", "--fail-over", over, "--json", code=1)
-        assert f"recorded: {kind} failed for" in failed.stderr
+        assert f"recorded: the failed share of {kind} is" in failed.stderr
     run("evaluate", "--fail-under", f"{kind}=0", "--json", code=0)
     for wrong in ("tea=0.5", "invented=2", "invented", "invented=x"):
         assert "must be TYPE=SHARE" in " ".join(run("evaluate", "--fail-over", wrong, code=2).stderr.split())
