@@ -88,7 +88,7 @@ def summary(start: int, end: int, tokens: int = 3, **columns: Any) -> dict[str, 
 
 
 def revocation(number: int | None) -> dict[str, Any]:
-    return record(kind="revocation", outcome="applied", revokes=number)
+    return record(kind="revocation", outcome="applied", revokes=number) | {"body": "{}"}
 
 
 def raw(*spans: tuple[int, int]) -> list[tuple[int, int, int | None]]:
