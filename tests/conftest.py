@@ -159,12 +159,14 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips, on a cluster, tests that only one server can pass; with a service's roles, those that need a superuser."""
+    """Skips tests that cannot pass on a cluster, with a service's roles, or behind a pooler."""
     skipped = {}
     if cluster.given():
         skipped["one_server"] = "on one server only"
     if platforms.given():
         skipped["superuser_store"] = "as a superuser only"
+    if os.environ.get("COMPACTION_STORE_TEST_POOLER"):
+        skipped["no_pooler"] = "without a pooler only"
     for item in items:
         for name, where in skipped.items():
             if mark := item.get_closest_marker(name):
@@ -222,7 +224,8 @@ def faces(request: pytest.FixtureRequest, reach: Callable[[str], str]) -> Iterat
 def reach(server: Server) -> Iterator[Callable[[str], str]]:
     """Returns the URL by which a test's store reaches a database: through a pooler, if that is wanted.
 
-    The pooler logs in as the stores do. URLs with another login, another server or settings are returned as they are.
+    The pooler logs in as the stores do. URLs that are wrong, or have another login, another server or settings, are
+    returned as they are.
     """
     if not os.environ.get("COMPACTION_STORE_TEST_POOLER"):
         yield lambda url: url
@@ -231,8 +234,12 @@ def reach(server: Server) -> Iterator[Callable[[str], str]]:
     with pooler.pooler(direct) as pooled:
 
         def through(url: str) -> str:
-            name = sa.make_url(url).database
-            if sa.make_url(url) != sa.make_url(direct).set(database=name):
+            try:
+                name = sa.make_url(url).database
+                is_other = sa.make_url(url) != sa.make_url(direct).set(database=name)
+            except (sa.exc.ArgumentError, ValueError):
+                return url
+            if is_other:
                 return url
             return sa.make_url(pooled).set(database=name).render_as_string(hide_password=False)
 

@@ -150,6 +150,7 @@ def test_of_anothers_error_only_the_type_is_reported(store: Face, told: Recorded
     assert MARKER not in told.everything()
 
 
+@pytest.mark.no_pooler("a pooler replaces a closed connection by itself, so nothing is sent again")
 def test_a_statement_that_is_sent_again_says_so(
     store: Face, told: RecordedTelemetry, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
