@@ -18,6 +18,8 @@ from compaction_store.postgres import connections, engines, queries
 
 # Moving a shard of gigabytes takes minutes.
 _SECONDS = 24 * 3600.0
+# How often a move is repeated after a deadlock.
+_REPEATS = 10
 _PLAN = """
     SELECT count(*) FROM pg_catalog.get_rebalance_table_shards_plan(rebalance_strategy := 'by_shard_count')
 """
@@ -77,5 +79,12 @@ def _set_login(connection: Connection, login: str) -> None:
 
 def _rebalance(connection: Connection) -> int:
     [(planned,)] = queries.fetch(connection, _PLAN)
-    queries.fetch(connection, _MOVE)
+    for is_last in (*[False] * _REPEATS, True):
+        try:
+            queries.fetch(connection, _MOVE)
+            break
+        except psycopg.errors.DeadlockDetected:
+            # A move and a transaction of a writer waited for each other. The shards that were moved stay moved.
+            if is_last:
+                raise
     return int(planned)

@@ -14,7 +14,7 @@ import pytest
 from support.paths import SUPPORT
 
 import compaction_store as cs
-from compaction_store.deploy import citus
+from compaction_store.deploy import citus, rebalancing
 from compaction_store.errors import ThreadExists, UnsupportedDatabase
 
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
@@ -128,3 +128,18 @@ def test_nothing_is_written_to_a_shard_that_was_moved_during_the_call(
         superuser.execute(move, (0,))
         for call in calls:
             call()
+
+
+@pytest.mark.alters_roles
+def test_a_move_that_was_in_a_deadlock_with_a_writer_is_repeated(
+    cluster: str, superuser: psycopg.Connection[Any]
+) -> None:
+    superuser.execute(
+        "CREATE SEQUENCE public.moves;"
+        "CREATE OR REPLACE FUNCTION"
+        " pg_catalog.rebalance_table_shards(shard_transfer_mode text, rebalance_strategy name)"
+        " RETURNS void LANGUAGE plpgsql AS $$ BEGIN"
+        " IF nextval('public.moves') < 3 THEN RAISE EXCEPTION 'a deadlock' USING ERRCODE = '40P01'; END IF; END $$"
+    )
+    assert rebalancing.rebalance(cluster) == 3
+    assert superuser.execute("SELECT last_value FROM public.moves").fetchone() == (3,)

@@ -11,10 +11,12 @@ SET lock_timeout = '5s'
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    -- This changes no row, but takes the lock that a write to the shard takes.
-    UPDATE compaction_store.heads AS h SET last_seq = h.last_seq WHERE h.thread_uid = p_thread_uid AND h.last_pos < 0;
+    -- This changes no row, but takes the lock that a write to the shard takes. A move of the shard locks the same table
+    -- first, so that it does not wait for this transaction while this transaction waits for it.
+    UPDATE compaction_store.threads AS t SET thread_id = t.thread_id
+    WHERE t.thread_uid = p_thread_uid AND t.thread_id = '';
     PERFORM compaction_store.refuse_moved(
-        get_shard_id_for_distribution_column('compaction_store.heads', p_thread_uid)
+        get_shard_id_for_distribution_column('compaction_store.threads', p_thread_uid)
     );
     PERFORM FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
