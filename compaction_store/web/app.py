@@ -22,6 +22,7 @@ from compaction_store.errors import (
     CompactionStoreError,
     Conflict,
     DatabaseUnavailable,
+    InvalidCheckpoint,
     InvalidInput,
     MessageNotFound,
     MissingExtra,
@@ -32,7 +33,7 @@ from compaction_store.errors import (
     ThreadNotFound,
     UnknownEntry,
 )
-from compaction_store.models import LEVELS
+from compaction_store.models import LEVELS, Thread
 from compaction_store.models.verdicts import VERDICTS
 from compaction_store.store import AsyncReader, AsyncStore
 from compaction_store.store.pinning import pinned
@@ -240,7 +241,19 @@ class _Pages:
         )  # fmt: skip
         self._charts.draw_ahead(found["thread"])
         self._seen(request, "thread", thread_id=name)
-        return self._html(request, "thread.html", {"title": f"Thread {name}", "chart": charts, **found})
+        more = {"title": f"Thread {name}", "chart": charts, "checkpoint": await self._checkpoint_mark(found["thread"])}
+        return self._html(request, "thread.html", {**more, **found})
+
+    async def _checkpoint_mark(self, found: Thread) -> gathering.ChartMark | None:
+        """Returns the mark of the newest checkpoint. If it cannot be read, only the page of integrity says so."""
+        try:
+            newest = self._verified.newest_checkpoint()
+            if newest is None:
+                return None
+            signed = await asyncio.to_thread(self._verified.signed_pos, newest, found, again=False)
+        except InvalidCheckpoint:
+            return None
+        return gathering.checkpoint_mark(found, newest, signed)
 
     async def chart(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         found = await self._reader.thread(asked.text("id"), hidden=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
+from compaction_store.checkpoints import Checkpoint
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
 from compaction_store.display.comparing import Sources, original, replacements
@@ -98,13 +99,22 @@ def _costs(records: Iterable[Compaction], copies: dict[str, Copied]) -> Costs:
 
 
 class ChartMark(NamedTuple):
-    """A mark below a chart, for a compaction record or an event."""
+    """A mark below a chart, for a compaction record, an event or a checkpoint."""
 
     x: float
     label: str
     kind: str
     number: int | None
     pos: int
+
+
+def checkpoint_mark(found: Thread, checkpoint: Checkpoint, signed_pos: int) -> ChartMark | None:
+    """Returns the mark of the last pos that a checkpoint covers; None if it covers nothing that the chart shows."""
+    last = _known_pos(found)
+    if not 0 < signed_pos <= last:
+        return None
+    label = f"newest checkpoint, of {checkpoint.time:%Y-%m-%d %H:%M:%S} UTC,"
+    return ChartMark(charts.x(signed_pos, last), label, "checkpoint", None, signed_pos)
 
 
 def _known_pos(found: Thread) -> int:

@@ -283,6 +283,36 @@ def test_a_certificate_says_whether_the_newest_checkpoint_covers_it(url: str, st
     visit(url, steps, checkpoints=log)
 
 
+def test_the_chart_of_a_thread_marks_the_newest_checkpoint(url: str, store: cs.Store, tmp_path: Path) -> None:
+    key = cs.SigningKey.generate("example.org/audit")
+    log = cs.CheckpointLog(tmp_path / "log.jsonl", key.key)
+    store.checkpoint(key, log)
+    store.append(THREAD, [{"role": "user", "content": "hello"}])
+    signed = store.checkpoint(key, log)
+    last = store.thread(THREAD).last_pos
+    store.append(THREAD, [{"role": "user", "content": "hello again"}])
+    store.append("new", [{"role": "user", "content": "hello"}] * 2)
+
+    async def steps(client: Client) -> None:
+        async def page(thread_id: str) -> str:
+            return (await client.get("/thread", params={"id": thread_id})).text
+
+        mark = f"newest checkpoint, of {signed.time:%Y-%m-%d %H:%M:%S} UTC, signs the thread up to pos {last}"
+        found = await page(THREAD)
+        assert f'<a href="/integrity" aria-label="{mark}">' in found
+        assert "newest checkpoint" not in await page("new")
+        # The page of integrity says that the list of heads is lost.
+        lose()
+        found = await page(THREAD)
+        assert "newest checkpoint" not in found
+        assert '<h1>Thread <span class="name">' in found
+
+    def lose() -> None:
+        (tmp_path / f"heads-{signed.heads}").unlink()
+
+    visit(url, steps, checkpoints=log)
+
+
 @pytest.mark.usefixtures("store")
 def test_records_name_the_command_that_lists_them_as_csv(url: str) -> None:
     given = {"actor": "night ly", "id": THREAD, "run_id": str(UUID(int=7)), "since": "2026-05-01", "login": "postgres",
