@@ -104,9 +104,10 @@ class CompactionContext:
         return self._builder.count(messages)
 
     def safe_span(self, start_seq: int, end_seq: int) -> Span | None:
-        """Returns the largest span within `start_seq` to `end_seq` that may be summarized or removed, or None.
+        """Returns the largest span from `start_seq` to `end_seq` that separates no tool call from its result, or None.
 
-        The span separates no tool call from its result, and does not lie between a call and its result.
+        The span does not lie between a call and its result either. The other rules, for system messages and the last
+        message of the user, are not checked here.
         """
         return self._builder.rules.safe_span(Span(start_seq, end_seq))
 

@@ -192,11 +192,11 @@ class PlanBuilder:
 
     @property
     def must_await(self) -> bool:
-        """Whether the caller is on an event loop, which blocking work would stop."""
+        """Whether the run belongs to an `AsyncStore` and the caller is on an event loop, which blocking would stop."""
         return self._awaits and is_on_event_loop()
 
     def run(self, work: Work[None]) -> Planned:
-        """Runs work that plans. On an event loop, the work runs when the result is awaited."""
+        """Runs work that adds spans to the plan. If `must_await` is true, it runs only when the result is awaited."""
         if not self.must_await:
             drive(work)
             return self.planned()

@@ -84,8 +84,8 @@ def from_row(row: Sequence[Any]) -> Compaction:
         unknown_pos, uid,
     ) = row  # fmt: skip
     if unknown_pos is not None or revoked_by is not None or revokes is not None:
-        # A later record supersedes neither a revocation nor a record that was revoked before. After an unknown entry,
-        # this cannot be decided.
+        # Neither a revocation nor a revoked record can be superseded. After an entry of a kind that this release does
+        # not know, nobody can say which records are superseded.
         superseded_by = None
     body, fault = (None, None) if text is None else documents.parsed("body", text)
     return Compaction(

@@ -71,7 +71,7 @@ class Repair:
     def needs_async(self) -> bool:
         return drivers.is_async(self._ask.summarize)
 
-    def steps(self, ctx: CompactionContext) -> Steps:  # noqa: ARG002 — as a strategy is called
+    def steps(self, ctx: CompactionContext) -> Steps:  # noqa: ARG002 — every strategy gets a context
         yield self._ask
 
 

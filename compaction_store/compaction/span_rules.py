@@ -48,7 +48,7 @@ class SpanRules:
             )
 
     def safe_span(self, span: Span) -> Span | None:
-        """Returns the largest part of a span that may be summarized or removed, or None if there is none."""
+        """Returns the largest part of a span that separates no tool call from its result, or None if there is none."""
         low, high = self._plan.indexes_inside(span)
         if low > high or (found := self.links.safe(low, high, interrupting=False)) is None:
             return None

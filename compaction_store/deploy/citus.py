@@ -89,8 +89,8 @@ _EMPTIED = (
     "ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER refuse_truncate",
     "SET LOCAL citus.enable_ddl_propagation = on",
 )
-# A function that clients call runs on one node, which has the rows for one of its arguments. This is the key of a
-# thread or of a name, or the name of a turn's thread.
+# Citus runs a function that clients call on the node that has the rows for one of its arguments: p_thread_uid,
+# p_name_uid, or p_thread_id for turns. This query finds that argument.
 _FUNCTIONS = """
     SELECT p.oid::regprocedure::text,
         CASE WHEN p.prosecdef AND p.proargnames[1] IN ('p_thread_uid', 'p_name_uid') THEN p.proargnames[1]

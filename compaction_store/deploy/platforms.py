@@ -86,7 +86,7 @@ PLATFORMS: Mapping[str, Platform] = {
     "neon": Platform(
         "Neon",
         "neon_superuser",
-        "by Neon's support; others can be set for a role or a database",
+        "by Neon's support; a setting that needs no restart can be set for a role or a database",
         "Neon's pooler",
         r"^[^.]+-pooler\.",
         "the host name without -pooler",

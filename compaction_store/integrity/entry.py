@@ -1,4 +1,4 @@
-"""The entries of a chain, in the form that a walk checks. They come from rows or from lines of a bundle. Pure."""
+"""The entries of a chain, in the form in which `walk` checks them. They come from rows or from lines of a bundle."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def message_header(
     receipt: str | None,
     meta_commitment: bytes | None = None,
 ) -> bytes:
-    """Computes the header of a message. The arguments are the columns in order."""
+    """Computes the header of a message: the fields that are hashed besides the content. See docs/integrity.md."""
     return chain.message_header(
         role=role, tokens=tokens, counter=counter, key=key, call_size=call_size, receipt=receipt,
         meta_commitment=meta_commitment,

@@ -52,7 +52,7 @@ def findings(stored: Stored) -> tuple[Finding, ...]:
         found.append(
             "the thread has a head and no row in threads under this tenant: its name is gone"
             if stored.has_head
-            else "rows are left of a thread that has neither a head nor a name"
+            else "there are rows of a thread that has neither a head nor a name"
         )
     elif not stored.has_head:
         found.append("the thread has no head under this tenant")

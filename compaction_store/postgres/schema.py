@@ -13,7 +13,8 @@ from sqlalchemy.dialects import postgresql
 
 SCHEMA = "compaction_store"
 REVISION = "0001"
-# The seqs in the partial index that finds the threads of a tenant by their messages.
+# `verify_all` finds a thread that has lost its other rows by its messages with these seqs. The partial index has only
+# these seqs, so it stays small, and a thread is still found if some of them are deleted.
 LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
 # Conditions of partial indexes that are true for every row. Only the query that lists threads has these conditions, so
 # only that query uses these indexes.

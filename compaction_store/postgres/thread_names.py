@@ -164,7 +164,7 @@ def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:
 
 
 def _find(connection: Connection, key: ThreadKey) -> UUID | None:
-    """Returns the key of the thread with this name. The name of an erased thread contains the key."""
+    """Returns the thread_uid of the thread with this name, or None. The name of an erased thread contains it."""
     stub = erasure.stub_uid(key.thread_id)
     if stub is None:
         uid: UUID | None

@@ -142,11 +142,11 @@ class SlidingWindow(Planner):
     """Summarizes a thread window by window.
 
     `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate that is called with a `Window`. The
-    default is the budget's trigger. If there is no budget, or the view is not over the trigger, everything that may be
-    folded is folded at once.
+    default is the budget's trigger. A run without a budget, or one that starts although the view is not over the
+    trigger, folds at once everything that may be folded.
 
     `retain` is the number of messages to keep at the end of the thread, or, as a float, a fraction of its tokens. A
-    later run keeps the tokens that the run before it kept, and that fraction of the newer tokens. With a budget,
+    later run keeps what the run before it kept, and this fraction of the tokens that were added since. With a budget,
     results that no model has read yet are also kept with their calls, unless these messages take more than three
     quarters of the budget's limit. A span without a reply or a summary is not folded, and neither is the last message
     of the user.

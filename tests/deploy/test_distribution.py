@@ -491,7 +491,7 @@ def test_verify_all_compares_the_names_of_a_cluster_with_its_threads(
     leads = "the table of names leads to the thread by another name"
     without = "the table of names does not lead to the thread by its name"
     assert found == {
-        "": ["rows are left of a thread that has neither a head nor a name", leads],
+        "": ["there are rows of a thread that has neither a head nor a name", leads],
         "gone": [without],
         "kept": [without],
         "twice": [leads],

@@ -115,7 +115,7 @@ BEGIN
         WHERE s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
     END IF;
 
-    -- Hash the content below the window function, so that the function sorts only narrow rows.
+    -- The inner query hashes the content, so that the window functions sort hashes and not whole contents.
     SELECT
         array[count(*) FILTER (WHERE r.kind = 'message'), count(*) FILTER (WHERE r.kind = 'compaction'), count(*)],
         bool_and(coalesce(
@@ -162,6 +162,7 @@ BEGIN
                 e.tenant = p_tenant AND octet_length(e.salt) = 16
                     AND e.commitment = compaction_store.commitment(e.salt, e.body::text)
             FROM compaction_store.events AS e WHERE e.thread_uid = p_thread_uid
+            -- Without this, the planner would merge the two queries.
             OFFSET 0
         ) AS n
         WINDOW w AS (ORDER BY n.pos)
