@@ -94,7 +94,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
     def _recorded(self, config: Any, checkpoint: Any, new_versions: Any) -> Work[None]:
         """Stores the messages of a checkpoint. Ignores checkpoints of subgraphs.
 
-        This runs before the inner `put`, so that no other checkpoint is saved whose messages the store lacks.
+        This runs before the inner `put`, so that the inner checkpointer never has messages that the store lacks.
         """
         about = config["configurable"]
         value = checkpoint["channel_values"].get(self._channel)

@@ -74,10 +74,10 @@ class Wanted:
         from compaction_store.evaluation import Policy
 
         if self.strategies and not self.windows:
-            raise misuse("must be given with --strategy", "--window")
+            raise misuse("is required with --strategy", "--window")
         if self.planted and not self.strategies:
             raise misuse(
-                "must be given with --plant: the planted facts are not in the threads' own compactions", "--strategy"
+                "is required with --plant: the planted facts are not in the threads' own compactions", "--strategy"
             )
         for spec, summarizer, window, target in product(
             self.strategies, self.summarizers, self.windows, self.targets

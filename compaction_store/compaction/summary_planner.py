@@ -33,7 +33,7 @@ class _Asked(NamedTuple):
     call: CallRecord
 
     def again(self, request: Request) -> Work[Summary]:
-        """Asks the summarizer for a repair."""
+        """Asks the summarizer to correct a summary that failed its checks."""
         call = CallRecord(self.summarize, self.call.view)
         result = yield Call(self.summarize, request)
         if not _is_text(result):

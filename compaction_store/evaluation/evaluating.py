@@ -24,7 +24,8 @@ from compaction_store.tokens import Counter as TokenCounter
 
 
 class ThreadRuns(NamedTuple):
-    """The results of one thread: sums, money and kept runs by policy, and a hash of the thread's rows.
+    """The results of one thread: for each policy its sums, its costs and, if wanted, its replays; and a hash of the
+    thread's messages and records.
 
     `unfit` is the reason why the thread was left out, or None. The results can be pickled, so that another process can
     send them.

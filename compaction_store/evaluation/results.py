@@ -42,8 +42,8 @@ class Rate(AsDict):
     kept: int
     low: float
     high: float
-    #: How the interval was computed. "threads": it covers the interval from resampled threads and the one from Wilson's
-    #: formula for single probes. "probes": it is from that formula only, because there are few threads.
+    #: How the interval was computed. "threads": it contains both the interval from resampling the threads and Wilson's
+    #: interval over the single probes. "probes": it is only Wilson's interval, because there are few threads.
     by: str = "threads"
     #: The smallest and the largest share among the replicates, if there are several.
     spread: tuple[float, float] | None = None

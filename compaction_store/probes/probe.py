@@ -21,11 +21,11 @@ PROBE_TYPES: dict[ProbeType, str] = {
     "invented": "the summary has a name or a quotation: do its sources have it too?",
     "stale": "a value was replaced inside the span, and the summary states the old one: does it state the new one too?",
     "artifact": "a call wrote, deleted or moved a file: does the view name it, with its last state?",
-    "planted_rule": "a rule was planted: does the summary have it?",
-    "planted_constraint": "a constraint was planted: does the summary have it?",
-    "planted_fact": "a fact was planted: does the summary have it?",
-    "planted_goal": "an open task was planted: does the summary have it?",
-    "planted_preference": "a preference was planted: does the summary have it?",
+    "planted_rule": "a rule was inserted for the test (`--plant`): does the summary have it?",
+    "planted_constraint": "a constraint was inserted for the test (`--plant`): does the summary have it?",
+    "planted_fact": "a fact was inserted for the test (`--plant`): does the summary have it?",
+    "planted_goal": "an open task was inserted for the test (`--plant`): does the summary have it?",
+    "planted_preference": "a preference was inserted for the test (`--plant`): does the summary have it?",
 }
 
 

@@ -87,5 +87,5 @@ def _tool(id_: object, waiting: dict[str, list[str]], usual: str) -> str:
     calls = waiting.get(id_) if isinstance(id_, str) else None
     if not calls:
         return usual
-    # Keep the last name that is left, because the same call may have a second result.
+    # If only one name is left, do not remove it, because the same call may have a second result.
     return calls.pop() if len(calls) > 1 else calls[0]

@@ -35,7 +35,7 @@ _LONGEST = 128
 # Patterns for places that no token crosses, whatever text surrounds them.
 _BEFORE_A_SPACE = r"(?<=\S)(?= )"
 _AFTER_A_LINE = r"(?<=[\r\n])(?=[^\s/]|[ \t]{1,200}\S)"
-# Only an apostrophe joins a letter to a following mark, as in "don't".
+# A token ends between a letter or digit and a punctuation mark, but not at an apostrophe inside a word, as in "don't".
 _BEFORE_A_MARK = r"(?<=[^\W_])(?=[!-&(-/:-@\[-`{-~、。，！？；：]|'(?!\w))"  # noqa: RUF001
 _ENDS = rf"\Z|{_BEFORE_A_SPACE}|{_AFTER_A_LINE}|{_BEFORE_A_MARK}"
 _PIECES = re.compile(rf".{{3500,{_PIECE}}}(?:{_ENDS})|.{{1,{_PIECE}}}", re.DOTALL)

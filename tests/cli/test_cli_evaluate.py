@@ -130,7 +130,7 @@ def test_a_strategy_with_a_hostile_name_stays_text(run: Run, tmp_path: Path) -> 
 
 def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:
     for arguments, text in (
-        (("--strategy", "ladder"), "must be given with --strategy"),
+        (("--strategy", "ladder"), "is required with --strategy"),
         (("--model", "m"), "must be given together"),
         (("t", "--sample", "2"), "must not be given together with names of threads"),
         (("--prices", str(tmp_path / "none.json"), "--model", "m"), "must be a file that can be read"),
@@ -201,7 +201,7 @@ def test_targets_replicates_and_planted_sentences(run: Run) -> None:
     [tried] = found["policies"]
     assert found["planted"] == 10
     assert any(kind.startswith("planted_") for kind in tried["probes"])
-    assert "must be given with --plant" in " ".join(run("evaluate", "--plant", "3", code=2).stderr.split())
+    assert "is required with --plant" in " ".join(run("evaluate", "--plant", "3", code=2).stderr.split())
 
 
 @pytest.mark.usefixtures("filled")

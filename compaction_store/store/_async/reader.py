@@ -279,7 +279,8 @@ class AsyncReader:
     ) -> Comparison:
         """Compares the view at a pos with the view at another pos, and returns a page of their parts.
 
-        The page has `count` elements from the index `start` on; read their messages with `elements`. With
+        A part is a record or a range of messages. `start` and `count` count elements, that is records and single
+        messages, not parts. Read the messages with `elements`. With
         `only_changes`, elements that are in both views are left out. Without `at`, the first view is the current view.
         Without `beside`, the view is compared with itself, so the page is of this view alone. The database does the
         work, so memory does not grow with the thread. This method also finds a thread that `clear` has hidden.

@@ -73,7 +73,7 @@ def test_content_that_was_put_back_is_found(
     tampered.execute(_BACK.format(table=table, ordinal=ordinal, columns=columns).encode())
     assert thread.verify("t", level="structure").findings == ()
     [finding] = thread.verify("t").findings
-    assert (finding.pos, "the redaction at pos 18 names the row" in finding.what) == (
+    assert (finding.pos, "the redaction at pos 18 names this row" in finding.what) == (
         5 if table == "messages" else 17,
         True,
     )
