@@ -31,6 +31,10 @@ class Cost:
     tokens_out: int = 0
     seconds: float = 0.0
 
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
     def add(self, usage: Any, duration: Any, *, failed: bool) -> bool:
         """Adds a call. Returns whether its tokens are known."""
         counts: Mapping[str, Any] = usage if isinstance(usage, Mapping) else {}
@@ -55,6 +59,13 @@ class Costs:
         self._found: dict[_Key, Cost] = {}
         self.attempts = {"applied": 0, "rejected": 0, "failed": 0, "observed": 0}
         self._erased = self._without_summarizer = self._without_tokens = 0
+
+    @classmethod
+    def of(cls, record: Compaction) -> Cost:
+        """Returns the cost of one record, with the calls that failed before."""
+        found = cls()
+        found.add(record)
+        return found.total()
 
     def over(self, records: Iterable[Compaction]) -> Iterator[Compaction]:
         for record in records:

@@ -11,7 +11,7 @@ from compaction_store.checkpoints import Checkpoint
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
 from compaction_store.display.comparing import Sources, original, replacements
-from compaction_store.display.costing import Costs
+from compaction_store.display.costing import Cost, Costs
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.sampling import MOST_POPULATION, coverage
 from compaction_store.display.saying import said
@@ -163,9 +163,12 @@ async def view(
     compared = await reader.compare(
         thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=ROWS
     )
+    # A comparison has no figures of its two views.
+    sides = [] if beside is None else [await reader.compare(thread_id, pos, count=1) for pos in (at, beside)]
     earlier, later = await reader.neighbours(thread_id, at)
     return {
         "thread": found, "at": at, "beside": beside, "tokens": compared.tokens,
+        "sides": sides,
         "rows": await _rows(reader, compared),
         "start": start, "more": compared.count > start + ROWS, "count": compared.count, "changed": compared.changed,
         "only_changes": only_changes, "positions": _positions(await _first_pos(reader, found), found.last_pos),
@@ -312,13 +315,15 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
 
 
 class SummedCosts(NamedTuple):
-    """The costs of records, and the newest record with a cost. If `is_cut`, the time did not suffice for all records.
+    """The costs of records, and the newest record with a cost. `dearest` is the record whose calls took most tokens.
 
-    If `more_copies`, copies in forks may be counted a second time.
+    If `is_cut`, the time did not suffice for all records. If `more_copies`, copies in forks may be counted a second
+    time.
     """
 
     sums: Costs
     newest: Compaction | None
+    dearest: tuple[Compaction, Cost] | None
     is_cut: bool
     more_copies: bool
 
@@ -326,16 +331,21 @@ class SummedCosts(NamedTuple):
 async def costs_of(reader: AsyncReader, thread_id: str | None, wanted: dict[str, Any], seconds: float) -> SummedCosts:
     """Sums the costs of all records that match. Leaves out the copies in forks, which cost nothing."""
     sums, newest, is_cut = Costs(), None, False
+    dearest: tuple[Compaction, Cost] | None = None
     copies, more_copies = await copied(reader, None if thread_id is None else [thread_id])
     try:
         async with asyncio.timeout(seconds):
             async for record in reader.compactions(thread_id, newest_first=True, **wanted):
                 if record.thread_id not in copies or record.pos > copies[record.thread_id].pos:
                     sums.add(record)
-                    newest = newest or (record if sums.total().calls else None)
+                    cost = Costs.of(record)
+                    if cost.calls:
+                        newest = newest or record
+                        if dearest is None or cost.tokens > dearest[1].tokens:
+                            dearest = record, cost
     except TimeoutError:
         is_cut = True
-    return SummedCosts(sums, newest, is_cut, more_copies)
+    return SummedCosts(sums, newest, dearest, is_cut, more_copies)
 
 
 async def records(

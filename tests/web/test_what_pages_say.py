@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import compaction_store as cs
 from compaction_store.checkpoints import CheckpointLog, SigningKey
+from compaction_store.summarizers import FallbackSummarizer
 from compaction_store.web import app
 from compaction_store.web.app import PARAMETERS
 from web.audited import THREAD, Client, visit
@@ -81,13 +83,13 @@ def _fails(_: cs.CompactionContext) -> None:
 
 def test_a_hold_and_a_retention_are_a_state(url: str, store: cs.Store) -> None:
     store.retain("other", datetime(2100, 1, 1, tzinfo=UTC), reason="law")
-    assert "held" in text_of(shown(url, "/thread", id=THREAD))
+    assert "<dd>held</dd>" in shown(url, "/thread", id=THREAD)
     listed = shown(url, "/")
     assert listed.count("<td>held</td>") == 1
     assert listed.count("retained until 2100-01-01") == 1
     store.release(THREAD, reason="settled")
     assert "<td>held</td>" not in shown(url, "/")
-    assert "<dd>held</dd>" not in shown(url, "/thread", id=THREAD)
+    assert "<dd>not held</dd>" in shown(url, "/thread", id=THREAD)
 
 
 def test_a_revoked_record_and_a_revocation_are_not_superseded(url: str, store: cs.Store) -> None:
@@ -258,3 +260,61 @@ def test_a_tool_s_result_is_no_reply(url: str) -> None:
     assert "What reply" not in page
     assert "role tool" in page
     assert "What reply 2" in text_of(shown(url, "/reply", id="tools", seq=2))
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_the_certificate_of_an_erasure_names_the_forks(url: str, *, forks: bool) -> None:
+    with cs.Store.open(url) as store:
+        store.append("t", [{"role": "user", "content": f"message {n}"} for n in range(4)])
+        store.fork("t", "fork of t")
+        store.redact("t", 2, reason="asked for", forks=forks)
+        [erasure] = store.events("t", kind="redaction")
+    page = shown(url, "/certificate", id="t", pos=erasure.pos)
+    said = "The copies in these forks were erased too:" if forks else "These forks still have copies:"
+    assert f"{said} fork of t." in text_of(page)
+
+
+def test_two_moments_have_the_tokens_of_both(url: str, store: cs.Store) -> None:
+    left, right = (store.view(THREAD, at=at) for at in (16, 20))
+    counts = [f"{len(view.elements)} elements and {view.tokens} tokens" for view in (left, right)]
+    said = f"The view has {counts[0]} at pos 16, and {counts[1]} at pos 20."
+    page = text_of(shown(url, "/view", id=THREAD, at=16, beside=20))
+    assert said in page, page
+
+
+def test_a_record_says_which_calls_failed_before_it_and_the_dearest_is_named(url: str) -> None:
+    def away(_: Sequence[cs.Element]) -> cs.Summary:
+        raise TimeoutError("away")
+
+    def spare(_: Sequence[cs.Element]) -> cs.Summary:
+        return cs.Summary("short", summarizer="spare", model="two", usage={"input_tokens": 90, "output_tokens": 9})
+
+    with cs.Store.open(url) as store:
+        store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(8)])
+        made = cs.Summary("short", summarizer="mine", model="one", usage={"input_tokens": 70, "output_tokens": 7})
+        store.compact("t", lambda ctx: ctx.compact(1, 2, made))
+        store.compact("t", lambda ctx: ctx.compact(3, 4, FallbackSummarizer(away, spare)))
+        store.compact("t", lambda ctx: ctx.compact(5, 6, made))
+    for page in (shown(url, "/thread", id="t"), shown(url, "/records")):
+        assert text_of(page).count("(after 1 failed call)") == 1
+    said = "Most tokens were taken by record 2 of t: 90 in and 9 out, failed calls included."
+    assert said in text_of(shown(url, "/records"))
+
+
+def test_the_page_of_integrity_names_the_entries_that_no_checkpoint_signs(
+    url: str, store: cs.Store, tmp_path: Path
+) -> None:
+    key = SigningKey.generate("auditor.example")
+    log = CheckpointLog(tmp_path / "log", key.key)
+    store.checkpoint(key, log)
+    last = store.thread(THREAD).last_pos
+
+    async def steps(client: Client) -> None:
+        async def text() -> str:
+            return text_of((await client.get("/integrity", params={"id": THREAD})).text)
+
+        assert "not signed" not in await text()
+        store.append(THREAD, [{"role": "user", "content": "hello"}] * 2)
+        assert f"pos {last + 1} to {last + 2}: only the chain covers these entries" in await text()
+
+    visit(url, steps, checkpoints=log)
