@@ -318,3 +318,30 @@ def test_the_page_of_integrity_names_the_entries_that_no_checkpoint_signs(
         assert f"pos {last + 1} to {last + 2}: only the chain covers these entries" in await text()
 
     visit(url, steps, checkpoints=log)
+
+
+def test_events_without_any_optional_field_are_shown(url: str) -> None:
+    with cs.Store.open(url) as store:
+        store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(8)])
+        store.compact("t", lambda ctx: ctx.compact(1, 2, "short"))
+        store.review("t", 1, "good")
+        store.hold("t", reason="a lawsuit")
+        with pytest.raises(cs.Held):
+            store.redact("t", 3, reason="asked for")
+        store.release("t", reason="settled")
+        store.retain("t", datetime(2020, 1, 1, tzinfo=UTC), reason="law")
+        store.fork("t", "fork")
+        store.redact("t", 3, reason="asked for")
+        store.record_evaluation("t", {"policies": {}}, reason="a trial")
+        events = [*store.events("t"), *store.events("fork")]
+        kinds = {event.kind for event in events}
+    assert kinds >= {
+        "verdict", "hold", "refusal", "release", "retention", "fork", "origin", "redaction", "evaluation",
+    }  # fmt: skip
+    for event in events:
+        assert event.kind in shown(url, "/certificate", id=event.thread_id, pos=event.pos).lower()
+    for page in ("/thread", "/erasures"):
+        for name in ("t", "fork"):
+            shown(url, page, id=name)
+    shown(url, "/record", id="t", number=1)
+    assert "good: record 1" in text_of(shown(url, "/thread", id="t"))
