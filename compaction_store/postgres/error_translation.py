@@ -52,7 +52,8 @@ _WENT_DOWN = frozenset({"57P01", "57P02"})
 # read-only.
 _READ_ONLY = "25006"
 _TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", _READ_ONLY})
-_CANCELLED = "57014"
+#: The statement was cancelled, because the server did not answer by the deadline or the administrator's timeout.
+CANCELLED = "57014"
 _NO_TENANT = "CS009"
 _SEES_ONE_TENANT = "CS023"
 
@@ -96,7 +97,8 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
     """
     state = sqlstate(error)
     if isinstance(error, InDoubt | DeadlinePassed):
-        return Verdict(DatabaseUnavailable(f"{error}{of_thread}"), again=True, unknown=True)
+        state = CANCELLED if isinstance(error, DeadlinePassed) else None
+        return Verdict(DatabaseUnavailable(f"{error}{of_thread}", sqlstate=state), again=True, unknown=True)
     if is_gone(error):
         unknown = state not in _TURNED_AWAY
         what = f"the connection was lost{of_thread}"
@@ -106,8 +108,8 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
                 " add target_session_attrs=read-write to the URL to find the primary"
             )
         return Verdict(DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
-    if state == _CANCELLED or (spread and _is_of_a_node(state)):
-        what = "the server did not answer by the deadline" if state == _CANCELLED else "a node of the cluster failed"
+    if state == CANCELLED or (spread and _is_of_a_node(state)):
+        what = "the server did not answer by the deadline" if state == CANCELLED else "a node of the cluster failed"
         failure = DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
         return Verdict(failure, again=spread, unknown=spread)
     if state == _UNIQUE_VIOLATION and _is_of_log(error, spread=spread):

@@ -97,6 +97,7 @@ def test_what_is_sound_has_a_report_for_each_key_and_no_finding(
     assert wrong(readers["acme"], level="checkpoint", checkpoints=log) == set()
 
 
+_UNREAD = "the thread could not be read by the deadline: its rows were not checked"
 _NOT_ITS_NAME = "the name is not the one that the thread was made with"
 
 
@@ -370,6 +371,34 @@ def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
         keys.append([str(report.thread_uid) for report in found])
     assert len(keys[0]) == 2500
     assert keys[0] == keys[1] == sorted(set(keys[0]))
+
+
+def test_a_thread_that_cannot_be_read_by_the_deadline_is_a_finding_and_the_audit_goes_on(
+    forger: psycopg.Connection[Any], faces: Faces, url: str, uids: dict[str, UUID]
+) -> None:
+    [[definition]] = forger.execute("SELECT pg_get_functiondef('compaction_store.entries'::regproc)").fetchall()
+    slow = f"BEGIN IF p_thread_uid = '{uids['beta']}' THEN PERFORM pg_sleep(60); END IF; "
+    forger.execute(definition.replace("BEGIN", slow, 1).encode())
+    reader = faces.open(as_role(url, AUDITOR), tenant="acme", deadline=0.5)
+    found = reports(reader)
+    assert set(found) == set(uids.values())
+    assert [f.what for f in found[uids["beta"]].findings] == [_UNREAD]
+    assert not [uid for uid, report in found.items() if report.findings and uid != uids["beta"]]
+    assert [f.what for f in reader.verify("beta").findings] == [_UNREAD]
+    assert reader.verify("alpha").findings == ()
+
+
+def test_an_audit_ends_if_the_server_no_longer_answers_at_all(
+    forger: psycopg.Connection[Any], faces: Faces, url: str
+) -> None:
+    for name in ("entries", "thread"):
+        [[definition]] = forger.execute(
+            "SELECT pg_get_functiondef(%s::regproc)", (f"compaction_store.{name}",)
+        ).fetchall()
+        forger.execute(definition.replace("BEGIN", "BEGIN PERFORM pg_sleep(60);", 1).encode())
+    reader = faces.open(as_role(url, AUDITOR), tenant="acme", deadline=0.5)
+    with pytest.raises(cs.DatabaseUnavailable, match="by the deadline"):
+        list(reader.verify_all())
 
 
 def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superuser: psycopg.Connection[Any]) -> None:
