@@ -35,11 +35,11 @@ def main() -> int:
 
 def compactions(reader: Reader, since: datetime) -> None:
     """Prints who compacted how much, and which attempts failed."""
-    groups: Counter[tuple[str, str, str]] = Counter()
-    saved: Counter[tuple[str, str, str]] = Counter()
+    groups: Counter[tuple[str, ...]] = Counter()
+    saved: Counter[tuple[str, ...]] = Counter()
     failures = []
     for record in reader.compactions(since=since):
-        group = (record.actor or "-", record.model or "-", record.outcome)
+        group: tuple[str, ...] = (record.actor or "-", record.model or "-", record.outcome)
         groups[group] += 1
         folds = record.outcome == "applied" and record.kind != "revocation"
         if folds and record.tokens_before is not None and record.tokens_after is not None:

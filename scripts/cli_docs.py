@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -58,6 +58,8 @@ def _option(parameter: inspect.Parameter, info: OptionInfo) -> str:
     kinds = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
     if kinds == [bool]:
         return names
+    if get_origin(kinds[0]) is Literal:
+        return f"{names} {'|'.join(get_args(kinds[0]))}"
     if issubclass(kinds[0], Enum):
         return f"{names} {'|'.join(member.value for member in kinds[0])}"
     return f"{names} {info.metavar}"

@@ -27,6 +27,7 @@ from compaction_store.errors import (
     UnknownEntry,
 )
 from compaction_store.models import Compaction, Element, Payload
+from compaction_store.models.vocabulary import Kind, Outcome
 from compaction_store.recall import AsyncRecallTools, recall_tools
 from compaction_store.recall.definitions import BadCall, Tool, check_arguments, tools
 from compaction_store.recall.pages import LEAST_TOKENS, Recalled, ResultPage
@@ -150,8 +151,8 @@ class McpTools:
     async def _list_compactions(
         self,
         thread_id: str | None = None,
-        outcome: str | None = None,
-        kind: str | None = None,
+        outcome: Outcome | None = None,
+        kind: Kind | None = None,
         actor: str | None = None,
         limit: int = 20,
         after_thread: str | None = None,
@@ -218,6 +219,7 @@ def _listed(record: Compaction) -> Payload:
         "thread_id": record.thread_id, "record": record.number, "kind": record.kind, "outcome": record.outcome,
         "status": record.status, "at": record.created_at.isoformat(), "actor": record.actor, "login": record.login,
         "callback": record.callback, "model": record.model, "revokes": record.revokes,
+        "revoked_by": record.revoked_by, "superseded_by": record.superseded_by,
         "messages": None if record.start_seq is None else [record.start_seq, record.end_seq],
         "tokens": None if record.tokens_before is None else [record.tokens_before, record.tokens_after],
         "error": None if record.error is None else record.error.get("type"),

@@ -13,11 +13,12 @@ import typer
 
 from compaction_store.cli import losses, options, values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Kind, Outcome, Status, Tenant, Thread, Url
+from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
+from compaction_store.models.vocabulary import EventKind, Kind, Outcome, Status
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Explanation
@@ -48,9 +49,13 @@ def compactions(
             "--covering", metavar="SEQ", min=1, help="Only records whose span contains this seq.", show_default=False
         ),
     ] = None,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option("--kind", help="Only records of this kind.", show_default=False),
+    ] = None,
     outcome: Annotated[
-        Outcome | None, typer.Option("--outcome", help="Only records with this outcome.", show_default=False)
+        Outcome | None,
+        typer.Option("--outcome", help="Only records with this outcome.", show_default=False),
     ] = None,
     actor: Annotated[
         str | None, typer.Option("--actor", metavar="NAME", help="Only records of this actor.", show_default=False)
@@ -86,7 +91,8 @@ def compactions(
         typer.Option("--trigger", metavar="NAME", help="Only records with this trigger.", show_default=False),
     ] = None,
     status: Annotated[
-        Status | None, typer.Option("--status", help="Only records with this status.", show_default=False)
+        Status | None,
+        typer.Option("--status", help="Only records with this status.", show_default=False),
     ] = None,
     tokens_before: Annotated[
         Any,
@@ -180,13 +186,13 @@ def compactions(
             for record in its.compactions(
                 thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
                 run_id=run, since=options.moment(since, "--since"), until=options.moment(until, "--until"),
-                authority=authority, login=login, trigger=trigger, status=None if status is None else status.value,
+                authority=authority, login=login, trigger=trigger, status=status,
                 counter=counter, summarizer=summarizer, error_type=error_type, revokes=revokes, made_from=made_from,
                 tokens_before=tokens_before, tokens_after=tokens_after, newest_first=newest_first,
             )
         )  # fmt: skip
         found = progress.over(islice(log, limit))
-        failures = outcome in (Outcome.failed, Outcome.rejected)
+        failures = outcome in ("failed", "rejected")
         none = f"no records found in {options.where(tenant, all_tenants=all_tenants)}"
         if not all_tenants:
             records = (record for _, record in found)
@@ -385,8 +391,8 @@ def events(
         str | None, typer.Argument(metavar="[THREAD]", help="Only events of this thread.", show_default=False)
     ] = None,
     kind: Annotated[
-        str | None,
-        typer.Option("--kind", metavar="KIND", help="Only events of this kind, such as refusal.", show_default=False),
+        EventKind | None,
+        typer.Option("--kind", help="Only events of this kind.", show_default=False),
     ] = None,
     actor: Annotated[
         str | None, typer.Option("--actor", metavar="NAME", help="Only events of this actor.", show_default=False)

@@ -22,6 +22,7 @@ from compaction_store.cli import choosing, stats, values
 from compaction_store.cli.options import Url, reachable
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.display import charts
+from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:
     from compaction_store import CompactionRun, Store, View
@@ -179,7 +180,7 @@ class _Tour:
         rows = [
             (
                 str(record.number), record.kind, values.span(record.start_seq, record.end_seq),
-                number(record.tokens_before), number(record.tokens_after), record.status or "",
+                number(record.tokens_before), number(record.tokens_after), status_in_words(record),
                 values.callback(record.callback), record.actor or "", f"{record.created_at:%H:%M:%S}",
             )
             for record in log

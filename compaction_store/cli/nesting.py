@@ -9,6 +9,7 @@ import typer
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
 from compaction_store.display.visible import named
+from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:
     from compaction_store import Compaction
@@ -50,6 +51,6 @@ def _line(record: Compaction, depth: int) -> str:
         f"level {depth}" if depth > _DEEPEST else "",
         f"{record.number}  {record.kind}",
         f"seqs {values.span(record.start_seq, record.end_seq)}" if record.start_seq is not None else "",
-        values.change(record), record.status or record.outcome, values.callback(record.callback),
+        values.change(record), status_in_words(record), values.callback(record.callback),
     ]  # fmt: skip
     return ", ".join(part for part in parts if part)

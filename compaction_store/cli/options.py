@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,31 +103,6 @@ Target = Annotated[
     str,
     typer.Option("--target", metavar="MARK", help="Compact to this size, which is given like --trigger."),
 ]
-
-
-class Kind(StrEnum):
-    summary = "summary"
-    truncation = "truncation"
-    removal = "removal"
-    revocation = "revocation"
-    adoption = "adoption"
-    rewind = "rewind"
-    clear = "clear"
-
-
-class Outcome(StrEnum):
-    applied = "applied"
-    rejected = "rejected"
-    failed = "failed"
-    observed = "observed"
-
-
-class Status(StrEnum):
-    active = "active"
-    superseded = "superseded"
-    revoked = "revoked"
-    redacted = "redacted"
-    unknown = "unknown"
 
 
 def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:

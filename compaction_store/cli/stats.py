@@ -20,6 +20,8 @@ from compaction_store.display import charts
 from compaction_store.display.charts import Course, Step
 from compaction_store.display.costing import NO_ATTEMPTS, Costs
 from compaction_store.display.visible import named
+from compaction_store.models.compactions import status_in_words
+from compaction_store.models.vocabulary import OUTCOMES
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Reader
@@ -180,7 +182,7 @@ def _show_one(
         (
             str(record.number), record.kind, values.span(record.start_seq, record.end_seq),
             number(record.tokens_before), number(record.tokens_after),
-            _share(record.tokens_before or 0, record.tokens_after or 0), record.status or "",
+            _share(record.tokens_before or 0, record.tokens_after or 0), status_in_words(record),
         )
         for record in applied
     ]  # fmt: skip
@@ -252,7 +254,7 @@ def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:
 
 
 def _show_groups(out: Output, groups: list[dict[str, Any]]) -> None:
-    counts = ("applied", "rejected", "failed", "observed")
+    counts = OUTCOMES
     rows = [
         (
             group["callback"] or "", group["model"] or "", *(number(group[name]) for name in counts),

@@ -9,6 +9,7 @@ from compaction_store.cli.json_text import encoded
 from compaction_store.cli.output import line, moment, number
 from compaction_store.display.saying import said
 from compaction_store.display.visible import named
+from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Element, Event, Message, View
@@ -150,9 +151,7 @@ def authority(stated: Payload | None) -> str:
 
 
 def record_cells(value: Compaction) -> list[str]:
-    status = value.outcome if value.status is None else value.status
-    if value.revokes is not None:
-        status = f"revokes {value.revokes}"
+    status = status_in_words(value) if value.revokes is None else f"revokes {value.revokes}"
     return [
         str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
         span(value.start_seq, value.end_seq),
@@ -206,7 +205,8 @@ def _ranges(found: object) -> str:
 
 def event_cells(value: Event) -> list[str]:
     """Returns the cells of an event: pos, time, kind, erased seqs and records, actor, login, authority and reason."""
-    what, erased = value.kind, ["", ""]
+    what: str = value.kind
+    erased = ["", ""]
     if value.kind == "redaction":
         what = "thread erased" if "whole" in value.body else "messages erased"
         erased = [_ranges(value.body.get(name)) for name in ("seqs", "records")]

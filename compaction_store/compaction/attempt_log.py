@@ -10,6 +10,7 @@ from compaction_store.compaction.plan import EVERYTHING, Mark, Plan
 from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.errors import ChecksFailed, EmptySummary, NotSmaller, Rejected, SpanConflict, own_text, raised_at
 from compaction_store.models import Attempt, Payload, Span, Summary
+from compaction_store.models.vocabulary import Kind, Outcome
 
 # If an attempt is rejected by one of these rules, the same span is not tried again until the thread changes.
 _NO_PROGRESS = (NotSmaller, EmptySummary, ChecksFailed)
@@ -35,7 +36,7 @@ class AttemptLog:
         self,
         indexes: Indexes,
         span: Span,
-        kind: str,
+        kind: Kind,
         tokens_after: int,
         *,
         replacement: tuple[Payload, ...] = (),
@@ -56,7 +57,7 @@ class AttemptLog:
         self,
         kind: type[Rejected],
         span: Span,
-        what: str,
+        what: Kind,
         text: str,
         summary: Summary | None = None,
         call: CallRecord | None = None,
@@ -114,8 +115,8 @@ class AttemptLog:
 
     def _add(
         self,
-        kind: str,
-        outcome: str,
+        kind: Kind,
+        outcome: Outcome,
         span: Span,
         summary: Summary | None,
         error: Payload,

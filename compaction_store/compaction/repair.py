@@ -14,6 +14,7 @@ from compaction_store.compaction.summary_request import SummaryResult, check_sum
 from compaction_store.errors import Conflict, InvalidCallback
 from compaction_store.messages.framing import ROLES, Role
 from compaction_store.models import Compaction
+from compaction_store.models.compactions import status_in_words
 
 _HIDES = ("rewind", "clear")
 
@@ -37,7 +38,7 @@ def check_repairable(record: Compaction) -> None:
     """
     place = about(record.thread_id)
     if record.status not in ("active", "unknown"):
-        why = record.status or (record.outcome if record.kind != "revocation" else "it is a revocation")
+        why = "it is a revocation" if record.kind == "revocation" else status_in_words(record)
         raise Conflict(f"compaction {record.number} is not active: {why}{place}")
     if record.kind in _HIDES:
         raise Conflict(f"compaction {record.number} is a {record.kind}, which has no summary: revoke it{place}")

@@ -11,6 +11,7 @@ from compaction_store.compaction.plan import Plan
 from compaction_store.errors import LastUserInside, NoProgress, PendingCall, Rejected, SplitPair, SystemInside
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Payload, Span
+from compaction_store.models.vocabulary import Kind
 
 _PAIRS: dict[str, tuple[type[Rejected], str]] = {
     "split_pair": (SplitPair, "the span separates a tool call from its result"),
@@ -30,7 +31,7 @@ class SpanRules:
         self._log = log
         self._stalled = frozenset(stalled)
 
-    def check(self, span: Span, kind: str, allow: Collection[str], reason: str | None) -> Indexes:
+    def check(self, span: Span, kind: Kind, allow: Collection[str], reason: str | None) -> Indexes:
         """Returns the indexes of a span. If the span may not be compacted, records the rejection and raises it."""
         low, high = self._plan.indexes(span)
         if (refusal := self._refusal(low, high, kind, allow)) is not None:
@@ -59,7 +60,7 @@ class SpanRules:
         """The links between tool calls and their results in the view."""
         return tool_pairs.Links(self._items)
 
-    def _refusal(self, low: int, high: int, kind: str, allow: Collection[str]) -> tuple[type[Rejected], str] | None:
+    def _refusal(self, low: int, high: int, kind: Kind, allow: Collection[str]) -> tuple[type[Rejected], str] | None:
         if kind != "truncation" and (problem := self.links.problem(low, high)) is not None:
             return _PAIRS[problem]
         if "system" not in allow and any(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compaction_store.models import Compaction
+from compaction_store.models.vocabulary import OUTCOMES
 
 #: The kinds of records that are not attempts to compact.
 NO_ATTEMPTS = ("revocation", "rewind", "clear")
@@ -57,7 +58,7 @@ class Costs:
 
     def __init__(self) -> None:
         self._found: dict[_Key, Cost] = {}
-        self.attempts = {"applied": 0, "rejected": 0, "failed": 0, "observed": 0}
+        self.attempts = dict.fromkeys(OUTCOMES, 0)
         self._erased = self._without_summarizer = self._without_tokens = 0
 
     @classmethod

@@ -15,6 +15,7 @@ from compaction_store.display.marks import Piece
 from compaction_store.display.visible import is_plain, json_shown, lines, named, numbered
 from compaction_store.jsonable import plain
 from compaction_store.messages.encoding import canonical
+from compaction_store.models.compactions import status_in_words
 
 _SHORTEST = 0.001
 _LONG = 100
@@ -41,6 +42,7 @@ def environment(folder: Path) -> Environment:
         "pieces": _pieces,
         "exact": _exact,
         "seconds": _seconds,
+        "status": status_in_words,
     }
     return made
 

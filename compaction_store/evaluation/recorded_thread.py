@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from compaction_store.evaluation.judging import labels_of
-from compaction_store.integrity import chain
 from compaction_store.models import Compaction, Message
+from compaction_store.models.vocabulary import EVENT_KINDS, KINDS
 from compaction_store.probes import NameReader, Planted, ThreadFacts, ThreadMessage
 
 
@@ -88,9 +88,9 @@ def read_thread(
     Threads that share `names`, a reader of names, are probed faster.
     """
     records, events = tuple(reader.compactions(thread_id)), tuple(reader.events(thread_id))
-    is_unknown = any(
-        record.outcome == "applied" and record.kind not in chain.RECORD_KINDS for record in records
-    ) or any(event.critical and event.kind not in chain.EVENT_KINDS for event in events)
+    is_unknown = any(record.outcome == "applied" and record.kind not in KINDS for record in records) or any(
+        event.critical and event.kind not in EVENT_KINDS for event in events
+    )
     return RecordedThread(
         thread_id, tuple(reader.replay(thread_id)), records, is_unknown,
         labels=labels_of(events) if labels else {}, reader=names,

@@ -31,13 +31,6 @@ _ABSENT = struct.pack(">i", -1)
 _ENTRY_NUMBERS = struct.Struct(">qqq")
 _LENGTH = struct.Struct(">i")
 _INTEGER = struct.Struct(">q")
-# The kinds of entries that this release knows. A later release may write other kinds.
-RECORD_KINDS = frozenset({"summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"})
-EVENT_KINDS = frozenset(
-    {"redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation"}
-)
-# The kinds of events that change how views are made.
-CRITICAL_EVENTS = frozenset({"redaction"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -17,6 +17,7 @@ from compaction_store.integrity.findings import Findings
 from compaction_store.integrity.hiding import Hiding
 from compaction_store.integrity.redactions import NEVER, Redactions
 from compaction_store.messages import documents
+from compaction_store.models.vocabulary import CRITICAL_EVENTS, EVENT_KINDS, KINDS
 
 # The years 1 to 9999 in microseconds since 1970. Postgres allows years that Python cannot represent.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -214,7 +215,7 @@ class Walk:
         The columns may have any type, because the row may be forged.
         """
         kind, _, _, end, *_ = entry.columns
-        if kind not in chain.RECORD_KINDS:
+        if kind not in KINDS:
             return
         if type(end) is int and end > self.ordinals["message"]:
             self._find(entry, "the span of the record ends after the last message before the record")
@@ -228,8 +229,8 @@ class Walk:
             return
         kind, mark = entry.columns[0], entry.columns[1]
         is_event = entry.kind == "event"
-        if kind in (chain.EVENT_KINDS if is_event else chain.RECORD_KINDS):
-            if is_event and mark is not (kind in chain.CRITICAL_EVENTS):
+        if kind in (EVENT_KINDS if is_event else KINDS):
+            if is_event and mark is not (kind in CRITICAL_EVENTS):
                 self._find(entry, f"the {kind} is marked as {'critical' if mark is True else 'not critical'}")
             return
         what = "an event" if is_event else "a record"
@@ -305,7 +306,7 @@ def _fault(entry: Entry, body: str) -> str | None:
     """Returns a problem of a body that matches its commitment, or None."""
     if entry.kind == "message":
         return documents.message_fault(entry.columns[0], body)
-    if entry.kind == "compaction" and entry.columns[0] in chain.RECORD_KINDS:
+    if entry.kind == "compaction" and entry.columns[0] in KINDS:
         return documents.record_fault(entry.columns[0], entry.columns[1], body)
     fault = documents.fault("body", body)
     if fault is None and entry.kind == "event":

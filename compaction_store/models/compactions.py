@@ -10,6 +10,7 @@ from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models.messages import Payload
+from compaction_store.models.vocabulary import Kind, Outcome, Status
 
 
 class Span(NamedTuple):
@@ -54,8 +55,8 @@ class Attempt(AsDict):
     """One compaction in a plan: what the callback wants to do with a span, and the outcome."""
 
     callback: str
-    kind: str
-    outcome: str
+    kind: Kind
+    outcome: Outcome
     start_seq: int | None
     end_seq: int | None
     tokens_before: int | None = None
@@ -85,8 +86,8 @@ class Compaction(AsDict):
     number: int
     pos: int
     created_at: datetime
-    kind: str
-    outcome: str
+    kind: Kind
+    outcome: Outcome
     start_seq: int | None
     end_seq: int | None
     tokens_before: int | None
@@ -112,8 +113,7 @@ class Compaction(AsDict):
 
     def __repr__(self) -> str:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
-        status = self.status or self.outcome
-        return f"<Compaction {self.number} of thread {self.thread_id!r}: {self.kind}{span}, {status}>"
+        return f"<Compaction {self.number} of thread {self.thread_id!r}: {self.kind}{span}, {status_in_words(self)}>"
 
     @property
     def redacted(self) -> bool:
@@ -121,21 +121,22 @@ class Compaction(AsDict):
         return self.redacted_pos is not None
 
     @property
-    def status(self) -> str | None:
-        """The status of the record: `active`, `superseded by N`, `revoked by N`, `redacted` or `unknown`.
+    def status(self) -> Status:
+        """The current status of the record: `active`, `superseded`, `revoked`, `redacted` or `unknown`.
 
-        None for a revocation and for a record that was never applied. If the thread has an `unknown_pos`, the status of
-        every record that is not redacted is `unknown`.
+        The status of a revocation, and of a record that was never applied, is its outcome. `superseded_by` and
+        `revoked_by` name the later record. If the thread has an `unknown_pos`, the status of every applied record that
+        is not redacted is `unknown`.
         """
         if self.outcome != "applied" or self.kind == "revocation":
-            return None
+            return self.outcome
         if self.redacted:
             return "redacted"
         if self.unknown_pos is not None:
             return "unknown"
         if self.revoked_by is not None:
-            return f"revoked by {self.revoked_by}"
-        return "active" if self.superseded_by is None else f"superseded by {self.superseded_by}"
+            return "revoked"
+        return "active" if self.superseded_by is None else "superseded"
 
     def _text(self, name: str) -> str | None:
         # Check the type, because a stored body may be any JSON object.
@@ -223,6 +224,12 @@ class Compaction(AsDict):
             return []
         parts = [coverage, *(_objects(coverage.get("parts")) or [])]
         return [failed for part in parts for failed in _objects(part.get("failed_before")) or []]
+
+
+def status_in_words(record: Compaction) -> str:
+    """Returns a record's status for people, with the number of the record that revoked or superseded it."""
+    by = {"revoked": record.revoked_by, "superseded": record.superseded_by}.get(record.status)
+    return record.status if by is None else f"{record.status} by {by}"
 
 
 def _objects(value: object) -> list[Payload] | None:

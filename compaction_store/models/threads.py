@@ -9,6 +9,7 @@ from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models.messages import Payload
+from compaction_store.models.vocabulary import EventKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Event(AsDict):
 
     thread_id: str
     pos: int
-    kind: str
+    kind: EventKind
     critical: bool
     actor: str | None
     login: str

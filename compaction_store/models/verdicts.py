@@ -9,8 +9,7 @@ from typing import Self
 from compaction_store.jsonable import AsDict
 from compaction_store.models.messages import Payload
 from compaction_store.models.threads import Event
-
-VERDICTS = ("good", "bad", "unsure")
+from compaction_store.models.vocabulary import JUDGEMENTS, Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Verdict(AsDict):
 
     thread_id: str
     number: int
-    verdict: str
+    verdict: Judgement
     note: str | None = field(repr=False)
     sample: Payload | None
     pos: int
@@ -38,7 +37,7 @@ class Verdict(AsDict):
         In a bundle, the body may be anything.
         """
         number, verdict = event.body.get("number"), event.body.get("verdict")
-        if event.kind != "verdict" or type(number) is not int or verdict not in VERDICTS:
+        if event.kind != "verdict" or type(number) is not int or verdict not in JUDGEMENTS:
             return None
         note, sample = event.body.get("note"), event.body.get("sample")
         return cls(

@@ -110,7 +110,7 @@ _TOOLS = (
         " the records that overlap this range of messages. With record, it returns one record, with as much of its"
         " summary as fits. The result is JSON. Each entry of `records` has the record's number (`record`), its `kind`"
         " (summary, truncation, removal, adoption, rewind, clear or revocation), its `outcome` (applied, rejected,"
-        " failed or observed), its `status` (for example active, or revoked by another record), the first and last seq"
+        " failed or observed), its `status` (for example active or revoked), the first and last seq"
         " that it covers (`messages`), the `tokens` before and after, the time (`written`), the `actor`, the `model`"
         " and the `summary`. `summary_is_cut` marks a shortened summary. If `next` is present, there may be more"
         " records: call again with the same arguments plus the arguments in `next`.",

@@ -311,7 +311,8 @@ def _described(page: ResultPage, record: Compaction, room: int) -> str:
     span = None if record.start_seq is None else [record.start_seq, record.end_seq]
     tokens = None if record.tokens_before is None else [record.tokens_before, record.tokens_after]
     parts = {
-        "status": record.status, "messages": span, "revokes": record.revokes, "tokens": tokens,
+        "status": record.status, "revoked_by": record.revoked_by, "superseded_by": record.superseded_by,
+        "messages": span, "revokes": record.revokes, "tokens": tokens,
         "written": record.created_at.astimezone(UTC).isoformat(timespec="seconds"), "callback": record.callback,
         "actor": record.actor, "model": record.model, "made_from_records": ranges(record.inputs)[:_MOST_RANGES] or None,
         "erased": True if record.redacted else None,

@@ -19,8 +19,7 @@ class Withdrawn:
 
     def add(self, record: Compaction) -> bool:
         """Adds the seqs that a record hides, unless it was revoked. Returns True, so that iteration goes on."""
-        is_revoked = (record.status or "").startswith("revoked")
-        if record.start_seq is not None and record.end_seq is not None and not is_revoked:
+        if record.start_seq is not None and record.end_seq is not None and record.status != "revoked":
             self._added.append((record.start_seq, record.end_seq))
         return True
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from compaction_store.errors import DatabaseError
+from compaction_store.models.vocabulary import OUTCOMES
 
 Attributes = dict[str, str | int | float | tuple[str, ...]]
 
@@ -23,7 +24,6 @@ OPERATIONS = (
     "redact", "erase", "hold", "release", "retain", "import_bundle", "fork", "review", "record_evaluation", "outline",
     "elements", "names_of", "sample", "neighbours", "compare",
 )  # fmt: skip
-OUTCOMES = ("applied", "rejected", "failed", "observed")
 # Histogram boundaries that the conventions recommend.
 DATABASE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
 MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)

@@ -33,8 +33,7 @@ from compaction_store.errors import (
     ThreadNotFound,
     UnknownEntry,
 )
-from compaction_store.models import LEVELS, Thread
-from compaction_store.models.verdicts import VERDICTS
+from compaction_store.models import LEVELS, Thread, vocabulary
 from compaction_store.store import AsyncReader, AsyncStore
 from compaction_store.store.pinning import pinned
 
@@ -171,7 +170,7 @@ class _Pages:
         self._templates.globals |= {
             "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
             "without_text": without_text, "has_checkpoints": checkpoints is not None, "reviews": reviews is not None,
-            "verdicts_of_form": VERDICTS,
+            "vocabulary": vocabulary,
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():

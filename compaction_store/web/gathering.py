@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from compaction_store.checkpoints import Checkpoint
 from compaction_store.compaction.budget import TokenBudget
@@ -19,6 +19,7 @@ from compaction_store.errors import CompactionNotFound, UnknownEntry
 from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Comparison, Element, Event, Thread, Verdict
+from compaction_store.models.vocabulary import EventKind
 from compaction_store.probes.names import NameReader
 from compaction_store.store import AsyncReader
 from compaction_store.store.pinning import pinned
@@ -38,7 +39,7 @@ from compaction_store.web.thread_events import (
 MESSAGE_PAGE = 100_000
 # The most records whose costs are summed.
 _MOST_COSTS = 5000
-_ERASURES = ("redaction", "refusal", "hold", "release", "retention")
+_ERASURES: tuple[EventKind, ...] = ("redaction", "refusal", "hold", "release", "retention")
 
 
 async def resolved(reader: AsyncReader, thread_id: str) -> tuple[AsyncReader, Thread]:
@@ -380,7 +381,9 @@ async def erasures(
     if thread_id is not None:
         reader, _ = await resolved(reader, thread_id)
     last = 0 if after is None else await event(reader, *after)
-    listed = await first(reader.events(thread_id, kind=kind or _ERASURES, newest_first=True, after=last))
+    # The store refuses any other kind.
+    kinds = (cast("EventKind", kind),) if kind else _ERASURES
+    listed = await first(reader.events(thread_id, kind=kinds, newest_first=True, after=last))
     return {"events": listed, "kinds": _ERASURES}
 
 

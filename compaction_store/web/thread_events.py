@@ -9,11 +9,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from compaction_store.models import Event
+from compaction_store.models.vocabulary import EventKind
 from compaction_store.store import AsyncReader
 from compaction_store.web.lists import Listed, first
 
 #: The kinds of events that say whether a thread is on hold or retained.
-KEEPING = ("hold", "release", "retention")
+KEEPING: tuple[EventKind, ...] = ("hold", "release", "retention")
 #: The most events that are searched on one page.
 MOST_EVENTS = 500
 
@@ -25,7 +26,7 @@ class EventsOfThreads(NamedTuple):
     more: bool
 
 
-async def events_of(reader: AsyncReader, names: Iterable[str] | None, kinds: tuple[str, ...]) -> EventsOfThreads:
+async def events_of(reader: AsyncReader, names: Iterable[str] | None, kinds: tuple[EventKind, ...]) -> EventsOfThreads:
     """Returns the newest event of each kind of a thread, or the tenant's newest events for several or all threads.
 
     Several threads take one query, because a page of a list must not send one for each of its rows.

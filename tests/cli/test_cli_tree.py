@@ -37,8 +37,8 @@ def test_a_record_is_shown_with_those_inside_it(run: Run, store: cs.Store) -> No
     assert "superseded by 3" in told[2]
     assert SECRET not in "".join(told)
     [found] = run.json("tree", "t", "3")
-    assert [(r["number"], r["inside"], r["status"]) for r in found["records"]] == [
-        (3, [1, 2], "active"), (1, [], "superseded by 3"), (2, [], "superseded by 3"),
+    assert [(r["number"], r["inside"], r["status"], r["superseded_by"]) for r in found["records"]] == [
+        (3, [1, 2], "active", None), (1, [], "superseded", 3), (2, [], "superseded", 3),
     ]  # fmt: skip
     assert SECRET not in str(found)
     [found] = run.json("tree", "t", "3", "--text")

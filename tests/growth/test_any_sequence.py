@@ -18,6 +18,7 @@ from support.rewinding import said
 
 import compaction_store as cs
 from compaction_store.messages.framing import frame
+from compaction_store.models.compactions import status_in_words
 
 _FIRST = int(os.environ.get("COMPACTION_STORE_FIRST_SEQUENCE", "0"))
 _SEQUENCES = int(os.environ.get("COMPACTION_STORE_SEQUENCES", "60"))
@@ -199,7 +200,7 @@ class Play:
             self.now = thread
             self.check()
             model, last_pos = self.now.model, self.now.last_pos
-            statuses = [record.status for record in self.store.compactions(self.now.name)]
+            statuses = [status_in_words(record) for record in self.store.compactions(self.now.name)]
             assert statuses == [model.status(record) for record in model.records(last_pos)]
             said = [entry.message for entry in model.appended(last_pos)]
             told = [message.payload for message in self.store.replay(self.now.name)]

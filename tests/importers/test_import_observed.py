@@ -59,7 +59,7 @@ def test_each_stands_in_the_log_where_it_happened(store: Face) -> None:
     assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 12, 4)
     assert records(store) == EXPECTED
     first, second, third, _ = store.compactions("t")
-    assert (first.outcome, first.status, first.trigger, first.actor) == ("observed", None, "provider", None)
+    assert (first.outcome, first.status, first.trigger, first.actor) == ("observed", "observed", "provider", None)
     assert (first.summary_text, first.tokens_before, first.counter) == ("All four.", 900, "provider")
     assert first.body == {"summary_text": "All four.", "provider": {"id": "a"}}
     assert second.body == {"occurred_at": "2026-01-02T03:04:05Z"}

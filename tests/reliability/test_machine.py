@@ -21,6 +21,7 @@ import compaction_store as cs
 from compaction_store.errors import SequenceConflict, TurnLost, TurnTimeout
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload
+from compaction_store.models.compactions import status_in_words
 from reliability import machine_scripts as drawn
 from reliability.machine_scripts import Death, Differs, RefusedAsTooLong, Script, Step, same
 from reliability.thread_model import HIDES, Appended, Model, Piece, Planning, Record, Refused, ids_of, tokens_of
@@ -398,7 +399,7 @@ class Machine(RuleBasedStateMachine):
             for r in found
         ]  # fmt: skip
         assert told == expected
-        assert [r.status for r in found] == [self.model.status(r) for r in expected]
+        assert [status_in_words(r) for r in found] == [self.model.status(r) for r in expected]
         for seq in [len(expected)] if found and len(expected) <= len(self.model.appended(len(self.model.log))) else []:
             explanation = self.store.explain(self.thread_id, seq)
             assert [r.number for r in explanation.records] == [r.number for r in expected if r.holds(seq)]

@@ -125,9 +125,9 @@ class Model:
     def active(self, at: int) -> set[int]:
         return {piece.number for piece in self.view(at) if piece.number is not None}
 
-    def status(self, record: Record) -> str | None:
+    def status(self, record: Record) -> str:
         if record.outcome != "applied" or record.kind == "revocation":
-            return None
+            return record.outcome
         if record.number in self.gone:
             return "redacted"
         assert record.start is not None

@@ -38,7 +38,12 @@ def test_a_compaction_block_in_a_reply_is_on_record_with_all_that_was_before_it(
     begun(store)
     written = store.append("t", reply(BLOCK))
     [record] = store.compactions("t")
-    assert (record.kind, record.outcome, record.trigger, record.status) == ("summary", "observed", "provider", None)
+    assert (record.kind, record.outcome, record.trigger, record.status) == (
+        "summary",
+        "observed",
+        "provider",
+        "observed",
+    )
     assert (record.start_seq, record.end_seq, record.pos) == (1, 3, written[0].pos + 1)
     assert (record.callback, record.model, record.actor) == ("provider:compaction", "claude-x", None)
     assert record.summary_text == BLOCK["content"]

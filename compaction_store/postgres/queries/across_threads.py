@@ -20,6 +20,7 @@ from sqlalchemy.dialects import postgresql
 
 from compaction_store.errors import NotPrimary, PermissionDenied
 from compaction_store.integrity import erasure
+from compaction_store.models.vocabulary import OUTCOMES, Kind, Outcome, Status
 from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import DIALECT, Connection, fetch, literal, select, transaction
 from compaction_store.postgres.queries import turns
@@ -119,8 +120,8 @@ class CompactionFilter(NamedTuple):
     numbers: list[int] | None = None
     within: tuple[int, int] | None = None
     covering: int | None = None
-    kind: str | None = None
-    outcome: str | None = None
+    kind: Kind | None = None
+    outcome: Outcome | None = None
     actor: str | None = None
     model: str | None = None
     callback: str | None = None
@@ -130,7 +131,7 @@ class CompactionFilter(NamedTuple):
     since: datetime | None = None
     until: datetime | None = None
     authority: Mapping[str, Any] | None = None
-    status: str | None = None
+    status: Status | None = None
     counter: str | None = None
     summarizer: str | None = None
     error_type: str | None = None
@@ -320,6 +321,9 @@ def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
 def _with_status(status: str, given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
     """Yields conditions that every record with a status meets. Records with another status may meet them too."""
     c = schema.compactions.c
+    if status in OUTCOMES:
+        yield c.outcome == sa.literal_column(f"'{status}'")
+        return
     yield c.outcome == sa.literal_column("'applied'")
     yield c.revokes.is_(None)
     yield c.redacted_pos.is_not(None) if status == "redacted" else c.redacted_pos.is_(None)

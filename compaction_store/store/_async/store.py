@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from compaction_store import arguments
 from compaction_store.bundles import verification
@@ -39,7 +39,7 @@ from compaction_store.models import (
     Redaction,
     ThreadLoaded,
 )
-from compaction_store.models.verdicts import VERDICTS
+from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
 from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
@@ -660,7 +660,7 @@ class AsyncStore(AsyncReader):
         self,
         thread_id: str,
         number: int,
-        verdict: Literal["good", "bad", "unsure"],
+        verdict: Judgement,
         *,
         note: str | None = None,
         sample: Mapping[str, Any] | None = None,
@@ -675,7 +675,7 @@ class AsyncStore(AsyncReader):
         thread = self._writable_key(thread_id)
         arguments.number(number, "number", least=1)
         arguments.instance(verdict, str, "verdict")
-        arguments.one_of(verdict, VERDICTS, "verdict")
+        arguments.one_of(verdict, JUDGEMENTS, "verdict")
         erasure.check_text(note, "note", optional=True)
         drawn = encoding.json_object(sample, "sample")
         actor = self._chosen_actor(actor)
@@ -701,7 +701,7 @@ class AsyncStore(AsyncReader):
     async def _record_event(
         self,
         thread_id: str,
-        kind: str,
+        kind: EventKind,
         reason: str,
         actor: str | None,
         authority: Mapping[str, Any] | None,

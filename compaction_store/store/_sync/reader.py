@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
@@ -45,6 +45,7 @@ from compaction_store.models import (
     Thread,
     TokenStep,
 )
+from compaction_store.models.vocabulary import EventKind, Kind, Outcome, Status
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres._sync.shared_commits import SharedCommits
@@ -374,8 +375,8 @@ class Reader:
         thread_id: str | None = None,
         *,
         covering: int | None = None,
-        kind: str | None = None,
-        outcome: str | None = None,
+        kind: Kind | None = None,
+        outcome: Outcome | None = None,
         actor: str | None = None,
         model: str | None = None,
         callback: str | None = None,
@@ -385,7 +386,7 @@ class Reader:
         since: datetime | None = None,
         until: datetime | None = None,
         authority: Mapping[str, Any] | None = None,
-        status: Literal["active", "superseded", "revoked", "redacted", "unknown"] | None = None,
+        status: Status | None = None,
         counter: str | None = None,
         summarizer: str | None = None,
         error_type: str | None = None,
@@ -399,10 +400,10 @@ class Reader:
         """Yields the compaction records of a thread, or of all the tenant's threads.
 
         The records of one thread are in the order of their numbers; those of several threads are in the order of their
-        times. `authority` selects records whose authority has at least these members. `status` is the first word of the
-        record's status. `revokes` is the number of the record that was revoked, and `made_from` the number of a record
-        that the summary replaced and was made from. `tokens_before` and `tokens_after` are a lowest and a highest
-        number, of which either may be None. `after` skips all records up to that record.
+        times. `authority` selects records whose authority has at least these members. `revokes` is
+        the number of the record that was revoked, and `made_from` the number of a record that the summary replaced and
+        was made from. `tokens_before` and `tokens_after` are a lowest and a highest number, of which either may be
+        None. `after` skips all records up to that record.
         """
         wanted = CompactionFilter(
             covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login,
@@ -457,8 +458,8 @@ class Reader:
         seed: int,
         count: int = 10,
         *,
-        kind: str | None = None,
-        outcome: str | None = None,
+        kind: Kind | None = None,
+        outcome: Outcome | None = None,
         actor: str | None = None,
         model: str | None = None,
         callback: str | None = None,
@@ -563,7 +564,7 @@ class Reader:
         self,
         thread_id: str | None = None,
         *,
-        kind: str | Sequence[str] | None = None,
+        kind: EventKind | Sequence[EventKind] | None = None,
         actor: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,

@@ -19,6 +19,7 @@ from support.faces import Face, Faces
 import compaction_store as cs
 from compaction_store.errors import NoProgress
 from compaction_store.messages.framing import frame
+from compaction_store.models.compactions import status_in_words
 from compaction_store.strategies import Ask
 
 SECRET = "s3cr3t-of-the-user"
@@ -70,7 +71,7 @@ def test_callbacks_run_in_the_order_of_registration_and_see_what_was_planned(thr
 
     run = thread.compact("t")
     assert seen == [[(1, 1), (2, 2)], [(1, 4), (5, 5)]]
-    assert [(c.number, c.status, c.inputs) for c in run] == [(1, "superseded by 2", ()), (2, "active", (1,))]
+    assert [(c.number, status_in_words(c), c.inputs) for c in run] == [(1, "superseded by 2", ()), (2, "active", (1,))]
     assert shape(thread)[:2] == [(1, 6), (7, 7)]
 
 
@@ -99,7 +100,7 @@ def test_only_failed_attempts_are_recorded_too(thread: Face) -> None:
     run = thread.compact("t", span(1, 2, "x" * 5000), bad)
     assert (run.reason, len(run)) == ("every attempt failed or was rejected", 2)
     assert thread.view("t", at=12).messages == thread.view("t").messages == chat()
-    assert [c.status for c in log(thread)] == [None, None, None, None]
+    assert [c.status for c in log(thread)] == ["failed", "rejected", "rejected", "failed"]
     assert thread.verify("t").findings == ()
 
 
@@ -225,16 +226,16 @@ def test_revoke_brings_back_what_was_visible_before(thread: Face) -> None:
         thread.revoke("t", 1)
     record = thread.revoke("t", 2, reason="too much was lost", actor="auditor")
     assert (record.kind, record.revokes, record.start_seq, record.end_seq) == ("revocation", 2, 1, 8)
-    assert (record.reason, record.actor, record.status) == ("too much was lost", "auditor", None)
+    assert (record.reason, record.actor, record.status) == ("too much was lost", "auditor", "applied")
     assert thread.view("t").elements == inner.elements
-    assert [c.status for c in log(thread)] == ["active", "revoked by 3", None]
+    assert [(c.status, c.revoked_by) for c in log(thread)] == [("active", None), ("revoked", 3), ("applied", None)]
     with pytest.raises(cs.CompactionNotFound, match="no compaction 9"):
         thread.revoke("t", 9)
     for number in (2, 3):
         with pytest.raises(cs.Conflict):
             thread.revoke("t", number)
     thread.compact("t", span(1, 8, "again"))
-    assert [c.status for c in log(thread)] == ["superseded by 4", "revoked by 3", None, "active"]
+    assert [status_in_words(c) for c in log(thread)] == ["superseded by 4", "revoked by 3", "applied", "active"]
     thread.revoke("t", 4)
     thread.revoke("t", 1)
     assert thread.view("t").messages == chat()

@@ -12,6 +12,7 @@ from support.faces import Face, Faces
 
 import compaction_store as cs
 from compaction_store.models import CompactionTree
+from compaction_store.models.vocabulary import STATUSES
 
 
 def test_seen_by_proves_what_a_reply_was_written_from(thread: Face, superuser: psycopg.Connection[Any]) -> None:
@@ -99,8 +100,12 @@ def test_the_log_is_asked_by_status_tokens_counter_and_the_texts_of_bodies(threa
         assert [c.number for c in thread.compactions(newest_first=True, **filters)] == found[::-1]
         return found
 
-    of = {"active": [3], "superseded": [1, 2], "revoked": [4], "redacted": [6], "unknown": []}
-    assert {status: numbers(status=status) for status in of} == of
+    of = {status: [r.number for r in everything if r.status == status] for status in STATUSES}
+    assert of == {
+        "active": [3], "superseded": [1, 2], "revoked": [4], "redacted": [6], "unknown": [], "applied": [5],
+        "rejected": [7], "failed": [8], "observed": [],
+    }  # fmt: skip
+    assert {status: numbers(status=status) for status in STATUSES} == of
     assert numbers(revokes=4) == [5]
     assert numbers(revokes=3) == []
     assert numbers(made_from=2) == [3]

@@ -14,6 +14,7 @@ import compaction_store as cs
 from compaction_store import offline
 from compaction_store.errors import HeadConflict, MessageNotFound, PermissionDenied
 from compaction_store.messages import documents
+from compaction_store.models.compactions import status_in_words
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_later_compactions_may_cover_what_is_hidden(filled: Any) -> None:
     filled.append("t", many(11, 14))
     run = filled.compact("t", fold(3, 12))
     assert shown(run.view) == [1, 2, (3, 12, "summary"), 13, 14]
-    assert [record.status for record in filled.compactions("t")] == ["superseded by 2", "active"]
+    assert [status_in_words(record) for record in filled.compactions("t")] == ["superseded by 2", "active"]
     [tree] = filled.tree(filled.compaction("t", 2)).inside
     assert tree.record.kind == "rewind"
 

@@ -37,7 +37,8 @@ def test_every_record_that_reaches_a_message_is_erased_and_no_other(
     log = {c.number: c for c in thread.compactions("t")}
     assert [c.body is None for c in log.values()] == [n in {1, 3, 4, 5, 6, 9} for n in log]
     assert {n: c.status for n, c in log.items()} == {
-        1: "redacted", 2: "active", 3: "redacted", 4: "redacted", 5: None, 6: None, 7: None, 8: "active", 9: None,
+        1: "redacted", 2: "active", 3: "redacted", 4: "redacted", 5: "failed", 6: "rejected", 7: "rejected",
+        8: "active", 9: "observed",
     }  # fmt: skip
     assert (log[1].start_seq, log[1].end_seq, log[1].tokens_before, log[1].redacted_pos) == (4, 6, 300, 22)
     assert (log[1].summary_text, log[1].replacement, log[1].reason) == (None, None, None)
@@ -97,7 +98,8 @@ def test_the_view_unfolds_from_the_redaction_on_and_keeps_its_folds_before(threa
     check(thread)
     run = thread.compact("t", span(1, 7, "anew"))
     assert [n.record.number for n in thread.tree(run[0]).inside] == [1]
-    assert thread.compaction("t", 1).status == "superseded by 5"
+    record = thread.compaction("t", 1)
+    assert (record.status, record.superseded_by) == ("superseded", 5)
     check(thread)
 
 

@@ -138,9 +138,9 @@ def test_records_are_described_newest_first(thread: Face) -> None:
     thread.revoke("t", 2, reason="not so")
     recall = Tools(thread)
     records = recall.data("recall_describe")["records"]
-    assert [(r["record"], r["kind"], r["outcome"], r.get("status")) for r in records] == [
-        (4, "revocation", "applied", None), (3, "summary", "rejected", None), (2, "summary", "applied", "revoked by 4"),
-        (1, "summary", "applied", "active"),
+    assert [(r["record"], r["kind"], r["outcome"], r["status"], r.get("revoked_by")) for r in records] == [
+        (4, "revocation", "applied", "applied", None), (3, "summary", "rejected", "rejected", None),
+        (2, "summary", "applied", "revoked", 4), (1, "summary", "applied", "active", None),
     ]  # fmt: skip
     assert (records[0]["revokes"], records[0]["reason"]) == (2, "not so")
     assert records[1]["error"] == "the summary is empty"

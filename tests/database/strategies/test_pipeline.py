@@ -11,6 +11,7 @@ from support.thread_patterns import chat
 from compaction_store import CompactionContext, InvalidInput, TokenBudget
 from compaction_store.compaction.asking import Steps
 from compaction_store.errors import PinnedInside
+from compaction_store.models.compactions import status_in_words
 from compaction_store.strategies import Ask, AssistantRuns, Pipeline, SlidingWindow, over, pin
 
 LONG = "Message {} " + "which goes on for quite some time " * 20
@@ -46,7 +47,7 @@ def test_each_works_on_what_the_ones_before_it_planned(store: Face, faces: Faces
     pipeline = Pipeline(AssistantRuns("a run"), SlidingWindow(window, retain=4))
     run = store.compact("t", pipeline)
     assert spans(run) == [("AssistantRuns()", 3, 4), ("SlidingWindow(retain=4)", 3, 18)]
-    assert [record.status for record in run] == ["superseded by 2", "active"]
+    assert [status_in_words(record) for record in run] == ["superseded by 2", "active"]
     assert run[1].inputs == (1,)
     assert [message.payload for message in store.replay("t")] == messages
     assert store.compact("t", pipeline).records == ()

@@ -12,6 +12,7 @@ import pytest
 from compaction_store.evaluation import RECORDED, PolicyResult, Prices, RecordedThread, evaluate
 from compaction_store.evaluation.usage import SummarizerUse, Usage, usage_of
 from compaction_store.models import Compaction
+from compaction_store.models.vocabulary import Kind, Outcome
 
 from .test_results import COUNTER, PRICES, thread
 
@@ -115,7 +116,7 @@ def test_a_model_without_usage_is_never_free() -> None:
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("adoption", "applied"), ("summary", "observed")])
-def test_the_summary_of_another_program_is_not_free(kind: str, outcome: str) -> None:
+def test_the_summary_of_another_program_is_not_free(kind: Kind, outcome: Outcome) -> None:
     """Its cost is on no record, so it is modelled, and so are the savings, even if all calls reported their usage."""
     used = {2: usage(0, 0, 100), 4: usage(0, 100, 200), 6: usage(0, 0, 320), 8: usage(0, 320, 200)}
     made = recorded(used)

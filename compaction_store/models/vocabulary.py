@@ -1,0 +1,29 @@
+"""The words that describe records and events: each list once, as a type for checkers and as a tuple for programs.
+
+A newer release may write other kinds of records and events, so a stored kind may be another text. The SQL has the same
+lists; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Kind = Literal["summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"]
+Outcome = Literal["applied", "rejected", "failed", "observed"]
+# The status of a record is its outcome, unless it was applied to a view and may have been undone since.
+Status = Literal[
+    "active", "superseded", "revoked", "redacted", "unknown", "applied", "rejected", "failed", "observed"
+]  # fmt: skip
+EventKind = Literal[
+    "redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation"
+]  # fmt: skip
+Judgement = Literal["good", "bad", "unsure"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+STATUSES: tuple[Status, ...] = get_args(Status)
+EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
+
+# The kinds of events that change how views are made.
+CRITICAL_EVENTS: frozenset[EventKind] = frozenset({"redaction"})
