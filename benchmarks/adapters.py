@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from benchmarks.contest import Bench, Contest, Samples, Side, reading
 from benchmarks.corpus import text
-from benchmarks.peers import Adk, Agents, Item, LangChain, LangGraph, version
+from benchmarks.peers import Adk, Agents, Item, LangGraph, version
 from benchmarks.rows import Row
 
 _LENGTH = 1_000
@@ -33,19 +33,6 @@ class OurAgents(Agents):
         from compaction_store.adapters.openai_agents import StoreSession
 
         return StoreSession(f"agents-{thread}", self.store)
-
-
-class OurLangChain(LangChain):
-    def __init__(self, bench: Bench) -> None:
-        self.store = bench.store
-
-    def open(self, thread: str) -> Any:
-        from compaction_store.adapters.langchain import StoreChatMessageHistory
-
-        return StoreChatMessageHistory(f"langchain-{thread}", self.store)
-
-    def load(self, thread: Any) -> list[Any]:
-        return list(thread.messages)
 
 
 class OurAdk(Adk):
@@ -96,10 +83,6 @@ _OURS = "Appends: the hashes, the head's row and the count of tokens. Reads: the
 PAIRS = (
     Pair(
         "OpenAI Agents SDK, beside SQLAlchemySession", ("openai-agents",), Agents, OurAgents,
-        _OURS,
-    ),
-    Pair(
-        "LangChain, beside PostgresChatMessageHistory", ("langchain", "langchain-postgres"), LangChain, OurLangChain,
         _OURS,
     ),
     Pair(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from compaction_store.adapters.stand_ins import as_given
@@ -20,7 +19,6 @@ try:
 except ImportError as error:
     raise MissingExtra("the adapters of LangChain", "langchain") from error
 
-MessageTypes = Mapping[str, type[Any]]
 OURS = "langchain"
 _KINDS: dict[str, type[Any]] = {
     "human": lc.HumanMessage, "ai": lc.AIMessage, "system": lc.SystemMessage, "tool": lc.ToolMessage,
@@ -34,30 +32,14 @@ _OF_ROLE = {role: kind for kind, role in _ROLES.items()}
 _CALL = {"id", "name", "args", "type"}
 
 
-def message_types(given: Any) -> MessageTypes:
-    """Maps the names of an application's own message classes to the classes."""
-    found = {}
-    for kind in given:
-        if not (isinstance(kind, type) and issubclass(kind, lc.BaseMessage)):
-            raise InvalidInput(f"message_types must be subclasses of BaseMessage, not {kind!r}")
-        found[kind.__name__] = kind
-    return found
-
-
-def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
-    """Converts a message for the store.
-
-    The class of the message must be LangChain's or one of `types`. If `types` is None, any class and any value is
-    accepted, and a value that is not JSON is replaced by the name of its class.
-    """
+def to_payload(message: Any) -> Payload:
+    """Converts a message for the store. A value that is not JSON is replaced by the name of its class."""
     if not isinstance(message, lc.BaseMessage):
         raise InvalidInput(f"a message must be a LangChain message, not {type(message).__name__}")
     own = type(message)
-    if types is not None and own is not _KINDS.get(message.type) and types.get(own.__name__) is not own:
-        raise InvalidInput(f"message_types must include {own.__name__}, the class of the message")
     # Without `warnings=False`, model_dump would quote values of undeclared types in warnings.
     found = message.model_dump(exclude_defaults=True, warnings=False)
-    found = _json(found, _described if types is None else _refused)
+    found = _json(found)
     found.pop("type", None)
     role = found.pop("role", None) if isinstance(message, lc.ChatMessage) else None
     kind = message.type.removesuffix("MessageChunk").lower()
@@ -74,7 +56,7 @@ def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
     return {**payload, OURS: found} if found else payload
 
 
-def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
+def from_payload(payload: Payload) -> Any:
     """Converts a stored message back.
 
     Null or missing content becomes an empty text. Any other content that is neither text nor a list becomes text, as
@@ -86,7 +68,7 @@ def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
     role = payload.get("role")
     role = role if isinstance(role, str) else "user"
     kind = ours.get("type", _OF_ROLE.get("system" if role == "developer" else role, "chat"))
-    own = (types or {}).get(ours.get("class", ""), _KINDS.get(kind, lc.ChatMessage))
+    own = _KINDS.get(kind, lc.ChatMessage)
     fields = {name: value for name, value in ours.items() if name not in {"type", "class"}}
     for name in ("name", "id", "tool_call_id"):
         if name in payload:
@@ -131,25 +113,15 @@ def _loaded(call: Payload) -> Payload:
     }  # fmt: skip
 
 
-def _json(value: Any, other: Callable[[Any], Any]) -> Any:
-    """Converts a value to JSON; `other` replaces values that have no JSON form."""
-    if isinstance(value, dict):
-        if not all(type(name) is str for name in value):
-            return other(value)
-        return {name: _json(each, other) for name, each in value.items()}
+def _json(value: Any) -> Any:
+    """Converts a value to JSON; a value that has no JSON form becomes the name of its class."""
+    if isinstance(value, dict) and all(type(name) is str for name in value):
+        return {name: _json(each) for name, each in value.items()}
     if type(value) is list:
-        return [_json(each, other) for each in value]
+        return [_json(each) for each in value]
     if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
         return value
     if isinstance(value, str):
         # The value is of a subclass of str, such as a TextAccessor or an Enum member.
         return str.__str__(value)
-    return other(value)
-
-
-def _refused(value: Any) -> Any:
-    raise InvalidInput(f"a message must have a JSON form: it has a value of the class {type(value).__name__}")
-
-
-def _described(value: Any) -> Any:
     return {"python": f"{type(value).__module__}.{type(value).__qualname__}"}

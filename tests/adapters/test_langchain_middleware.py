@@ -21,8 +21,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from support.later_releases import change_views
 
 from compaction_store import AsyncStore, InvalidInput, Store, TokenBudget
+from compaction_store.adapters.langchain import StoreMiddleware
 from compaction_store.adapters.langchain_messages import from_payload
-from compaction_store.adapters.langchain_middleware import StoreMiddleware
 from compaction_store.adapters.langgraph import StoreSaver
 from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
