@@ -27,7 +27,6 @@ from benchmarks.contest import Bench, Contest
 from benchmarks.corpus import DOCS
 from benchmarks.crowds import Callers, Writers
 from benchmarks.disk import Disk
-from benchmarks.keys import Keys
 from benchmarks.loading import Loading
 from benchmarks.peers import ENTRIES, version
 from benchmarks.pgbench import Function
@@ -40,7 +39,7 @@ USUAL: tuple[type[Contest], ...] = (
     Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
     Adapters,
 )  # fmt: skip
-LONG: tuple[type[Contest], ...] = (Million, ManyThreads, Keys, WideViews, LongStreaming, Turns)
+LONG: tuple[type[Contest], ...] = (Million, ManyThreads, WideViews, LongStreaming, Turns)
 # Parts that run in one round only, because sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
 _PAGE = DOCS / "performance.md"

@@ -1,13 +1,12 @@
 """Compares strategies and summarizers that need no API key, on recorded threads in memory, and prints a table.
 
     python -m benchmarks.quality FOLDER [--window 8000] [--strategy NAME …] [--json]
-    python -m benchmarks.quality --talks 30 --window 3000
 
 Every file of the folder is read. A file has a JSON list of messages, a JSON object with messages in `traj`, `history`
-or `messages`, a list of such objects, or one such object per line. With `--talks`, long talks are made up instead. Each
-strategy compacts before each model call for which the view takes more than 80 % of the window. Besides running the
-probes, this program counts mistakes of a strategy: it shortens results that no model has read although the view would
-fit the window, it compacts to save less than a tenth of a span, or it drops a summary that it has requested.
+or `messages`, a list of such objects, or one such object per line. Each strategy compacts before each model call for
+which the view takes more than 80 % of the window. Besides running the probes, this program counts mistakes of a
+strategy: it shortens results that no model has read although the view would fit the window, it compacts to save less
+than a tenth of a span, or it drops a summary that it has requested.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.talks import talks
 from compaction_store import TokenBudget, tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders
 from compaction_store.compaction.asking import Steps
@@ -225,16 +223,13 @@ def _share(found: list[float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("folder", type=Path, nargs="?")
-    source.add_argument("--talks", type=int, metavar="N", help="make up N long talks")
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--window", type=int, default=8000, help="the model's window in tokens")
     parser.add_argument("--strategy", action="append", help="run only the policies whose names begin with this")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="write all figures as JSON")
     given = parser.parse_args()
-    made = talks(given.talks, given.seed) if given.folder is None else ()
-    threads = [recorded(*one) for one in made] if given.folder is None else list(read_folder(given.folder))
+    threads = list(read_folder(given.folder))
     chosen = {
         name: one
         for name, one in policies(TokenBudget(given.window)).items()

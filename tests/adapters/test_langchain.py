@@ -87,7 +87,7 @@ def test_calls_are_not_parted_from_their_results(store: Store) -> None:
 def test_a_message_of_an_applications_own_class_comes_back_as_the_standard_class_of_its_role(store: Store) -> None:
     store.append("k", to_payload(NoteMessage(content="n", colour="blue", id="1")))
     [found] = read(store)
-    assert (found.content, found.id, found.colour) == ("n", "1", "blue")  # type: ignore[attr-defined]
+    assert (found.content, found.id, found.colour) == ("n", "1", "blue")
 
 
 def test_an_imported_message_is_read(store: Store) -> None:
