@@ -6,6 +6,9 @@
 4. The first and the last message are cut.
 5. Summaries are cut or removed. If that is not enough, the summaries of this run are withdrawn, and the view is
    shortened without them.
+6. System messages are cut.
+
+With a budget, the rungs from the third on are used only if the view does not fit the budget's limit.
 
 Calls are removed together with their results. Only the final form is committed, with one record for each contiguous
 span and one for each summary that failed.
@@ -50,6 +53,9 @@ class Ladder(base.Planner):
     summarized in parts of about `part_chars` characters of JSON, or all at once if `part_chars` is None; both ways make
     one record. With `keep_recent_tokens`, the recent messages are the fewest at the end that have that many tokens
     together, and they are cut only after all others are removed.
+
+    With a budget, the target is only a wish. Messages are removed and system messages are cut only if the view would
+    not fit the budget's limit otherwise. Old messages are then removed until the view is no longer above the trigger.
 
     With a budget, fewer than `keep_recent` messages are kept if that many would leave no room for a summary, even after
     their long contents are cut. The others are then summarized instead of being cut or removed. No model has read the
@@ -145,7 +151,7 @@ class Ladder(base.Planner):
         limit = self.limit(ctx.budget)
         if self._is_low_enough(ctx, limit):
             return
-        yield from self.steps_to(ctx, limit, None if ctx.budget is None else ctx.budget.limit)
+        yield from self.steps_to(ctx, limit)
 
     def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
         """Returns whether earlier callbacks saved so much that further changes are not worth a record."""
@@ -153,13 +159,13 @@ class Ladder(base.Planner):
             return False
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
-    def steps_to(self, ctx: CompactionContext, limit: int, most: int | None = None) -> Steps:
-        """Yields the steps that shorten the view to `limit` tokens. The model's window has room for `most` tokens."""
+    def steps_to(self, ctx: CompactionContext, limit: int) -> Steps:
+        """Yields the steps that shorten the view to `limit` tokens."""
         if ctx.total_tokens <= limit:
             return
         builder = builder_of(ctx)
         before, mark = ctx.elements, builder.mark()
-        goal = Goal.of(before, limit, limit if most is None else max(most, limit))
+        goal = Goal.of(before, limit, ctx.budget)
         rungs = Rungs(ctx.counter, self.caps, self.pins, self._tail, verbatim=self.keep_recent_tokens is not None)
         if self.summarize is not None:
             yield from self._summaries(ctx, self.summarize, goal, rungs)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from compaction_store.compaction import summary_room
+from compaction_store.compaction.budget import TokenBudget
 from compaction_store.models import Element
 from compaction_store.strategies.layout import Layout, unread
 from compaction_store.strategies.pins import Pins
-from compaction_store.strategies.truncation import Caps, Draft
+from compaction_store.strategies.truncation import Caps, Draft, Means
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
@@ -32,22 +33,35 @@ IndexSpan = tuple[int, int]
 class Goal(NamedTuple):
     """A view should have at most `limit` tokens. The model's window has room for `most` tokens.
 
+    With a budget, the limit is only a wish, for which contents are summarized and cut. Messages are removed and system
+    messages are cut only if the view would not fit the window otherwise. Old messages are then removed until the view
+    has `low` tokens, so that the next requests need no removal.
+
     `unread` has the seqs of results that no model has read. They are cut only if the view would not fit the window
     otherwise. If they take more than half of the limit, the limit is raised by the excess, up to `most`.
     """
 
     limit: int
     most: int
+    low: int
     unread: frozenset[int]
+    is_soft: bool
 
     @classmethod
-    def of(cls, elements: Sequence[Element], limit: int, most: int) -> Goal:
-        if most == limit:
-            return cls(limit, most, frozenset())
+    def of(cls, elements: Sequence[Element], limit: int, budget: TokenBudget | None) -> Goal:
+        if budget is None or budget.limit <= limit:
+            return cls(limit, limit, limit, frozenset(), is_soft=False)
+        most = budget.limit
         new = unread(elements)
         taken = sum(elements[index].tokens for index in new)
-        roomier = limit if taken <= limit // 2 else min(most, taken + limit // 2)
-        return cls(max(limit, roomier), most, frozenset(elements[index].seq for index in new))
+        limit = limit if taken <= limit // 2 else max(limit, min(most, taken + limit // 2))
+        low = max(limit, budget.trigger_tokens)
+        return cls(limit, most, low, frozenset(elements[index].seq for index in new), is_soft=True)
+
+    @property
+    def hard(self) -> Goal:
+        """The goal that the view fits the window."""
+        return self._replace(limit=self.most)
 
     def kept(self, elements: Sequence[Element]) -> frozenset[int]:
         """Returns the indexes of unread elements."""
@@ -74,36 +88,43 @@ class Rungs:
         self._verbatim = verbatim
 
     def choose(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Choice:
-        """Returns the first draft that meets the goal. The drafts are tried in the order of `_forms`.
+        """Returns the first draft that fits. The drafts are tried in the order of `_forms`.
 
-        If no draft does, returns the first that fits the window, or else the smallest. `before` is the view without the
-        summaries of this ladder, or None if there are none.
+        If cutting contents makes the view fit the window, nothing else is done, even if the goal is not met. Otherwise
+        the view only has to fit the window, and system messages are cut only if nothing else makes it fit. If no draft
+        fits, returns the smallest. `before` is the view without this ladder's summaries, or None if there are none.
         """
+        if goal.is_soft:
+            cut = self._draft(layout, goal, Means.CUTS)
+            if cut.left <= goal.most:
+                return Choice(cut, withdrawn=False)
+            without_old = self._draft(layout, goal._replace(limit=goal.low), Means.OLD)
+            if without_old.left <= goal.low:
+                return Choice(without_old, withdrawn=False)
         tried: list[Choice] = []
-        goals = [goal, Goal(goal.most, goal.most, frozenset())] if goal.unread else [goal]
-        for one in goals:
-            for choice in self._forms(layout, before, one):
-                if choice.draft.left <= one.limit:
-                    return choice
-                tried.append(choice)
-            if fitting := [choice for choice in tried if choice.draft.left <= goal.most]:
-                return fitting[0]
+        goals = [goal.hard, goal.hard._replace(unread=frozenset())] if goal.unread else [goal.hard]
+        for means in (Means.REMOVALS, Means.SYSTEMS):
+            for one in goals:
+                for choice in self._forms(layout, before, one, means):
+                    if choice.draft.left <= goal.most:
+                        return choice
+                    tried.append(choice)
         return min(tried, key=lambda choice: choice.draft.left)
 
-    def _forms(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Iterator[Choice]:
+    def _forms(self, layout: Layout, before: Sequence[Element] | None, goal: Goal, means: Means) -> Iterator[Choice]:
         """Yields a draft with summaries kept and one with summaries cut, then both without this ladder's summaries."""
         views = [(layout, False)] + ([] if before is None else [(Layout(before, self._pins), True)])
         for view, withdrawn in views:
-            yield Choice(self._draft(view, goal), withdrawn)
+            yield Choice(self._draft(view, goal, means), withdrawn)
             if any(element.is_summary for element in view.elements):
-                yield Choice(self._draft(view, goal, cut_summaries=True), withdrawn)
+                yield Choice(self._draft(view, goal, means, cut_summaries=True), withdrawn)
 
-    def _draft(self, layout: Layout, goal: Goal, *, cut_summaries: bool = False) -> Draft:
+    def _draft(self, layout: Layout, goal: Goal, means: Means, *, cut_summaries: bool = False) -> Draft:
         elements = layout.elements
         kept = goal.kept(elements)
         draft = Draft(
-            layout, goal.limit, self._counter, self._caps, self._recent(elements), kept=kept,
-            cut_summaries=cut_summaries, least_cut=self._caps.floor if goal.most > goal.limit else 0,
+            layout, goal.limit, self._counter, self._caps, self._recent(elements), means=means, kept=kept,
+            cut_summaries=cut_summaries, least_cut=self._caps.floor if goal.is_soft else 0,
         )  # fmt: skip
         return draft.fit(verbatim=self._verbatim)
 
@@ -114,7 +135,7 @@ class Rungs:
         to the floor. Summarizing some of them is better than cutting or removing most of them.
         """
         elements, recent = layout.elements, self._recent(layout.elements)
-        if self._verbatim or goal.most == goal.limit:
+        if self._verbatim or not goal.is_soft:
             return recent
         kept = goal.kept(elements)
         floor = self._caps.floor + MESSAGE
@@ -124,13 +145,16 @@ class Rungs:
             for i, element in enumerate(elements)
         ]
         held = sum(cost for i, cost in enumerate(costs[:recent]) if i in layout.systems or i in layout.pinned)
-        left = goal.limit - goal.limit // _SHARES[0] - held - sum(costs[recent:])
-        index = recent
-        while left < 0 and index < len(elements) - _LAST:
-            if index not in whole:
-                left += costs[index]
-            index += 1
-        return index if left >= 0 else recent
+        for limit in (goal.limit, goal.most):
+            left = limit - limit // _SHARES[0] - held - sum(costs[recent:])
+            index = recent
+            while left < 0 and index < len(elements) - _LAST:
+                if index not in whole:
+                    left += costs[index]
+                index += 1
+            if left >= 0:
+                return index
+        return recent
 
     def rooms(self, layout: Layout, spans: Sequence[IndexSpan], goal: Goal) -> list[tuple[IndexSpan, int]]:
         """Returns the spans to summarize, each with the number of tokens that its framed summary may have."""
@@ -138,21 +162,34 @@ class Rungs:
         total = sum(element.tokens for element in layout.elements)
         # With a summary of up to this size, nothing else needs to change.
         free = goal.limit - (total - sum(sizes))
-        for limit in sorted({goal.limit, goal.most}):
-            wanted = {max(free, limit // _SHARES[0]), free, self._least(), *(limit // share for share in _SHARES)}
+        for one, means in self._stages(goal):
+            wanted = {
+                max(free, one.limit // _SHARES[0]),
+                free,
+                self._least(),
+                *(one.limit // share for share in _SHARES),
+            }
             for whole in sorted(wanted, reverse=True):
                 shares = _shared(whole, spans, sizes, self._least())
-                if shares and (whole <= free or self._fits(layout, shares, goal._replace(limit=limit))):
+                if shares and (whole <= free or self._fits(layout, shares, one, means)):
                     return shares
         # No room is small enough. With summaries, the view comes nearest to the limit.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
+
+    def _stages(self, goal: Goal) -> Iterator[tuple[Goal, Means]]:
+        """Yields what the summaries should save the view from, in order: a smaller summary is better than a removal."""
+        if goal.is_soft:
+            yield goal, Means.CUTS
+            yield goal.hard, Means.CUTS
+        yield goal.hard, Means.REMOVALS
+        yield goal.hard, Means.SYSTEMS
 
     def _least(self) -> int:
         return (
             summary_room.frame_tokens(self._counter, (1, 1)) - summary_room.FRAMES_DIFFER_BY + summary_room.LEAST_TEXT
         )
 
-    def _fits(self, layout: Layout, shares: Sequence[tuple[IndexSpan, int]], goal: Goal) -> bool:
+    def _fits(self, layout: Layout, shares: Sequence[tuple[IndexSpan, int]], goal: Goal, means: Means) -> bool:
         """Returns whether the later rungs can meet the goal if the summaries use all of their room."""
         elements: list[Element] = []
         at = 0
@@ -165,7 +202,7 @@ class Rungs:
             elements += [*layout.elements[at:low], stand_in]
             at = high + 1
         elements += layout.elements[at:]
-        return self._draft(Layout(elements, self._pins), goal).left <= goal.limit
+        return self._draft(Layout(elements, self._pins), goal, means).left <= goal.limit
 
 
 def _shared(whole: int, spans: Sequence[IndexSpan], sizes: Sequence[int], least: int) -> list[tuple[IndexSpan, int]]:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
 
@@ -45,6 +46,19 @@ class Caps:
         yield self.floor
 
 
+class Means(IntEnum):
+    """The changes that may be made to a view. Each member also permits everything that the members before it permit."""
+
+    #: Contents are cut.
+    CUTS = 1
+    #: Old elements are removed.
+    OLD = 2
+    #: Recent elements are removed, the first and the last message are cut, and summaries are cut or removed.
+    REMOVALS = 3
+    #: System messages are cut.
+    SYSTEMS = 4
+
+
 class Draft:
     """A view that is being made to fit: the tokens of its elements, and what was cut, joined and removed.
 
@@ -62,6 +76,7 @@ class Draft:
         caps: Caps,
         recent: int,
         *,
+        means: Means = Means.SYSTEMS,
         kept: AbstractSet[int] = frozenset(),
         cut_summaries: bool = False,
         least_cut: int = 0,
@@ -72,6 +87,7 @@ class Draft:
         self.counter = counter
         self.caps = caps
         self.recent = recent
+        self.means = means
         self.kept = kept
         self.cut_summaries = cut_summaries
         self.least_cut = least_cut
@@ -89,7 +105,8 @@ class Draft:
         self.fresh = frozenset[int]() if cut_summaries else fresh
         whole = self.summaries | layout.pinned | kept
         own = {0, layout.last, layout.last_user} - layout.systems - whole
-        self.ends = [sorted(i for i in own if i is not None), sorted(layout.systems - whole)]
+        systems = layout.systems - whole if means >= Means.SYSTEMS else frozenset[int]()
+        self.ends = [sorted(i for i in own if i is not None), sorted(systems)]
         self.middle = [i for i in range(len(elements)) if i not in own | layout.systems | whole]
 
     @property
@@ -106,8 +123,16 @@ class Draft:
 
         With `verbatim`, the recent elements are cut only if removing all others is not enough.
         """
+        old = [i for i in self.middle if i < self.recent]
+        if self.means == Means.CUTS:
+            self._cut_until(old if verbatim else [*self._large_ends(), *self.middle])
+            return self
         if verbatim:
-            self._stage([i for i in self.middle if i < self.recent], only_old=True)
+            self._stage(old, only_old=True)
+        if self.means == Means.OLD:
+            if not verbatim:
+                self._stage([*self._large_ends(), *self.middle], only_old=False)
+            return self
         if self.over > 0:
             self._stage([*self._ends_to_cut(), *self.middle], only_old=False)
         for ends in self.ends:
@@ -132,8 +157,7 @@ class Draft:
         gains = self._gains(self.middle)
         most = self._removable(0, len(self.tokens) - 1, self.summaries)
         left = self.total - sum(gains.values()) - self._worth(most, gains)
-        large = [i for i in self.ends[0] if i != self.layout.last_user and 2 * self.tokens[i] > self.limit]
-        chosen = large
+        chosen = large = self._large_ends()
         left -= sum(self._gain(index, floor) for index in large)
         for ends in self.ends:
             if left > self.limit:
@@ -141,6 +165,9 @@ class Draft:
                 chosen = chosen + more
                 left -= sum(self._gain(index, floor) for index in more)
         return chosen
+
+    def _large_ends(self) -> list[int]:
+        return [i for i in self.ends[0] if i != self.layout.last_user and 2 * self.tokens[i] > self.limit]
 
     def _stage(self, indexes: Sequence[int], *, only_old: bool) -> None:
         """Cuts contents. If that is not enough, removes elements from the middle outwards and cuts only the others.
@@ -163,6 +190,8 @@ class Draft:
             return
         self._remove_until(indexes, [index for index in order if index < self.recent], and_summaries=False)
         self._cut(self.remaining(indexes), self.caps.floor)
+        if self.means == Means.OLD:
+            return
         if self.over > 0:
             self._shorten_summaries(self.caps.floor)
         if self.over > 0:

@@ -6,10 +6,11 @@ import asyncio
 import itertools
 from typing import Any
 
+import pytest
 from support.faces import Face, Faces
 
 from compaction_store import TokenBudget
-from compaction_store.strategies import ClearToolResults, Ladder, SummaryTree
+from compaction_store.strategies import ClearToolResults, Ladder, Pipeline, SlidingWindow, SummaryTree
 
 BUDGET = TokenBudget(context_window=10_000)
 
@@ -70,8 +71,27 @@ def test_a_ladder_without_a_summarizer_removes(store: Face) -> None:
     store.append("t", [{"role": "user", "content": words(300)} for _ in range(100)])
     run = store.compact("t", Ladder(), budget=TokenBudget(context_window=8000))
     assert {record.kind for record in run} == {"removal"}
-    assert run.view.tokens <= 4000
-    assert store.fit("t", TokenBudget(context_window=8000)).tokens <= 4000
+    # It removes down to the trigger, so that the next requests need no removal.
+    assert 4000 < run.view.tokens <= 6400
+    assert store.fit("t", TokenBudget(context_window=8000)).tokens <= 6400
+
+
+@pytest.mark.parametrize("window", [8000, 32_000])
+@pytest.mark.parametrize("kind", ["none", "summaries", "last of several"])
+def test_a_system_message_that_fits_is_not_cut(faces: Faces, store: Face, window: int, kind: str) -> None:
+    budget = TokenBudget(window)
+    prompt = {"role": "system", "content": words(window * 64 // 100)}
+    store.append("t", [prompt, *talk(window // 2000, 180)[1:]])
+    assert budget.trigger_tokens < store.view("t").tokens <= budget.limit
+    summarize = of(faces, short)
+    made = {
+        "none": Ladder(),
+        "summaries": Ladder(summarize),
+        "last of several": Pipeline(ClearToolResults(), SlidingWindow(summarize, retain=6), Ladder()),
+    }
+    run = store.compact("t", made[kind], budget=budget)
+    assert [record for record in run if record.kind != "summary"] == []
+    assert run.view.elements[0].message == prompt
 
 
 def test_a_failing_summarizer_leaves_a_record_and_the_ladder_goes_on(faces: Faces, store: Face) -> None:
@@ -83,7 +103,7 @@ def test_a_failing_summarizer_leaves_a_record_and_the_ladder_goes_on(faces: Face
     assert (run[0].kind, run[0].outcome, run[0].start_seq, run[0].end_seq) == ("summary", "failed", 2, 67)
     assert "secret" not in str(run[0].body)
     assert any(record.outcome == "applied" for record in run)
-    assert run.view.tokens <= 4000
+    assert run.view.tokens <= BUDGET.trigger_tokens
 
 
 def test_part_after_part_of_a_long_old_part(faces: Faces, store: Face) -> None:

@@ -85,7 +85,7 @@ def test_the_target_is_the_budgets_less_the_reserve() -> None:
     assert Ladder(reserve=2048).limit(TokenBudget(context_window=2000)) == 500
     assert Ladder(target_tokens=5000).limit(None) == 2952
     assert Ladder(target_tokens=5000, reserve=10).limit(budget) == 4990
-    ctx = run(Ladder(reserve=1000), elements(talk(30, 100)), budget=budget)
+    ctx = run(Ladder(short, reserve=1000), elements(talk(30, 100)), budget=budget)
     assert ctx.total_tokens <= 4000
 
 
