@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.saying import said
+from compaction_store.display.visible import CUT
 from compaction_store.models import Compaction, Element, Message, Payload
 from compaction_store.probes.names import NameReader
 
-#: The maximum number of characters of a message in a list.
-CUT = 4000
 # The maximum number of messages, and of characters, with which a summary is compared.
 _MOST_COMPARED = 2000
 _MOST_COMPARED_BYTES = 8_000_000
@@ -90,8 +89,9 @@ class Sources:
     """The facts of a record's originals, to compare with its replacement; none if the originals are too large."""
 
     def __init__(self, record: Compaction, replaced: Iterable[str], names: NameReader) -> None:
-        self._is_too_long = (record.end_seq or 0) - (record.start_seq or 0) >= _MOST_COMPARED
-        self._facts = Facts(only=replaced, names=names)
+        span = record.start_seq or 0, record.end_seq or 0
+        self._is_too_long = span[1] - span[0] >= _MOST_COMPARED
+        self._facts = Facts(only=replaced, names=names, span=span)
         self._bytes = 0
 
     def add(self, message: Message) -> bool:
@@ -103,6 +103,12 @@ class Sources:
             return False
         self._facts.add(text)
         return not self._facts.is_complete
+
+    def add_all(self, messages: Iterable[Message]) -> None:
+        """Adds originals until no more need be added."""
+        for message in messages:
+            if not self.add(message):
+                return
 
     @property
     def facts(self) -> Facts | None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from compaction_store.display.amounts import amounts, figures, is_negative, with_hyphens
 from compaction_store.probes import quotations
 from compaction_store.probes.names import Name, NameReader, is_claim, keys, names_in_run
+from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.words import words
+from compaction_store.tokens import MARK
 
 Mark = Literal["", "kept", "lost", "new"]
 
@@ -81,14 +84,23 @@ class Facts:
     """The names and words of some texts, with which other texts are compared.
 
     If `only` is given, the facts can be compared with these texts alone. Names that these texts lack are not searched
-    for, which saves most of the time. Facts that are compared with the same texts should share one reader `names`,
-    which reads each name only once.
+    for, which saves most of the time. Names that were cut in these texts are searched for too. Facts that are compared
+    with the same texts should share one reader `names`, which reads each name only once. `span` is the first and last
+    seq of the originals: what the package itself writes about them is never marked as new.
     """
 
     def __init__(
-        self, texts: Iterable[str] = (), *, only: Iterable[str] | None = None, names: NameReader | None = None
+        self,
+        texts: Iterable[str] = (),
+        *,
+        only: Iterable[str] | None = None,
+        names: NameReader | None = None,
+        span: tuple[int, int] = (1, 0),
     ) -> None:
         self._names = names or NameReader()
+        self._span = span
+        # The pieces of names beside the marks of cuts, which were not found in the texts so far.
+        self._pieces: dict[re.Pattern[str], bool] = {}
         self._keys: set[str] = set()
         # For each key that is still searched for: the letters and digits that a text with this key must contain.
         self._sought: dict[str, str] | None = None
@@ -103,6 +115,8 @@ class Facts:
             self._sought_figures = {(each.currency, each.figure) for text in compared for each in amounts(text)}
             self._has_quotations = any(True for each in compared for _ in quotations(each))
         self._words: list[str] = []
+        for each in only or ():
+            self._pieces.update(dict.fromkeys(self._cut_pieces(each), False))
         for text in texts:
             self.add(text)
 
@@ -125,6 +139,8 @@ class Facts:
             self._figures.update(("", figure) for figure in figures(text))
             if self._sought_figures is not None:
                 self._sought_figures = {each for each in self._sought_figures if not self._has_amount(*each)}
+        for piece, is_there in self._pieces.items():
+            self._pieces[piece] = is_there or piece.search(text) is not None
         if not self._has_quotations:
             return
         # Quotations are searched for in a string of the text's words, with a space at both ends.
@@ -133,9 +149,8 @@ class Facts:
     @property
     def is_complete(self) -> bool:
         """Whether further texts would change nothing in a comparison with the texts in `only`."""
-        return (
-            self._sought is not None and not self._sought and not self._sought_figures and not self._has_quotations
-        )  # fmt: skip
+        wanted = self._sought, self._sought_figures, self._has_quotations, not all(self._pieces.values())
+        return self._sought is not None and not any(wanted)
 
     def _may_have_more(self, text: str) -> bool:
         if self._sought is None:
@@ -167,10 +182,31 @@ class Facts:
             pieces.append(Piece(text[last:], ""))
         return pieces
 
+    def _cut_pieces(self, text: str) -> list[re.Pattern[str]]:
+        """Returns patterns for what stood where a text was cut beside a name or a quotation."""
+        text = blanked(with_hyphens(text), *self._span)
+        found = (piece_at_cut(text, start, end) for start, end, _ in self._found(text, "new")) if MARK in text else ()
+        return list(islice((piece for piece in found if piece is not None), MOST_PIECES))
+
     def _marks(self, text: str, missing: Mark) -> Iterator[tuple[int, int, Mark]]:
-        found = [
-            (start, end, self._has_words(text[start:end])) for start, end in quotations(text)
-        ]  # fmt: skip
+        if missing == "new":
+            text = blanked(text, *self._span)
+        last = 0
+        # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts;
+        # if a name is an amount too, the amount counts.
+        for start, end, is_there in sorted(self._found(text, missing), key=lambda each: (each[0], -each[1])):
+            if start >= last:
+                yield start, end, "kept" if is_there or self._is_piece(text, start, end) else missing
+                last = end
+
+    def _is_piece(self, text: str, start: int, end: int) -> bool:
+        """Returns whether a text was cut here, and what stood here before is in these facts."""
+        piece = piece_at_cut(text, start, end) if self._pieces else None
+        return piece is not None and self._pieces.get(piece, False)
+
+    def _found(self, text: str, missing: Mark) -> list[tuple[int, int, bool]]:
+        """Returns the places of names, amounts and quotations, and whether these facts have them."""
+        found = [(start, end, self._has_words(text[start:end])) for start, end in quotations(text)]
         found += [(each.start, each.end, self._has_amount(each.currency, each.figure)) for each in amounts(text)]
         negatives = {each.end: each for each in _negatives(text)}
         for name, start, end in self._names.at(text):
@@ -182,10 +218,4 @@ class Facts:
                 found.append((negative.start, end, self._has_name([negative.key])))
             else:
                 found.append((start, end, self._has_name([name.key])))
-        last = 0
-        # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts;
-        # if a name is an amount too, the amount counts.
-        for start, end, is_there in sorted(found, key=lambda each: (each[0], -each[1])):
-            if start >= last:
-                yield start, end, "kept" if is_there else missing
-                last = end
+        return found

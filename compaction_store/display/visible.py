@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+#: The most characters of a text in one place of a page, such as a message in a list.
+CUT = 4000
 _JOINER = "\u200d"
 _SELECTORS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"

@@ -13,12 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from compaction_store.models import Payload
 from compaction_store.probes.calls import FileState
 from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
 from compaction_store.probes.names import Name, NameReader, is_claim
 from compaction_store.probes.orders import Order
+from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.passages import Passages
 from compaction_store.probes.probe import Place, Probe, ProbeType
 from compaction_store.probes.quotations import quotations
@@ -33,8 +35,6 @@ _GONE = re.compile(
     r"|删除|刪除|移动|移到|重命名|削除|移動|삭제|이동|->|→",
     re.IGNORECASE,
 )
-# The seq at the beginning of a line of an extractive summary.
-_SEQ = re.compile(r"^\[\d{1,19}\]", re.MULTILINE)
 _ESCAPE = re.compile(r"\\[nrt\"]")
 
 
@@ -86,6 +86,19 @@ class _Repeated:
     at: datetime | None
 
 
+class _Unsourced(NamedTuple):
+    """An open probe about a name or quotation of a summary, with its words, and the first and last seq of the sources.
+
+    `piece` is set if the summary was cut beside it: it is a pattern for what stood there before.
+    """
+
+    probe: Probe
+    wanted: list[str]
+    first: int
+    last: int
+    piece: re.Pattern[str] | None
+
+
 class ThreadProbe:
     """The view of a thread as it grows and is folded. `probes` has the answers so far. `finish` adds the open ones."""
 
@@ -107,7 +120,7 @@ class ThreadProbe:
         self._places: dict[int, dict[str, Place]] = {}
         self._spans: dict[int, int] = {}
         self._made: dict[str, list[str]] = {}
-        self._unsourced: list[tuple[Probe, list[str], int, int]] = []
+        self._unsourced: list[_Unsourced] = []
 
     # ---- what happens to the thread
 
@@ -374,14 +387,16 @@ class ThreadProbe:
         for number, one in enumerate(reading):
             for said in one.said:
                 where = _field(number, said)
-                for kind, start, end, name in _claims(said.text, self._facts.reader):
+                plain = blanked(said.text, *sources)
+                for kind, start, end, name in _claims(plain, self._facts.reader):
                     place = Place(where, start, end, record=fold.record)
                     probe = _probe("invented", kind, fold.record, place, said.text[start:end], kept=True)
                     if name is not None and self._facts.has(name.key, *sources):
                         self.probes.append(probe)
                     else:
                         wanted = words(_ESCAPE.sub("  ", said.text[start:end]))
-                        self._unsourced.append((probe, wanted, *sources))
+                        piece = piece_at_cut(plain, start, end)
+                        self._unsourced.append(_Unsourced(probe, wanted, *sources, piece))
 
 
 _PLANTED: dict[str, ProbeType] = {
@@ -403,41 +418,45 @@ def _field(number: int, said: Said) -> str:
 def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name | None]]:
     """Yields the names and quotations of a summary that its sources must have. Yields each name once."""
     seen: set[str] = set()
-    plain = _SEQ.sub(lambda found: " " * len(found[0]), text)
-    for name, start, end in reader.at(plain):
+    for name, start, end in reader.at(text):
         if name.key not in seen and is_claim(name):
             seen.add(name.key)
             yield name.kind, start, end, name
     # A call in a summary may be JSON. Its escapes are not words.
-    for start, end in quotations(_ESCAPE.sub("  ", plain)):
+    for start, end in quotations(_ESCAPE.sub("  ", text)):
         yield "quotation", start, end, None
 
 
-def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: ThreadFacts) -> Iterator[Probe]:
+def _sourced(waiting: Iterable[_Unsourced], facts: ThreadFacts) -> Iterator[Probe]:
     """Answers the open probes about invented names and quotations, in one pass over the messages of the thread."""
     asked = list(waiting)
     phrases: dict[str, list[str]] = {}
-    for probe, wanted, _, _ in asked:
-        phrases[" ".join(wanted)] = wanted
-        if probe.kind != "quotation":
-            phrases.update((part, [part]) for part in wanted)
+    for one in asked:
+        phrases[" ".join(one.wanted)] = one.wanted
+        if one.probe.kind != "quotation":
+            phrases.update((part, [part]) for part in one.wanted)
     automaton = Phrases(phrases.items())
-    seqs: dict[str, list[int]] = defaultdict(list)
+    # A summary with many cuts must not take long, so only so many pieces are looked for.
+    pieces = list(dict.fromkeys(one.piece for one in asked if one.piece is not None))[:MOST_PIECES]
+    seqs: dict[str | re.Pattern[str], list[int]] = defaultdict(list)
     for seq, message in facts.messages.items() if asked else ():
-        there = {key for said in message.said for key, _ in automaton.found(words(said.text))}
+        there: set[str | re.Pattern[str]] = set()
+        for said in message.said:
+            there.update(key for key, _ in automaton.found(words(said.text)))
+            there.update(piece for piece in pieces if piece.search(said.text) is not None)
         for key in there:
             seqs[key].append(seq)
 
-    def has(key: str, first: int, last: int) -> bool:
+    def has(key: str | re.Pattern[str], first: int, last: int) -> bool:
         place = bisect_left(seqs.get(key, ()), first)
         return place < len(seqs.get(key, ())) and seqs[key][place] <= last
 
-    for probe, wanted, first, last in asked:
+    for probe, wanted, first, last, piece in asked:
         held = not wanted or has(" ".join(wanted), first, last)
         if not held and probe.kind in ("path", "identifier") and len(wanted) > 1:
             # A path or an identifier of several words counts as kept if the sources have all of these words.
             held = all(has(part, first, last) for part in wanted)
-        yield replace(probe, kept=held)
+        yield replace(probe, kept=held or (piece is not None and has(piece, first, last)))
 
 
 def _file_key(path: str) -> str:

@@ -106,9 +106,7 @@ def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
     replaced = replacements(record) if content and record.body is not None else []
     names = NameReader()
     sources = Sources(record, replaced, names)
-    for message in span:
-        if not sources.add(message):
-            break
+    sources.add_all(span)
     facts = sources.facts if content else None
     kept = Facts(replaced, names=names) if replaced else None
     return Shown(

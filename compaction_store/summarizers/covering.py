@@ -16,7 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from compaction_store.probes import NameReader
+from compaction_store.probes.own_writing import piece_at_cut
 from compaction_store.probes.words import UNSPACED
+from compaction_store.tokens import MARK
 
 _WORD = re.compile(r"\w+")
 # In scripts without spaces between words, pairs of characters are used as words.
@@ -69,8 +71,11 @@ class Chosen(NamedTuple):
 
 
 def _names_in(text: str, reader: NameReader) -> list[str]:
-    """Returns every occurrence of a name, path, identifier or figure, in order."""
-    return [name.text for name in reader.each(_SEQ.sub("", text) if text[:1] == "[" else text)]
+    """Returns every occurrence of a name, path, identifier or figure, in order. Leaves out names that were cut."""
+    text = _SEQ.sub("", text) if text[:1] == "[" else text
+    if MARK in text:
+        return [name.text for name, start, end in reader.at(text) if piece_at_cut(text, start, end) is None]
+    return [name.text for name in reader.each(text)]
 
 
 def _words(text: str) -> set[str]:

@@ -1,0 +1,60 @@
+"""Tells what the package itself wrote into a view or a summary from what was said.
+
+This is the label of a line of an extractive summary, the line that replaces a cleared tool result or a removed span,
+the frame of a summary, and the mark where a text was cut. The names and figures in them are in no message, so whatever
+compares a summary with its sources must not take them for inventions.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compaction_store.tokens import MARK
+
+# A tool's name has no sign of a currency and begins with a letter: an amount in its place is an invention.
+_TOOL = r"[^\W\d][\w.:/-]{0,99}"
+_OWN = re.compile(
+    rf"\[(?:Result of {_TOOL} cleared|[A-Z][a-z ]{{2,60}} removed): [\d,]{{1,25}} tokens,"
+    r" seqs? (?P<line>[\d,]{1,25})(?: to (?P<line_end>[\d,]{1,25}))?\]"
+    r"|^\[(?P<label>\d{1,19})\](?= )"
+    r"|^Notes on messages? (?P<frame>\d{1,19})(?: to (?P<frame_end>\d{1,19}))? of this conversation,"
+    r"|^</?notes-[0-9a-f]{12,64}>$",
+    re.MULTILINE,
+)
+# Between a name and the mark there may be white space, and signs that end no name, as in "49.…" of "49.json".
+_EDGE = r"[\s.,:@$~+=&?%/\\-]{0,8}"
+_CUT_AFTER = re.compile(rf"{_EDGE}{MARK}")
+_CUT_BEFORE = re.compile(rf"{MARK}{_EDGE}\Z")
+_NEAR = 9
+# The most pieces of one text that are looked for in its sources.
+MOST_PIECES = 200
+
+
+def blanked(text: str, start_seq: int, end_seq: int) -> str:
+    """Returns a text of the same length, with spaces in place of what the package itself wrote.
+
+    A label or a line with a seq outside of the span stays as it is, because the package did not write it there.
+    """
+    if "[" not in text and "Notes on" not in text:
+        return text
+
+    def blank(found: re.Match[str]) -> str:
+        seqs = [int(seq.replace(",", "") or 0) for seq in found.groupdict().values() if seq is not None]
+        return " " * len(found[0]) if all(start_seq <= seq <= end_seq for seq in seqs) else found[0]
+
+    return _OWN.sub(blank, text)
+
+
+def piece_at_cut(text: str, start: int, end: int) -> re.Pattern[str] | None:
+    """Returns a pattern for what a name or quotation was before it was cut; None if no mark of a cut is beside it.
+
+    "ORD-70…" is no invention if a source has "ORD-7001".
+    """
+    piece = text[start:end].strip()
+    if not piece or MARK not in text[max(0, start - _NEAR) : end + _NEAR]:
+        return None
+    if _CUT_AFTER.match(text, end) is not None:
+        return re.compile(rf"(?<!\w){re.escape(piece)}")
+    if _CUT_BEFORE.search(text[max(0, start - _NEAR) : start]) is not None:
+        return re.compile(rf"{re.escape(piece)}(?!\w)")
+    return None
