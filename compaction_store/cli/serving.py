@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from compaction_store.cli.options import Tenant, Url
 from compaction_store.cli.output import note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
+from compaction_store.errors import MissingExtra
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
 _AUDITOR, _REVIEWER = "compaction_store_auditor", "compaction_store_reviewer"
@@ -110,6 +112,8 @@ def serve(
     # Imported here, because the import is slow and needs an extra.
     from compaction_store import web
 
+    if find_spec("uvicorn") is None:
+        raise MissingExtra("the audit pages", "web")
     budget = options.budget(window, reserve, trigger, target)
     log = open_log(checkpoints, public_key)
     _log_access_to(access_log)
@@ -159,7 +163,12 @@ def _log_access_to(file: Path | None) -> None:
 
 async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
     import uvicorn
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
 
+    path = getattr(access, "path", "")
+    if path:
+        app = Starlette(routes=[Mount(path, app)])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -169,7 +178,7 @@ async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
             listening.listen()
         except OSError as error:
             raise misuse(f"cannot listen on {host}:{port}: {error.strerror}", "--listen") from None
-        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}{path}/"
         note(f"serving {address}{f'?token={token}' if (token := getattr(access, 'token', None)) else ''}")
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         await uvicorn.Server(config).serve(sockets=[listening])

@@ -12,32 +12,48 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from compaction_store.display.marks import Piece
-from compaction_store.display.visible import is_plain, json_shown, lines, named, numbered
+from compaction_store.display.visible import CUT, is_plain, json_shown, lines, named, numbered
 from compaction_store.jsonable import plain
 from compaction_store.messages.encoding import canonical
 from compaction_store.models.compactions import status_in_words
 
 _SHORTEST = 0.001
 _LONG = 100
+_BRIEF = 300
 
 
 class Lines(str):
-    """A text, such as prose, JSON or a command, that keeps its line breaks and its backslashes on a page."""
+    """A text, such as prose or JSON, that keeps its line breaks and its backslashes on a page."""
 
     __slots__ = ()
 
 
-def environment(folder: Path) -> Environment:
-    """Returns the environment for the templates in a folder, with the filters that all pages need."""
+class Whole(Lines):
+    """A text of known length that is never cut, such as a command or a part of a message."""
+
+    __slots__ = ()
+
+
+class _Json(str):
+    __slots__ = ()
+
+
+def environment(folder: Path, *, cut: bool = False) -> Environment:
+    """Returns the environment for the templates in a folder, with the filters that all pages need.
+
+    With `cut`, every text in a page is cut, because a reason or a body may have millions of characters.
+    """
     made = Environment(
-        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, finalize=_visible,
-        trim_blocks=True, lstrip_blocks=True,
+        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined,
+        finalize=_visible_beginning if cut else _visible, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.tests["plain"] = is_plain
     made.filters |= {
         "text": Lines,
+        "whole": Whole,
+        "brief": _brief,
         "number": _number,
-        "moment": _moment,
+        "moment": moment,
         "json": _json,
         "pieces": _pieces,
         "exact": _exact,
@@ -52,11 +68,24 @@ def _visible(value: object) -> object:
 
     A text that is not `Lines` is a name or another value, so different texts must look different.
     """
-    if isinstance(value, Markup):
+    if isinstance(value, Markup) or not isinstance(value, str):
         return value
     if isinstance(value, Lines):
         return "\n".join(lines(value))
-    return named(value) if isinstance(value, str) else value
+    return json_shown(value) if isinstance(value, _Json) else named(value)
+
+
+def _visible_beginning(value: object) -> object:
+    """Escapes a text and cuts it, unless its length is known."""
+    if not isinstance(value, str) or len(value) <= CUT or isinstance(value, Markup | Whole):
+        return _visible(value)
+    return f"{_visible(type(value)(value[:CUT]))}… (the first {CUT:,} of {len(value):,} characters)"
+
+
+def _brief(text: str | None) -> str:
+    """Returns the beginning of a text, for a cell of a table."""
+    text = text or ""
+    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"
 
 
 def _pieces(pieces: Iterable[Piece]) -> Markup:
@@ -91,7 +120,8 @@ def _seconds(value: float) -> str:
     return f"{value:,.0f}" if value >= _LONG else f"{value:.3g}"
 
 
-def _moment(value: datetime | str | None) -> str:
+def moment(value: datetime | str | None) -> str:
+    """Returns a time in UTC, as all pages show times."""
     if value is None:
         return ""
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -99,5 +129,5 @@ def _moment(value: datetime | str | None) -> str:
     return f"{at.astimezone(UTC).isoformat(' ', 'milliseconds').removesuffix('+00:00')} UTC"
 
 
-def _json(value: Any) -> Lines:
-    return Lines(json_shown(canonical(plain(value))))
+def _json(value: Any) -> str:
+    return _Json(canonical(plain(value)))

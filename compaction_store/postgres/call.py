@@ -89,6 +89,8 @@ class Caller:
         self.closed = False
         self._sleep = sleep
         self.retries = retries
+        # The seconds after which a failed attempt is not repeated.
+        self.patience = deadline
         self._spread = spread
         self._names = names
         self._observer = observer
@@ -109,6 +111,12 @@ class Caller:
         """Returns a copy with the rest of a deadline that began at `start`, for the second step of a call."""
         return self.with_at_most(max(0.0, start + self.deadline - time.monotonic()))
 
+    def with_patience(self, seconds: float) -> Self:
+        """Returns a copy that retries a call for at most `seconds`. A statement may still take until the deadline."""
+        other = copy.copy(self)
+        other.patience = seconds
+        return other
+
     def once(self) -> Self:
         """Returns a copy that never retries, for a call whose failure the caller handles itself."""
         other = copy.copy(self)
@@ -117,7 +125,7 @@ class Caller:
 
     def _with_deadline(self, deadline: float) -> Self:
         other = copy.copy(self)
-        other.deadline = deadline
+        other.deadline = other.patience = deadline
         return other
 
     def _call(
@@ -144,7 +152,7 @@ class Caller:
     ) -> _T:
         run = query if self._names is None else partial(self._names.call, query)
         start = time.monotonic()
-        end = start + self.deadline
+        end = start + min(self.deadline, self.patience)
         limit = start + max(self.deadline, _LEAST_DEADLINE)
         retries = self.retries
         longest = _FIRST_PAUSE

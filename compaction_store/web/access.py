@@ -13,18 +13,22 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from compaction_store.display.visible import named
-from compaction_store.errors import InvalidInput
+from compaction_store.errors import CompactionStoreError, InvalidInput, MissingExtra
+
+try:
+    from starlette.datastructures import Headers, MutableHeaders
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, RedirectResponse, Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ImportError as error:
+    raise MissingExtra("the audit pages", "web") from error
 
 LOG = logging.getLogger("compaction_store.web")
 ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
 _LONGEST_FORM = 64 * 1024
+_LONGEST_REASON = 1000
 _FOREIGN = (
     "Not allowed: the browser did not show that a page of this server sent the form. Browsers show it only over HTTPS,"
     " or on the server's own machine.\n"
@@ -55,11 +59,15 @@ class OneTimeToken:
 
     That browser gets a cookie, which is valid as long as the server runs. `token` is a part of the address, and every
     instance makes a new one. `reader` is the name of the reader in the access log.
+
+    Serve the pages under `path`, which nobody can guess. Then the browser sends the cookie to no other server on the
+    same host, which would have another port.
     """
 
     def __init__(self, reader: str = "the holder of the token") -> None:
         self._reader = reader
         self.token = secrets.token_urlsafe(32)
+        self.path = f"/{secrets.token_urlsafe(16)}"
         self._cookie = secrets.token_urlsafe(32)
         self._is_used = False
 
@@ -72,9 +80,11 @@ class OneTimeToken:
         if self._is_used:
             return _refused("the token has been used; restart `compaction-store serve` to get a new one")
         self._is_used = True
-        response = RedirectResponse(request.scope.get("root_path", "") + "/", status_code=303)
+        root = request.scope.get("root_path", "") + "/"
+        response = RedirectResponse(root, status_code=303)
+        # A browser sends a cookie to every port of a host, so it is for the path of these pages only.
         response.set_cookie(
-            _COOKIE, self._cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
+            _COOKIE, self._cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https", path=root
         )
         return response
 
@@ -208,7 +218,7 @@ class FormTokens:
 
 
 async def form(request: Request) -> dict[str, str]:
-    """Reads the fields of a submitted form, the first of each name. Raises ValueError if the body is not a form."""
+    """Reads the fields of a submitted form. Raises ValueError if the body is not a form, or has a field twice."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise ValueError("the Content-Type of a form must be application/x-www-form-urlencoded")
     data = bytearray()
@@ -217,13 +227,20 @@ async def form(request: Request) -> dict[str, str]:
         if len(data) > _LONGEST_FORM:
             raise ValueError(f"a form must be at most {_LONGEST_FORM:,} bytes")
     fields = parse_qs(data.decode("ascii"), keep_blank_values=True, max_num_fields=50)
+    for name, values in fields.items():
+        if len(values) > 1:
+            raise ValueError(f"{name:.80} must be given once only")
     return {name: values[0] for name, values in fields.items()}
 
 
 def log_failure(request: Request, error: Exception) -> None:
-    """Logs the type of a page's error and its place in the code, but not its text, which may have content."""
+    """Logs the type of a page's error and its place in the code. Only the package's own errors never have content, so
+    only their text is logged.
+    """
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
     entry = {"page": request.scope["path"][:200], "error": type(error).__name__, "at": places[-8:]}
+    if isinstance(error, CompactionStoreError):
+        entry["why"] = str(error)[:_LONGEST_REASON]
     LOG.error("%s", json.dumps(entry))
 
 

@@ -35,7 +35,7 @@ from compaction_store.errors import (
 )
 from compaction_store.models import LEVELS, Thread, vocabulary
 from compaction_store.store import AsyncReader, AsyncStore
-from compaction_store.store.pinning import pinned
+from compaction_store.store.pinning import impatient, pinned
 
 try:
     from starlette.applications import Starlette
@@ -44,7 +44,7 @@ try:
     from starlette.responses import HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
 
-    from compaction_store.display.templates import environment
+    from compaction_store.display.templates import Whole, environment
 except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
@@ -70,6 +70,9 @@ _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (CompactionStoreError, (500, "This cannot be shown")),
 )
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
+_AWAY = "The database does not answer now. Try again soon. The log of these pages has the reason"
+# After so many seconds without a connection, a page says that the database is away.
+_PATIENCE = 2.0
 _FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
 _NUMBERS = ("covering", "revokes", "made_from")
 _BOUNDS = ("tokens_before", "tokens_after")
@@ -93,6 +96,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "/erasures": ("id", "kind", "after_id", "after"),
     "/certificate": ("id", "pos"),
     "/integrity": ("id", "level"),
+    "/whole": ("id", "pos", "number", "seq", "part"),
     "/sample": _OF_SAMPLE,
     "/chart.svg": ("id",),
     "/style.css": (),
@@ -127,6 +131,7 @@ def audit_app(
     """
     if reviews is not None and not content:
         raise InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
+    reader = impatient(reader, _PATIENCE)
     pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
 
     def route(path: str, show: Callable[[Request, Asked], Awaitable[Response]], method: str = "GET") -> Route:
@@ -137,6 +142,7 @@ def audit_app(
         route("/record", pages.record), route("/message", pages.message), route("/reply", pages.reply),
         route("/records", pages.records), route("/search", pages.search), route("/erasures", pages.erasures),
         route("/certificate", pages.certificate), route("/integrity", pages.integrity), route("/sample", pages.sample),
+        route("/whole", pages.whole),
         route("/chart.svg", pages.chart), route("/style.css", pages.style),
     ]  # fmt: skip
     if reviews is not None:
@@ -165,7 +171,7 @@ class _Pages:
         self._content = content
         self._budget = budget
         self._checkpoints = checkpoints
-        self._templates = environment(Path(__file__).parent / "templates")
+        self._templates = environment(Path(__file__).parent / "templates", cut=True)
         self._templates.filters |= {"hex": bytes.hex}
         self._templates.globals |= {
             "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
@@ -189,35 +195,39 @@ class _Pages:
             try:
                 return await show(request, Asked(request, PARAMETERS[path]))
             except Wrong as error:
-                return self._error(request, 400, "This address is wrong", str(error))
+                return await self._error(request, 400, "This address is wrong", str(error))
             except CompactionStoreError as error:
                 status, title = next(answer for kind, answer in _ERRORS if isinstance(error, kind))
                 if status >= _SERVERS_OWN:
                     log_failure(request, error)
-                return self._error(request, status, title, str(error))
+                # A failure to connect names the database's host, which is for the operator and not for the reader.
+                is_away = isinstance(error, DatabaseUnavailable)
+                return await self._error(request, status, title, _AWAY if is_away else str(error))
             except Exception as error:  # noqa: BLE001 — its text is not shown or logged, because it may have content
                 log_failure(request, error)
-                return self._error(request, 500, "This page failed", "The server's log has the place in the code")
+                return await self._error(request, 500, "This page failed", "The server's log has the place in the code")
 
         return shown_page
 
-    def _error(self, request: Request, status: int, title: str, why: str) -> Response:
-        answer = self._html(request, "error.html", {"title": title, "why": why}, status)
+    async def _error(self, request: Request, status: int, title: str, why: str) -> Response:
+        answer = await self._html(request, "error.html", {"title": title, "why": why}, status)
         if status == _UNAVAILABLE:
             answer.headers["Retry-After"] = "5"
         return answer
 
-    def _html(self, request: Request, name: str, found: dict[str, Any], status: int = 200) -> Response:
+    async def _html(self, request: Request, name: str, found: dict[str, Any], status: int = 200) -> Response:
+        """Renders a page in a thread, so that a slow page does not stop the others."""
         root: str = request.scope.get("root_path", "")
 
         def link(page: str, /, **parameters: Any) -> str:
             given = {key: value for key, value in parameters.items() if value not in (None, "")}
-            return root + page + (f"?{urlencode(given)}" if given else "")
+            return Whole(root + page + (f"?{urlencode(given)}" if given else ""))
 
         form_token = self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else ""
-        text = self._templates.get_template(name).render(
-            link=link, here=request.url.path, form_token=form_token, **found
-        )
+        template = self._templates.get_template(name)
+        text = await asyncio.to_thread(
+            template.render, link=link, here=request.url.path, form_token=form_token, **found
+        )  # fmt: skip
         return HTMLResponse(text, status)
 
     def _seen(self, request: Request, page: str, **what: Any) -> None:
@@ -230,7 +240,7 @@ class _Pages:
         after = asked.optional("after") or ""
         found = await gathering.threads(self._reader, after, self._budget)
         more = {"title": "Threads", "after": after, "command": printed.threads_as_csv(self._tenant)}
-        return self._html(request, "threads.html", {**more, **found})
+        return await self._html(request, "threads.html", {**more, **found})
 
     async def thread(self, request: Request, asked: Asked) -> Response:
         name = asked.text("id")
@@ -241,7 +251,7 @@ class _Pages:
         self._charts.draw_ahead(found["thread"])
         self._seen(request, "thread", thread_id=name)
         more = {"title": f"Thread {name}", "chart": charts, "checkpoint": await self._checkpoint_mark(found["thread"])}
-        return self._html(request, "thread.html", {**more, **found})
+        return await self._html(request, "thread.html", {**more, **found})
 
     async def _checkpoint_mark(self, found: Thread) -> gathering.ChartMark | None:
         """Returns the mark of the newest checkpoint. If it cannot be read, only the page of integrity says so."""
@@ -264,7 +274,7 @@ class _Pages:
             self._reader, name, at, beside, asked.number("from") or 0, only_changes=asked.optional("all") is None
         )
         self._seen(request, "view", thread_id=name, at=found["at"], beside=beside)
-        return self._html(request, "view.html", {"title": f"View of {name} at pos {found['at']}", **found})
+        return await self._html(request, "view.html", {"title": f"View of {name} at pos {found['at']}", **found})
 
     async def record(self, request: Request, asked: Asked) -> Response:
         name, number = asked.text("id"), asked.needed("number")
@@ -274,7 +284,7 @@ class _Pages:
         drawn_for = asked.json_object("sample")
         back = {key: str(value) for key, value in (drawn_for or {}).items() if key in _OF_SAMPLE}
         more = {"title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back}
-        return self._html(request, "record.html", {**more, **found})
+        return await self._html(request, "record.html", {**more, **found})
 
     async def verdict(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — the form has the parameters
         """Writes the verdict of a submitted form, and redirects to the sample or to the record."""
@@ -285,7 +295,7 @@ class _Pages:
         except ValueError as error:
             raise Wrong(str(error)) from None
         if not self._form_tokens.is_right(reader, given.get("token", "")):
-            return self._error(
+            return await self._error(
                 request, 403, "Not allowed", "the form does not come from a page that was shown to you; open it again"
             )
         name, number = exact(given, "id"), given.get("number", "")
@@ -316,13 +326,26 @@ class _Pages:
         name, seq = asked.text("id"), asked.needed("seq")
         found = await gathering.message(self._reader, name, seq, asked.number("part", 1) or 1, content=self._content)
         self._seen(request, "message", thread_id=name, seq=seq)
-        return self._html(request, "message.html", {"title": f"Message {seq} of {name}", "id": name, **found})
+        return await self._html(request, "message.html", {"title": f"Message {seq} of {name}", "id": name, **found})
+
+    async def whole(self, request: Request, asked: Asked) -> Response:
+        """Shows all fields of an entry or of a thread, in parts. The other pages show the beginning of each field."""
+        name = asked.text("id")
+        if not self._content:
+            raise Wrong("this page must not be asked for, because these pages show no words")
+        places = {key: asked.number(key, 1) for key in ("pos", "number", "seq")}
+        if sum(place is not None for place in places.values()) > 1:
+            raise Wrong("at most one of pos, number and seq must be given")
+        found = await gathering.whole(self._reader, name, part=asked.number("part", 1) or 1, **places)
+        self._seen(request, "whole", thread_id=name, **places)
+        more = {"title": f"All of {name}", "id": name, "given": places}
+        return await self._html(request, "whole.html", {**more, **found})
 
     async def reply(self, request: Request, asked: Asked) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
         found = await gathering.reply(self._reader, name, seq, asked.number("from") or 0)
         self._seen(request, "reply", thread_id=name, seq=seq)
-        return self._html(
+        return await self._html(
             request, "reply.html", {"title": f"Message {seq} of {name} and its view", "id": name, **found}
         )
 
@@ -348,7 +371,7 @@ class _Pages:
             "command": printed.records_as_csv(self._tenant, given | times),
             "costs_command": printed.all_costs(self._tenant),
         }  # fmt: skip
-        return self._html(request, "records.html", {**more, **found})
+        return await self._html(request, "records.html", {**more, **found})
 
     def _wanted(self, asked: Asked) -> dict[str, Any]:
         wanted: dict[str, Any] = {name: asked.optional(name) for name in (*_FILTERS, *_TEXTS)}
@@ -366,7 +389,7 @@ class _Pages:
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
         command = None if text is None else printed.found_as_csv(self._tenant, text, thread_id)
         more = {"title": "Search", "q": text, "id": thread_id, "found": found, "command": command}
-        return self._html(request, "search.html", more)
+        return await self._html(request, "search.html", more)
 
     async def erasures(self, request: Request, asked: Asked) -> Response:
         thread_id, kind = asked.optional("id"), asked.optional("kind")
@@ -376,7 +399,7 @@ class _Pages:
         self._seen(request, "erasures", thread_id=thread_id)
         command = printed.events_as_csv(self._tenant, thread_id, kind)
         more = {"title": "Erasures and holds", "id": thread_id, "kind": kind, "command": command}
-        return self._html(request, "erasures.html", {**more, **found})
+        return await self._html(request, "erasures.html", {**more, **found})
 
     async def certificate(self, request: Request, asked: Asked) -> Response:
         name, pos = asked.text("id"), asked.needed("pos")
@@ -389,7 +412,7 @@ class _Pages:
             "verified": self._verified.of(found["thread"]),
             "command": printed.check_one(self._tenant, found["thread"].thread_id, has_checkpoint=bool(signed)),
         }  # fmt: skip
-        return self._html(
+        return await self._html(
             request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
         )
 
@@ -418,7 +441,7 @@ class _Pages:
             "keys": () if self._checkpoints is None else self._checkpoints.keys,
             "command": printed.check_all(self._tenant, has_checkpoint=newest is not None),
         }
-        return self._html(request, "integrity.html", {**more, **found})
+        return await self._html(request, "integrity.html", {**more, **found})
 
     async def sample(self, request: Request, asked: Asked) -> Response:
         """Draws a sample, or shows the form for one.
@@ -433,7 +456,7 @@ class _Pages:
         if seed is None:
             given["until"] = given["until"] or datetime.now(UTC).isoformat(timespec="seconds")
             start = {"given": given, "seed": secrets.randbelow(1_000_000), "count": 10, "name": None}
-            return self._html(request, "sample.html", {**title, **start})
+            return await self._html(request, "sample.html", {**title, **start})
         wanted = {key: value for key, value in self._wanted(asked).items() if key not in _MORE_FILTERS}
         count = min(asked.number("count", 1) or 10, MOST_DRAWN)
         fixed = {
@@ -447,7 +470,7 @@ class _Pages:
             return RedirectResponse(f"{root}/sample?{address}", status_code=303)
         found = await gathering.sample(self._reader, wanted, fixed, seed, count)
         self._seen(request, "sample", found=len(found["drawn"]))
-        return self._html(request, "sample.html", {**title, "given": given, **found})
+        return await self._html(request, "sample.html", {**title, "given": given, **found})
 
     async def style(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")

@@ -28,9 +28,14 @@ class Asked:
     """Reads the parameters of an address. Raises `Wrong`, whose text says what a parameter must be."""
 
     def __init__(self, request: Request, known: Sequence[str]) -> None:
-        """Raises `Wrong` for a parameter that the page does not know: a mistyped filter would list everything."""
+        """Raises `Wrong` for a parameter that the page does not know, and for one that is given twice.
+
+        A mistyped filter would list everything, and of two values of a filter one would be left out.
+        """
         self._given = request.query_params
         for name in self._given:
+            if len(self._given.getlist(name)) > 1:
+                raise Wrong(f"{name:.80} must be given once only")
             if name.removesuffix(_PERCENT) not in known:
                 its = f"the parameters of this page are {', '.join(known)}" if known else "this page has no parameters"
                 raise Wrong(f"{its}; not {name!r:.80}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple, cast
@@ -10,28 +11,29 @@ from typing import Any, NamedTuple, cast
 from compaction_store.checkpoints import Checkpoint
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
-from compaction_store.display.comparing import Sources, original, replacements
+from compaction_store.display.comparing import Said, Sources, original, replacements
 from compaction_store.display.costing import Cost, Costs
+from compaction_store.display.events import KEEPING
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.sampling import MOST_POPULATION, coverage
 from compaction_store.display.saying import said
+from compaction_store.display.visible import json_shown
 from compaction_store.errors import CompactionNotFound, UnknownEntry
 from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
-from compaction_store.models import Compaction, Comparison, Element, Event, Thread, Verdict
+from compaction_store.models import Compaction, Comparison, Element, Event, Message, Thread, Verdict
 from compaction_store.models.vocabulary import EventKind
 from compaction_store.probes.names import NameReader
 from compaction_store.store import AsyncReader
 from compaction_store.store.pinning import pinned
 from compaction_store.web.lists import ROWS, Listed, first, first_within
 from compaction_store.web.thread_events import (
-    KEEPING,
     MOST_EVENTS,
     Copied,
     copied,
     events_of,
     fork_names,
-    kept_by,
+    kept_as,
     uid_of,
 )
 
@@ -57,7 +59,7 @@ async def threads(reader: AsyncReader, after: str, budget: TokenBudget | None) -
     due = None if budget is None or after else await first(reader.due(budget))
     names = [found.thread_id for found in (*listed.rows, *(due.rows if due is not None else ()))]
     events = await events_of(reader, names, KEEPING)
-    kept = {name: text for name, its in events.by_name.items() if (text := kept_by(its))}
+    kept = {name: text for name, its in events.by_name.items() if (text := kept_as(its))}
     return {"threads": listed, "due": due, "budget": budget, "kept": kept, "more_kept": events.more}
 
 
@@ -79,7 +81,7 @@ async def thread(
         "known_pos": _known_pos(found), "names": await fork_names(reader, events.rows), "copies": copies,
         "first_pos": await _first_pos(reader, found),
         "costs": _costs(summed.rows, copies) if with_costs or (before is None and not summed.more) else None,
-        "more_costs": summed.more, "kept": kept_by((await events_of(reader, [thread_id], KEEPING)).by_name[thread_id]),
+        "more_costs": summed.more, "kept": kept_as((await events_of(reader, [thread_id], KEEPING)).by_name[thread_id]),
     }  # fmt: skip
 
 
@@ -211,34 +213,47 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
         "verdicts": [verdict for verdict in verdicts if verdict.number == number], "more_verdicts": more_verdicts,
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
-        return shared | {"originals": None, "after": after, "replaced": [], "compared": False}
-    replaced = replacements(found) if content else []
+        return shared | {"originals": None, "after": after, "replaced": [], "compared": False, "cut": False}
+    texts = await asyncio.to_thread(replacements, found) if content else []
+    replaced = [text[:MESSAGE_PAGE] for text in texts[:ROWS]]
     start = max(after, found.start_seq - 1)
     # Seqs have no gaps, so this reads one message more than the page has.
     originals = await first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + ROWS + 1)))
     names = NameReader()
-    kept = Facts(replaced, names=names)
     is_whole = start < found.start_seq and not originals.more
     sources = Sources(found, replaced, names)
     if content and is_whole:
         # Do not read the originals again, because the page has all of them.
-        for message in originals.rows:
-            sources.add(message)
+        await asyncio.to_thread(sources.add_all, originals.rows)
     elif content:
         async for message in reader.originals(found):
-            if not sources.add(message):
+            if not await asyncio.to_thread(sources.add, message):
                 break
-    facts = sources.facts if content else None
+    marked = await asyncio.to_thread(_marked, originals.rows, replaced, sources if content else None, names)
     return shared | {
-        "originals": Listed([original(m, kept if replaced else None, content=content) for m in originals.rows],
-                            originals.more),
-        "last": originals.rows[-1].seq if originals.rows else 0,
-        "after": after,
-        "replaced": [
-            facts.marked(text, missing="new") if facts is not None else [Piece(text, "")] for text in replaced
-        ],
-        "compared": facts is not None and bool(replaced),
+        "last": originals.rows[-1].seq if originals.rows else 0, "after": after,
+        "originals": Listed(marked.originals, originals.more), "replaced": marked.replaced,
+        "compared": marked.compared, "cut": replaced != texts,
     }  # fmt: skip
+
+
+class _Marked(NamedTuple):
+    originals: list[Said]
+    replaced: list[list[Piece]]
+    compared: bool
+
+
+def _marked(
+    originals: Iterable[Message], replaced: list[str], sources: Sources | None, names: NameReader
+) -> _Marked:  # fmt: skip
+    """Marks what a record kept, lost and added. Without `sources`, the pages show no words."""
+    facts = None if sources is None else sources.facts
+    kept = Facts(replaced, names=names) if replaced else None
+    return _Marked(
+        [original(message, kept, content=sources is not None) for message in originals],
+        [facts.marked(text, missing="new") if facts is not None else [Piece(text, "")] for text in replaced],
+        facts is not None and bool(replaced),
+    )
 
 
 def _copy_of(found: Compaction, copies: dict[str, Copied]) -> Copied | None:
@@ -274,16 +289,48 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
 
 async def message(reader: AsyncReader, thread_id: str, seq: int, part: int, *, content: bool) -> dict[str, Any]:
     """Gathers a message, the records that covered it, its erasure, and its receipt if it is a reply."""
-    reader, _ = await resolved(reader, thread_id)
+    reader, found = await resolved(reader, thread_id)
     explained = await reader.explain(thread_id, seq, records=ROWS + 1)
-    text = said(explained.message.payload) if content and not explained.message.redacted else ""
+    is_shown = content and not explained.message.redacted
+    text = await asyncio.to_thread(said, explained.message.payload) if is_shown else ""
+    return {
+        "explained": explained, "message": explained.message, "content": content, "last_seq": found.last_seq,
+        "records": explained.records[::-1][:ROWS], "more_records": len(explained.records) > ROWS, **_part(text, part),
+    }  # fmt: skip
+
+
+def _part(text: str, part: int) -> dict[str, Any]:
+    """Returns a part of a long text, and the number of its parts."""
     parts = max(1, -(-len(text) // MESSAGE_PAGE))
     part = min(max(1, part), parts)
-    return {
-        "explained": explained, "message": explained.message, "part": part, "pages": parts, "content": content,
-        "text": text[(part - 1) * MESSAGE_PAGE : part * MESSAGE_PAGE], "records": explained.records[::-1][:ROWS],
-        "more_records": len(explained.records) > ROWS,
-    }  # fmt: skip
+    return {"part": part, "pages": parts, "text": text[(part - 1) * MESSAGE_PAGE : part * MESSAGE_PAGE]}
+
+
+async def whole(
+    reader: AsyncReader,
+    thread_id: str,
+    *,
+    part: int,
+    pos: int | None = None,
+    number: int | None = None,
+    seq: int | None = None,
+) -> dict[str, Any]:
+    """Gathers all fields of an event, a record or a message, or of the thread itself, as JSON."""
+    reader, found = await resolved(reader, thread_id)
+    value: Thread | Event | Compaction | Message = found
+    if pos is not None:
+        value = await event(reader, thread_id, pos)
+    elif number is not None:
+        value = await reader.compaction(thread_id, number)
+    elif seq is not None:
+        value = (await reader.explain(thread_id, seq, records=1)).message
+    return _part(await asyncio.to_thread(_fields, value), part)
+
+
+def _fields(value: Thread | Event | Compaction | Message) -> str:
+    """Returns all fields of a value as JSON for people to read."""
+    fields = json.dumps(value.as_dict(), ensure_ascii=False, indent=1).split("\n")
+    return "\n".join(map(json_shown, fields))
 
 
 async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> dict[str, Any]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from compaction_store.display.events import kept_by
+from compaction_store.display.templates import moment
 from compaction_store.models import Event
 from compaction_store.models.vocabulary import EventKind
 from compaction_store.store import AsyncReader
 from compaction_store.web.lists import Listed, first
 
-#: The kinds of events that say whether a thread is on hold or retained.
-KEEPING: tuple[EventKind, ...] = ("hold", "release", "retention")
 #: The most events that are searched on one page.
 MOST_EVENTS = 500
 
@@ -44,16 +43,10 @@ async def events_of(reader: AsyncReader, names: Iterable[str] | None, kinds: tup
     return EventsOfThreads(found, listed.more)
 
 
-def kept_by(events: list[Event]) -> str:
+def kept_as(events: list[Event]) -> str:
     """Says whether a thread is on hold or retained, from its holds, releases and retentions, newest first."""
-    holds = [each for each in events if each.kind != "retention"]
-    held = ["held"] if holds and holds[0].kind == "hold" else []
-    until = next((each.body.get("until") for each in events if each.kind == "retention"), None)
-    try:
-        is_retained = isinstance(until, str) and datetime.fromisoformat(until) > datetime.now(UTC)
-    except (ValueError, TypeError):
-        is_retained = False
-    return ", ".join([*held, *([f"retained until {until}"] if is_retained else [])])
+    held, until = kept_by(events)
+    return ", ".join([*(["held"] if held else []), *([f"retained until {moment(until)}"] if until else [])])
 
 
 class Copied(NamedTuple):

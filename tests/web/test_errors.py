@@ -85,6 +85,21 @@ def test_no_address_breaks_a_page(url: str, caplog: pytest.LogCaptureFixture) ->
     assert not [each for each in caplog.records if each.name == "compaction_store.web"]
 
 
+def test_a_parameter_that_is_given_twice_is_refused_by_name(url: str) -> None:
+    async def steps(client: Client) -> None:
+        for address, name in (
+            ("/records?outcome=failed&outcome=rejected", "outcome"), ("/?after=a&after=", "after"),
+            (f"/thread?id={quote(THREAD)}&id={quote(THREAD)}", "id"),
+            ("/search?q=a&q_percent=b&q_percent=c", "q_percent"),
+        ):  # fmt: skip
+            answer = await client.get(address)
+            assert answer.status_code == 400
+            assert f"{name} must be given once only" in html.unescape(answer.text)
+        assert (await client.get("/search?q=a&q_percent=b")).status_code == 200
+
+    visit(url, steps)
+
+
 def test_a_thread_that_was_erased_says_so(url: str, store: cs.Store) -> None:
     store.append("gone", {"role": "user", "content": SECRET})
     store.erase("gone", reason="asked for", actor="privacy desk")

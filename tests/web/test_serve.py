@@ -35,6 +35,25 @@ def test_the_printed_address_opens_the_pages(url: str, tmp_path: Path) -> None:
     assert '"page": "thread"' in log.read_text()
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
+@pytest.mark.usefixtures("store")
+def test_the_cookie_is_sent_to_no_other_server_of_the_machine(url: str) -> None:
+    rights = ["--as-login"] if platforms.has_one_login() else []
+    with serving(url, *rights) as (_, first), serving(url, *rights) as (_, second):
+        paths = [httpx.URL(address).path for address in (first, second)]
+        assert len({*paths, "/"}) == 3
+        with httpx.Client(follow_redirects=True) as browser:
+            for address in (first, second):
+                assert browser.get(address).status_code == 200
+            assert [cookie.path for cookie in browser.cookies.jar] == paths
+            # Both are read with one browser: the cookie of one does not replace that of the other.
+            for address in (first, second):
+                assert browser.get(f"{address.partition('?')[0]}records").status_code == 200
+            other = browser.get(httpx.URL(second).copy_with(path="/", query=None))
+            assert other.status_code == 404
+            assert "cookie" not in other.request.headers
+
+
 _SESSION = """
     ALTER FUNCTION compaction_store.compare RENAME TO its_compare;
     CREATE FUNCTION compaction_store.compare(uuid, text, text, bigint, bigint, boolean, bigint, bigint)
