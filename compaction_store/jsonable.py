@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -17,7 +17,7 @@ class AsDict:
     _derived: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`: times as ISO 8601, bytes in hexadecimal."""
+        """Returns the fields, ready for `json.dumps`: times as ISO 8601 in UTC, bytes in hexadecimal."""
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         return {name: plain(getattr(self, name)) for name in (*names, *self._derived)}
 
@@ -25,6 +25,11 @@ class AsDict:
 def named(value: Any) -> dict[str, Any]:
     """Returns the fields of a NamedTuple, ready for `json.dumps`."""
     return {name: plain(item) for name, item in value._asdict().items()}
+
+
+def time_text(at: datetime) -> str:
+    """Returns a time as ISO 8601 in UTC. All have the same length, so they can be sorted as text."""
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def plain(value: Any) -> Any:
@@ -44,7 +49,7 @@ def plain(value: Any) -> Any:
 
 def _text(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.isoformat()
+        return time_text(value)
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, UUID):

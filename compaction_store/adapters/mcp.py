@@ -26,6 +26,7 @@ from compaction_store.errors import (
     ThreadNotFound,
     UnknownEntry,
 )
+from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Element, Payload
 from compaction_store.models.vocabulary import Kind, Outcome
 from compaction_store.recall import AsyncRecallTools, recall_tools
@@ -141,7 +142,7 @@ class McpTools:
         async for thread in self._reader.threads(after=after):
             entry = {
                 "thread_id": thread.thread_id, "messages": thread.last_seq, "records": thread.last_number,
-                "tokens": thread.view_tokens, "last_at": None if thread.last_at is None else thread.last_at.isoformat(),
+                "tokens": thread.view_tokens, "last_at": None if thread.last_at is None else time_text(thread.last_at),
             }  # fmt: skip
             if count == limit or not page.add(dump(entry), {"after": last}):
                 return page.written({"after": last})
@@ -180,11 +181,11 @@ class McpTools:
         found = await self._reader.explain(thread_id, seq)
         message = found.message
         header: Payload = {
-            "seq": seq, "role": message.role, "appended_at": message.created_at.isoformat(),
+            "seq": seq, "role": message.role, "appended_at": time_text(message.created_at),
             "in_the_view_as": _element(found.element),
         }  # fmt: skip
         if found.redaction is not None:
-            header["erased_at"] = found.redaction.created_at.isoformat()
+            header["erased_at"] = time_text(found.redaction.created_at)
         if found.receipt is not None:
             header["answers_the_view_at_pos"] = found.receipt.get("pos")
         page = self._page("records", header)
@@ -217,7 +218,7 @@ def _element(element: Element) -> Payload:
 def _listed(record: Compaction) -> Payload:
     found = {
         "thread_id": record.thread_id, "record": record.number, "kind": record.kind, "outcome": record.outcome,
-        "status": record.status, "at": record.created_at.isoformat(), "actor": record.actor, "login": record.login,
+        "status": record.status, "at": time_text(record.created_at), "actor": record.actor, "login": record.login,
         "callback": record.callback, "model": record.model, "revokes": record.revokes,
         "revoked_by": record.revoked_by, "superseded_by": record.superseded_by,
         "messages": None if record.start_seq is None else [record.start_seq, record.end_seq],

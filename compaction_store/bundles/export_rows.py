@@ -14,6 +14,7 @@ from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.integrity import chain
 from compaction_store.integrity.entry import Entry, Kind
 from compaction_store.integrity.rows import FIRST_PAGE, RowParser, RowReader, RowRequest, next_limit
+from compaction_store.jsonable import time_text
 from compaction_store.models import Thread
 
 Bodies = bool | Callable[[Mapping[str, Any]], bool]
@@ -109,7 +110,7 @@ def export(
     line = dump({
         "type": "manifest", "format": FORMAT, "chain": CHAIN, "tenant": tenant, "thread_id": thread.thread_id,
         "thread_uid": str(thread.thread_uid), "name_salt": _hex(name[0]), "name_commitment": _hex(name[1]),
-        "schema": schema, "made_at": made_at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z",
+        "schema": schema, "made_at": time_text(made_at),
         "metadata": metadata, "last_pos": thread.last_pos,
         "last_seq": thread.last_seq, "last_number": thread.last_number, "head": thread.head.hex(),
         "checkpoint": checkpoint,

@@ -16,6 +16,7 @@ from typing import IO, Any
 from uuid import UUID
 
 from compaction_store.cli.json_text import encoded
+from compaction_store.jsonable import time_text
 
 _FORMULAS = "=+-@"
 _BLANKS = ("\t", "\r", "\n")
@@ -31,7 +32,7 @@ def cell(value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, datetime):
-        return value.isoformat()
+        return time_text(value)
     if isinstance(value, bytes):
         return value.hex()
     text = str(value) if isinstance(value, str | UUID) else encoded(value)

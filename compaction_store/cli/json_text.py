@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from compaction_store.jsonable import time_text
+
 
 def encoded(value: Any) -> str:
     """Returns a value as compact JSON. If a text contains a lone surrogate, everything outside ASCII is escaped."""
@@ -24,7 +26,7 @@ def _encodes(text: str) -> bool:
 
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
-        return value.isoformat()
+        return time_text(value)
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, UUID):

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from compaction_store import arguments
 from compaction_store.errors import Held, InvalidInput
+from compaction_store.jsonable import time_text
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
@@ -106,7 +107,7 @@ def until_text(until: object) -> str:
         moment = cast("datetime", until).astimezone(UTC)
     except OverflowError:
         raise InvalidInput(f"until must be in the years 1 to 9999 in UTC, not {until}") from None
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return time_text(moment)
 
 
 class Named(NamedTuple):

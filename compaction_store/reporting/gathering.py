@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from compaction_store import __version__
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.errors import Conflict, InvalidInput
+from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Element, Level, Message, Thread
 from compaction_store.reporting.builds import build
 from compaction_store.reporting.document import (
@@ -47,7 +48,7 @@ def gather(
     If `threads` is None, these are all threads that began before the period ended and changed after it began.
     """
     period = Period(
-        since=None if since is None else since.isoformat(), until=None if until is None else until.isoformat()
+        since=None if since is None else time_text(since), until=None if until is None else time_text(until)
     )
     names = list(dict.fromkeys(threads if threads is not None else _changed(reader, period)))
     if len(names) > MOST_THREADS:
@@ -57,7 +58,7 @@ def gather(
         )
     found = [_thread(reader, name, period, content, checkpoints) for name in names]
     return ReportDocument(
-        format=FORMAT, version=__version__, build=build(), made_at=datetime.now(UTC).isoformat(), made_by=made_by,
+        format=FORMAT, version=__version__, build=build(), made_at=time_text(datetime.now(UTC)), made_by=made_by,
         tenant=tenant, content=content, period=period, threads=found,
     )  # fmt: skip
 
