@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, but erase nothing.")]
+_LegalBasis = Annotated[
+    str | None,
+    typer.Option("--legal-basis", metavar="TEXT", help="The legal basis, stored with the erasure.", show_default=False),
+]
 _Forks = Annotated[
     bool,
     typer.Option("--forks/--no-forks", help="Also erase the copies in forks.", show_default=True),
@@ -47,12 +51,7 @@ def redact(
         list[str], typer.Argument(metavar="SEQS...", help="Seqs of messages, such as 7 or 12-20.", show_default=False)
     ],
     reason: Reason = "",
-    legal_basis: Annotated[
-        str | None,
-        typer.Option(
-            "--legal-basis", metavar="TEXT", help="The legal basis, stored with the erasure.", show_default=False
-        ),
-    ] = None,
+    legal_basis: _LegalBasis = None,
     override: _Override = None,
     forks: _Forks = True,
     dry_run: _DryRun = False,
@@ -98,6 +97,7 @@ def redact(
 def erase(
     thread: Thread,
     reason: Reason = "",
+    legal_basis: _LegalBasis = None,
     override: _Override = None,
     forks: _Forks = True,
     dry_run: _DryRun = False,
@@ -119,15 +119,18 @@ def erase(
     with options.store(url, tenant) as store:
         if dry_run or not yes:
             would = store.erase(
-                thread, reason=why, actor=actor, authority=authority, override=override, dry_run=dry_run,
-                confirmed=False, forks=forks,
+                thread, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override,
+                dry_run=dry_run, confirmed=False, forks=forks,
             )  # fmt: skip
             if dry_run:
                 _show_dry_run(out, thread, would, forks=forks)
                 return
             copies = _copies(would) if forks else ""
             options.confirm(f"Erase thread {thread!r} with {_all_of(would)}{copies} permanently?", yes=yes)
-        done = store.erase(thread, reason=why, actor=actor, authority=authority, override=override, forks=forks)
+        done = store.erase(
+            thread, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override,
+            forks=forks,
+        )  # fmt: skip
     _show_redaction(out, thread, done)
 
 

@@ -254,7 +254,14 @@ _CompletionItem: Any = import_module(f"{_ClickException.__module__.rpartition('.
 _NoArguments: Any = getattr(sys.modules[_ClickException.__module__], "NoArgsIsHelpError", ())
 
 
+# Options that other programs have, and the options that say the same here.
+_ELSEWHERE = {"--port": "--listen", "--host": "--listen", "--bind": "--listen", "--database": "--url", "--dsn": "--url"}
+
+
 def _in_one_line(error: Any) -> str:
+    instead = _ELSEWHERE.get(getattr(error, "option_name", ""))
+    if instead is not None and any(instead in option.opts for option in error.ctx.command.params):
+        error.possibilities = [instead]
     text = " ".join(error.format_message().split()).replace("Value error, ", "").removesuffix(".")
     verb = getattr(getattr(error, "ctx", None), "command_path", "compaction-store")
     return f"{text}; see {verb} --help"

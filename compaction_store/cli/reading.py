@@ -17,10 +17,11 @@ from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import saying
+from compaction_store.display.events import KEEPING, Kept, kept_by
 from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
-    from compaction_store import Compaction, Message, Reader, View
+    from compaction_store import Compaction, Event, Message, Reader, View
 
 _Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N threads.", show_default=False)
@@ -57,8 +58,9 @@ def threads(
     out = options.output(as_json, as_csv=as_csv, content="--metadata" if metadata else None)
     with options.reader(url, tenant) as store, Progress("threads", "threads") as progress:
         listed = (
-            ([name] * all_tenants, thread)
+            ([name] * all_tenants, thread, kept.get(thread.thread_id, Kept()))
             for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            for kept in [_kept(its)]
             for thread in its.threads(after=after, hidden=hidden)
         )
         found = progress.over(islice(listed, limit))
@@ -66,19 +68,28 @@ def threads(
             [
                 *([Column("tenant", fold=True)] * all_tenants), Column("thread", fold=True),
                 *figures("messages", "compactions", "view tokens"), "last change",
+                Column("state", optional=True),
             ],
             (
                 (
-                    values.of_tenant(of) | values.thread(thread, metadata=metadata),
+                    values.of_tenant(of) | values.thread(thread, kept, metadata=metadata),
                     [
                         *of, thread.thread_id, number(thread.last_seq), number(thread.last_number),
-                        values.view_tokens(thread), moment(thread.last_at),
+                        values.view_tokens(thread), moment(thread.last_at), values.state(thread, kept),
                     ],
                 )
-                for of, thread in found
+                for of, thread, kept in found
             ),
             none=f"no threads of {options.where(tenant, all_tenants=all_tenants)}",
         )  # fmt: skip
+
+
+def _kept(store: Reader) -> dict[str, Kept]:
+    """Returns which of the tenant's threads are on hold or retained."""
+    events: dict[str, list[Event]] = {}
+    for event in store.events(kind=KEEPING, newest_first=True):
+        events.setdefault(event.thread_id, []).append(event)
+    return {name: kept_by(sorted(its, key=lambda event: -event.pos)) for name, its in events.items()}
 
 
 def view(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.output import line, moment, number
+from compaction_store.display.events import Kept
 from compaction_store.display.saying import said
 from compaction_store.display.visible import named
 from compaction_store.models.compactions import status_in_words
@@ -25,15 +26,23 @@ def of_tenant(names: Sequence[str]) -> dict[str, Any]:
     return {"tenant": names[0]} if names else {}
 
 
-def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
+def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "thread_id": value.thread_id, "thread_uid": str(value.thread_uid), "created_at": value.created_at,
         "last_at": value.last_at,
         "last_seq": value.last_seq, "last_number": value.last_number, "last_pos": value.last_pos,
         "view_tokens": value.view_tokens, "head": value.head, "erased_pos": value.erased_pos,
-        "hidden_seq": value.hidden_seq, "unknown_pos": value.unknown_pos,
+        "hidden_seq": value.hidden_seq, "unknown_pos": value.unknown_pos, "held": kept.held,
+        "retained_until": kept.until,
     }  # fmt: skip
     return parts | {"metadata": value.metadata} if metadata else parts
+
+
+def state(value: ThreadValue, kept: Kept) -> str:
+    """Returns the cell that says whether a thread is erased, hidden, on hold or retained."""
+    states = {"erased": value.erased_pos, "hidden": value.hidden and not value.erased_pos, "held": kept.held}
+    until = [] if kept.until is None else [f"retained until {moment(kept.until)}"]
+    return ", ".join([*(name for name, is_so in states.items() if is_so), *until])
 
 
 def view_tokens(value: ThreadValue) -> str:

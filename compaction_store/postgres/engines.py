@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -44,7 +45,8 @@ _HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 def chosen_url(url: str | None) -> str | None:
     """Returns the given URL, or else $COMPACTION_STORE_URL, or else None, which means the embedded Postgres.
 
-    Refuses an empty value: if the variable is empty by mistake, a deployment must not write to a local disk.
+    `@FILE` stands for the URL in a file, so that a password is in no list of processes and in no environment. Refuses
+    an empty value: if the variable is empty by mistake, a deployment must not write to a local disk.
     """
     if url is None:
         url = os.environ.get(VARIABLE)
@@ -55,7 +57,19 @@ def chosen_url(url: str | None) -> str | None:
     elif not isinstance(url, str) or not url.strip():
         given = "empty" if isinstance(url, str) else type(url).__name__
         raise InvalidInput(f"url must be a database URL, not {given}: omit it to use the embedded Postgres")
-    return url
+    return _in_file(url[1:]) if url is not None and url.startswith("@") else url
+
+
+def _in_file(name: str) -> str:
+    """Returns the URL in a file. No error quotes the file, because it may have a password."""
+    try:
+        lines = Path(name).read_text(encoding="utf-8").split()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidInput(f"url names the file {name!r:.200}, which cannot be read: {why}") from None
+    if len(lines) != 1:
+        raise InvalidInput(f"url names the file {name!r:.200}, which must have one line with a database URL")
+    return lines[0]
 
 
 def create_engine(

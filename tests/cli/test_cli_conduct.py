@@ -228,6 +228,25 @@ def test_without_the_extras_the_program_says_which_are_needed(tmp_path: Path) ->
     assert done.stderr.startswith("compaction-store: ")
 
 
+@pytest.mark.parametrize("absent", ["starlette", "jinja2", "uvicorn"])
+def test_serve_without_its_extra_prints_one_line(url: str, absent: str) -> None:
+    code = (
+        f"import sys; sys.modules[{absent!r}] = None; from compaction_store.cli import main;"
+        f" sys.argv = ['x', 'serve', '--url', {url!r}]; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("compaction-store: the audit pages needs the extra 'web'")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("--port", "--listen"), ("--host", "--listen"), ("--actr", "--actor")])
+def test_an_option_of_other_programs_is_answered_with_the_right_one(run: Run, wrong: str, right: str) -> None:
+    said = run("serve", wrong, "1", code=2).stderr
+    assert right in said
+    assert said.count("--") == 3
+
+
 def test_migrate_brings_a_database_up_to_date_once(forks: Forks, empty_url: str, tmp_path: Path) -> None:
     run = Run(forks, tmp_path, empty_url)
     [first] = run.json("migrate")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -345,3 +349,21 @@ def test_events_without_any_optional_field_are_shown(url: str) -> None:
             shown(url, page, id=name)
     shown(url, "/record", id="t", number=1)
     assert "good: record 1" in text_of(shown(url, "/thread", id="t"))
+
+
+def test_the_csv_of_threads_says_what_is_held_and_retained_as_the_page_does(url: str, store: cs.Store) -> None:
+    store.append("kept", {"role": "user", "content": "hello"})
+    store.retain("kept", datetime(2036, 1, 1, 12, tzinfo=UTC), reason="tax law")
+    store.append("let go", {"role": "user", "content": "hello"})
+    store.hold("let go", reason="a lawsuit")
+    store.release("let go", reason="it is settled")
+    page = text_of(shown(url, "/"))
+    assert "retained until 2036-01-01 12:00:00.000 UTC" in page
+    assert "until 2036-01-01 12:00:00 UTC" in text_of(shown(url, "/thread", id="kept"))
+    program = [sys.executable, "-m", "compaction_store", "threads", "--hidden", "--csv", "--url", url]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    rows = {row["thread_id"]: (row["held"], row["retained_until"]) for row in csv.DictReader(StringIO(done.stdout))}
+    assert rows == {
+        THREAD: ("true", ""), "other": ("false", ""), "kept": ("false", "2036-01-01T12:00:00.000000Z"),
+        "let go": ("false", ""),
+    }  # fmt: skip

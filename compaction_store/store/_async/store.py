@@ -604,6 +604,7 @@ class AsyncStore(AsyncReader):
         reason: str,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
+        legal_basis: str | None = None,
         override: str | None = None,
         dry_run: bool = False,
         confirmed: bool = True,
@@ -614,15 +615,18 @@ class AsyncStore(AsyncReader):
         A stub stays, which still verifies. Its name is `erased:` followed by the thread_uid, and appending to it raises
         `ThreadErased`. The old name is free, so an append to it makes a new thread. `thread_id` may also be the name of
         the stub, even before the thread is erased. A call with an unknown outcome can therefore be repeated without
-        reaching another thread. The `pos` of the result is None if the thread was erased already. `override`,
-        `dry_run`, `confirmed` and `forks` are as in `redact`: forks lose only the copies.
+        reaching another thread. The `pos` of the result is None if the thread was erased already. `legal_basis`,
+        `override`, `dry_run`, `confirmed` and `forks` are as in `redact`: forks lose only the copies.
         """
         key = thread_key(self._tenant, thread_id)
         looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
         arguments.instance(forks, bool, "forks")
         erasing.check_reasons(reason, override)
+        erasure.check_text(legal_basis, "legal_basis", optional=True)
         actor = None if dry_run else self._chosen_actor(actor)
-        body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
+        body = erasure.body(
+            reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
+        )  # fmt: skip
         thread = await erasing.find(self._db, key)
         # Use thread_uid: a repeated call must not reach a new thread of the same name.
         key = ThreadKey(thread.thread_uid, self._tenant, thread.thread_id)
