@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from compaction_store.models import Event, Verdict
+from compaction_store.models.vocabulary import EventKind
 
 #: The kinds of events that say whether a thread is on hold or retained.
-KEEPING = ("hold", "release", "retention")
+KEEPING: tuple[EventKind, ...] = ("hold", "release", "retention")
 
 
 class Kept(NamedTuple):
