@@ -45,8 +45,8 @@ _HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 def chosen_url(url: str | None) -> str | None:
     """Returns the given URL, or else $COMPACTION_STORE_URL, or else None, which means the embedded Postgres.
 
-    `@FILE` stands for the URL in a file, so that a password is in no list of processes and in no environment. Refuses
-    an empty value: if the variable is empty by mistake, a deployment must not write to a local disk.
+    With `@FILE`, the URL is read from a file, because other users of the machine can read command lines. Refuses an
+    empty value: if the variable is empty by mistake, a deployment must not write to a local disk.
     """
     if url is None:
         url = os.environ.get(VARIABLE)
@@ -66,9 +66,9 @@ def _in_file(name: str) -> str:
         lines = Path(name).read_text(encoding="utf-8").split()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise InvalidInput(f"url names the file {name!r:.200}, which cannot be read: {why}") from None
+        raise InvalidInput(f"url must name a file that can be read, which {name!r:.200} cannot: {why}") from None
     if len(lines) != 1:
-        raise InvalidInput(f"url names the file {name!r:.200}, which must have one line with a database URL")
+        raise InvalidInput(f"url must name a file with one database URL, and {name!r:.200} has {len(lines)}")
     return lines[0]
 
 

@@ -89,7 +89,7 @@ def test_a_password_file_and_a_service_file_work(run: Run, guarded: Postgres, ba
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    (None, "No such file"), ("", "one line"), ("postgresql://a\npostgresql://b\n", "one line"),
+    (None, "No such file"), ("", "has 0"), ("postgresql://a\npostgresql://b\n", "has 2"),
     (b"\xff\xfe", "not text"), ("hunter2", "url must"),
 ])  # fmt: skip
 def test_a_file_without_a_url_is_refused_and_not_quoted(
