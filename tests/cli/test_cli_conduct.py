@@ -240,7 +240,7 @@ def test_serve_without_its_extra_prints_one_line(url: str, absent: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("wrong", "right"), [("--port", "--listen"), ("--host", "--listen"), ("--actr", "--actor")])
+@pytest.mark.parametrize(("wrong", "right"), [("--port", "--listen"), ("--host", "--listen"), ("--dsn", "--url")])
 def test_an_option_of_other_programs_is_answered_with_the_right_one(run: Run, wrong: str, right: str) -> None:
     said = run("serve", wrong, "1", code=2).stderr
     assert right in said
