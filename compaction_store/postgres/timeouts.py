@@ -32,6 +32,9 @@ _WARNING = "01000"
 _SHUTDOWN = "57P"
 _RAISED_BY_A_FUNCTION = "exec_stmt_raise"
 
+# What the driver's generators take if the connection is ready for nothing.
+_NOT_READY = 0
+
 _T = TypeVar("_T")
 _end: contextvars.ContextVar[float | None] = contextvars.ContextVar("compaction_store_end", default=None)
 
@@ -64,6 +67,14 @@ def left() -> float | None:
     """Returns the seconds until the deadline of the current call, or None outside a call."""
     end = _end.get()
     return None if end is None else max(0.0, end - time.monotonic())
+
+
+def _resumed(steps: PQGen[Any]) -> Any:
+    """Continues a generator of the driver that was interrupted, perhaps before its first step."""
+    try:
+        return steps.send(_NOT_READY)
+    except TypeError:
+        return next(steps)
 
 
 class Waiter:
@@ -108,10 +119,10 @@ class Waiter:
         ):
             self._warned = True
 
-    def timed(self, steps: PQGen[_T], end: float) -> PQGen[_T]:
-        """Runs a generator of the driver, and checks the clock at each wait."""
+    def timed(self, steps: PQGen[_T], end: float, *, is_interrupted: bool = False) -> PQGen[_T]:
+        """Runs a generator of the driver, or the rest of one, and checks the clock at each wait."""
         try:
-            wanted = next(steps)
+            wanted = _resumed(steps) if is_interrupted else next(steps)
             while True:
                 ready = yield wanted
                 wanted = steps.send(ready)

@@ -197,6 +197,24 @@ def test_an_unknown_outcome_carries_the_callers_own_key(faces: Any, url: str, pr
     assert contents(healthy) == ["hi", "later"]
 
 
+def test_an_append_that_is_cancelled_while_it_is_sent_raises_nothing_else(url: str) -> None:
+    """The driver has sent only a part of the statement."""
+    large = {"role": "user", "content": "x" * 8_000_000}
+
+    async def run() -> None:
+        async with await cs.AsyncStore.open(url, pool_size=1) as store:
+            for pause in range(1, 30):
+                append = asyncio.create_task(store.append("t", large, tokens=1))
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+                append.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await append
+            assert [m.seq for m in await store.append("u", HI)] == [1]
+
+    asyncio.run(run())
+
+
 def test_a_cancelled_append_stores_nothing_and_the_store_goes_on(
     url: str, superuser: psycopg.Connection[Any], holder: psycopg.Connection[Any]
 ) -> None:

@@ -33,8 +33,9 @@ class AsyncWaiter(timeouts.Waiter):
             await self._cancel_and_wait(steps)
             raise
 
-    async def _wait(self, steps: PQGen[_T], end: float) -> _T:
-        return await wait_async(self.timed(steps, end), self.pgconn.socket, timeouts.INTERVAL)
+    async def _wait(self, steps: PQGen[_T], end: float, *, is_interrupted: bool = False) -> _T:
+        timed = self.timed(steps, end, is_interrupted=is_interrupted)
+        return await wait_async(timed, self.pgconn.socket, timeouts.INTERVAL)
 
     async def _cancel_and_wait(self, steps: PQGen[Any]) -> None:
         """Cancels the interrupted statement and waits briefly for the result. Closes the connection if none comes."""
@@ -42,7 +43,7 @@ class AsyncWaiter(timeouts.Waiter):
             return
         self.cancel()
         try:
-            await self._wait(steps, 0)
+            await self._wait(steps, 0, is_interrupted=True)
         except psycopg.Error:
             if self.is_busy:
                 self.pgconn.finish()

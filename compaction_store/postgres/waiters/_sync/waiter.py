@@ -32,8 +32,9 @@ class Waiter(timeouts.Waiter):
             self._cancel_and_wait(steps)
             raise
 
-    def _wait(self, steps: PQGen[_T], end: float) -> _T:
-        return wait(self.timed(steps, end), self.pgconn.socket, timeouts.INTERVAL)
+    def _wait(self, steps: PQGen[_T], end: float, *, is_interrupted: bool = False) -> _T:
+        timed = self.timed(steps, end, is_interrupted=is_interrupted)
+        return wait(timed, self.pgconn.socket, timeouts.INTERVAL)
 
     def _cancel_and_wait(self, steps: PQGen[Any]) -> None:
         """Cancels the interrupted statement and waits briefly for the result. Closes the connection if none comes."""
@@ -41,7 +42,7 @@ class Waiter(timeouts.Waiter):
             return
         self.cancel()
         try:
-            self._wait(steps, 0)
+            self._wait(steps, 0, is_interrupted=True)
         except psycopg.Error:
             if self.is_busy:
                 self.pgconn.finish()
