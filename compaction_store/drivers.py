@@ -17,6 +17,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
+import math
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -29,6 +31,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 Work = Generator[Any, Any, _T]
+_log = logging.getLogger("compaction_store")
 
 
 class Call:
@@ -254,3 +257,39 @@ async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords:
 async def uninterrupted(function: Callable[_P, Awaitable[_T]], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
     """Awaits an async function. If the task is cancelled, the function still runs to its end in the background."""
     return await asyncio.shield(asyncio.ensure_future(function(*arguments, **keywords)))
+
+
+async def finished(function: Callable[[], Awaitable[_T]], *, patience: float = 5.0) -> _T:
+    """Awaits an async function whose work must be done even if the task is cancelled.
+
+    The function runs in a task of its own. If the caller is cancelled, it first waits for the function, for at most
+    `patience` seconds. This also holds if it is cancelled again and again, as in a cancel scope of anyio. `asyncio.run`
+    cancels all tasks at its end, also the function's own; the function is then called once more, so it must be safe to
+    repeat.
+    """
+    task = asyncio.ensure_future(function())
+    cancelled: asyncio.CancelledError | None = None
+    is_repeated = False
+    end = math.inf
+    while not task.done() and time.monotonic() < end:
+        try:
+            await asyncio.wait({task}, timeout=None if cancelled is None else end - time.monotonic())
+        except asyncio.CancelledError as error:
+            if cancelled is None:
+                cancelled, end = error, time.monotonic() + patience
+        if task.cancelled() and not is_repeated:
+            task, is_repeated = asyncio.ensure_future(function()), True
+    if cancelled is None:
+        return task.result()
+    task.add_done_callback(_log_failure)
+    try:
+        raise cancelled
+    finally:
+        # Without this, the error and this frame would refer to each other.
+        del cancelled
+
+
+def _log_failure(task: asyncio.Future[Any]) -> None:
+    """Logs the type of an error that nobody gets, because the caller was cancelled."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.warning("a call whose caller was cancelled failed: %s", type(error).__name__)

@@ -7,14 +7,16 @@ database.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
-from compaction_store import arguments
+from compaction_store import arguments, drivers
 from compaction_store.errors import (
     CompactionStoreError,
     DatabaseError,
@@ -28,7 +30,7 @@ from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._async.writing import Metas
-from compaction_store.store.periodic import AsyncPeriodic
+from compaction_store.store.lease_keeper import AsyncLeaseKeeper
 from compaction_store.store.turn_waits import gaps, pause, timeout
 
 # The seconds that ending a turn may take, and the seconds that a request for a turn gets at least.
@@ -70,7 +72,7 @@ class AsyncTurn:
         self._is_over = False
         self._first_seq = 1
         self._own: list[Span] = []
-        self._renewing: AsyncPeriodic | None = None
+        self._keeper: AsyncLeaseKeeper[bool | None] | None = None
 
     @property
     def thread_id(self) -> str:
@@ -134,7 +136,21 @@ class AsyncTurn:
             self.lost = not self._is_over
             raise
 
-    def note(self, appended: Appended) -> None:
+    async def write(self, append: Callable[[], Any]) -> Appended:
+        """Runs an append of this turn, to its end even if the task is cancelled.
+
+        The messages that a cancelled turn appends are often all that is left of an answer.
+        """
+
+        async def noted() -> Appended:
+            with self.watching():
+                appended: Appended = await append()
+            self._note(appended)
+            return appended
+
+        return await drivers.finished(noted)
+
+    def _note(self, appended: Appended) -> None:
         """Records which messages were appended through the turn."""
         span = Span(appended[0].seq, appended[-1].seq)
         if span.start_seq < self._first_seq or any(own.start_seq <= span.start_seq <= own.end_seq for own in self._own):
@@ -153,23 +169,34 @@ class AsyncTurn:
         if self._began:
             raise InvalidInput("a turn must be entered only once; call turn() to get another turn")
         self._began = True
+        # A copy, which can be used even if the store is closed before the turn ends.
+        leaving = self._db.with_at_most(_LEAVE_SECONDS)
+        leave = partial(_leave, self._db, leaving, self._thread, self.turn_id)
+        self._keeper = keeper = AsyncLeaseKeeper(self, AsyncTurn._renew, leave, self._lease / 3)
         try:
             await self._take()
+            keeper.start()
         except BaseException as error:
             # Leave the queue: otherwise the turns behind this one would wait until its place expires.
             self._is_over = True
-            await self._leave(0 if isinstance(error, DatabaseError) else _LEAVE_SECONDS)
+            if isinstance(error, DatabaseError):
+                # The deadline may have passed already.
+                leaving.deadline = 0
+            await keeper.end(_LEAVE_SECONDS)
             raise
-        self._renewing = AsyncPeriodic(self._renew, self._lease / 3)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._renewing is not None:
-            self._renewing.stop()
         self._is_over = True
-        had = await self._leave(_LEAVE_SECONDS)
+        try:
+            had = None if self._keeper is None else await self._keeper.end(_LEAVE_SECONDS)
+        except CancelledError:
+            if isinstance(error, CancelledError):
+                # The body was cancelled too. Its error is the one that an outer scope expects.
+                return
+            raise
         if had is False:
             self.lost = True
         if self.lost and error is None:
@@ -182,9 +209,13 @@ class AsyncTurn:
         place = 0
         while True:
             left = end - time.monotonic()
-            found = await self._db.with_at_most(max(left, _LEAST_SECONDS)).call(
-                queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0
-            )
+            db = self._db.with_at_most(max(left, _LEAST_SECONDS))
+            # If the task is cancelled, the request ends before the turn leaves the queue: a request that came after
+            # that would get a turn that nobody has.
+            ask = partial(
+                db.call, queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0
+            )  # fmt: skip
+            found = await drivers.finished(ask)
             if found.place == 0:
                 break
             if left <= 0:
@@ -194,15 +225,6 @@ class AsyncTurn:
             await self._db.sleep(min(pause(place, time.monotonic() - moved), left))
         self.until, self.last_seq, self.head = found.held_until, found.last_seq or 0, found.head
         self._first_seq = self.last_seq + 1
-
-    async def _leave(self, seconds: float) -> bool | None:
-        """Ends the turn and returns whether it had the thread until now.
-
-        Returns None if the database does not answer; the lease then expires by itself.
-        """
-        with suppress(CompactionStoreError):
-            return await self._db.with_at_most(seconds).call(queries.leave_turn, self._thread, self.turn_id)
-        return None
 
     async def _renew(self) -> bool:
         """Renews the lease in the background; returns whether to continue."""
@@ -217,3 +239,18 @@ class AsyncTurn:
             # The next attempt comes before the lease ends.
             return True
         return True
+
+
+async def _leave(store: AsyncConnections, leaving: AsyncConnections, thread: ThreadKey, turn_id: UUID) -> bool | None:
+    """Ends the turn and returns whether it had the thread until now.
+
+    Returns None if the database does not answer; the lease then expires by itself.
+    """
+    try:
+        with suppress(CompactionStoreError):
+            return await leaving.call(queries.leave_turn, thread, turn_id)
+        return None
+    finally:
+        if store.closed:
+            # The call has opened a connection again.
+            await store.close()

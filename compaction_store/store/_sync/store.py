@@ -7,7 +7,6 @@ beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -129,20 +128,20 @@ class Store(Reader):
         if turn is not None:
             arguments.instance(turn, Turn, "turn")
             turn.check(thread)
-        batch = writing.batch(
-            self._db, self._counter, given, encoded, meta=meta, count=tokens, has_view=view is not None
-        )  # fmt: skip
         expected = queries.Expected(
             expected_seq, expected_head, None if view is None else view.head, None if turn is None else turn.turn_id
         )
-        with nullcontext() if turn is None else turn.watching():
-            appended = writing.append(
+
+        def write() -> Appended:
+            batch = writing.batch(
+                self._db, self._counter, given, encoded, meta=meta, count=tokens, has_view=view is not None
+            )  # fmt: skip
+            return writing.append(
                 self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,
                 expected=expected, view=view, durable=durable,
             )  # fmt: skip
-        if turn is not None:
-            turn.note(appended)
-        return appended
+
+        return (write() if turn is None else turn.write(write))
 
     def turn(self, thread_id: str, *, wait: float = 60.0, lease: float = 30.0, actor: str | None = None) -> Turn:
         """Returns a turn on a thread, a context manager. A thread has one turn at a time across all processes.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
@@ -28,7 +29,7 @@ from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._sync.writing import Metas
-from compaction_store.store.periodic import Periodic
+from compaction_store.store.lease_keeper import LeaseKeeper
 from compaction_store.store.turn_waits import gaps, pause, timeout
 
 # The seconds that ending a turn may take, and the seconds that a request for a turn gets at least.
@@ -70,7 +71,7 @@ class Turn:
         self._is_over = False
         self._first_seq = 1
         self._own: list[Span] = []
-        self._renewing: Periodic | None = None
+        self._keeper: LeaseKeeper[bool | None] | None = None
 
     @property
     def thread_id(self) -> str:
@@ -134,7 +135,21 @@ class Turn:
             self.lost = not self._is_over
             raise
 
-    def note(self, appended: Appended) -> None:
+    def write(self, append: Callable[[], Any]) -> Appended:
+        """Runs an append of this turn, to its end even if the task is cancelled.
+
+        The messages that a cancelled turn appends are often all that is left of an answer.
+        """
+
+        def noted() -> Appended:
+            with self.watching():
+                appended: Appended = append()
+            self._note(appended)
+            return appended
+
+        return noted()
+
+    def _note(self, appended: Appended) -> None:
         """Records which messages were appended through the turn."""
         span = Span(appended[0].seq, appended[-1].seq)
         if span.start_seq < self._first_seq or any(own.start_seq <= span.start_seq <= own.end_seq for own in self._own):
@@ -153,23 +168,34 @@ class Turn:
         if self._began:
             raise InvalidInput("a turn must be entered only once; call turn() to get another turn")
         self._began = True
+        # A copy, which can be used even if the store is closed before the turn ends.
+        leaving = self._db.with_at_most(_LEAVE_SECONDS)
+        leave = partial(_leave, self._db, leaving, self._thread, self.turn_id)
+        self._keeper = keeper = LeaseKeeper(self, Turn._renew, leave, self._lease / 3)
         try:
             self._take()
+            keeper.start()
         except BaseException as error:
             # Leave the queue: otherwise the turns behind this one would wait until its place expires.
             self._is_over = True
-            self._leave(0 if isinstance(error, DatabaseError) else _LEAVE_SECONDS)
+            if isinstance(error, DatabaseError):
+                # The deadline may have passed already.
+                leaving.deadline = 0
+            keeper.end(_LEAVE_SECONDS)
             raise
-        self._renewing = Periodic(self._renew, self._lease / 3)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._renewing is not None:
-            self._renewing.stop()
         self._is_over = True
-        had = self._leave(_LEAVE_SECONDS)
+        try:
+            had = None if self._keeper is None else self._keeper.end(_LEAVE_SECONDS)
+        except KeyboardInterrupt:
+            if isinstance(error, KeyboardInterrupt):
+                # The body was cancelled too. Its error is the one that an outer scope expects.
+                return
+            raise
         if had is False:
             self.lost = True
         if self.lost and error is None:
@@ -182,9 +208,13 @@ class Turn:
         place = 0
         while True:
             left = end - time.monotonic()
-            found = self._db.with_at_most(max(left, _LEAST_SECONDS)).call(
-                queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0
-            )
+            db = self._db.with_at_most(max(left, _LEAST_SECONDS))
+            # If the task is cancelled, the request ends before the turn leaves the queue: a request that came after
+            # that would get a turn that nobody has.
+            ask = partial(
+                db.call, queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0
+            )  # fmt: skip
+            found = ask()
             if found.place == 0:
                 break
             if left <= 0:
@@ -194,15 +224,6 @@ class Turn:
             self._db.sleep(min(pause(place, time.monotonic() - moved), left))
         self.until, self.last_seq, self.head = found.held_until, found.last_seq or 0, found.head
         self._first_seq = self.last_seq + 1
-
-    def _leave(self, seconds: float) -> bool | None:
-        """Ends the turn and returns whether it had the thread until now.
-
-        Returns None if the database does not answer; the lease then expires by itself.
-        """
-        with suppress(CompactionStoreError):
-            return self._db.with_at_most(seconds).call(queries.leave_turn, self._thread, self.turn_id)
-        return None
 
     def _renew(self) -> bool:
         """Renews the lease in the background; returns whether to continue."""
@@ -217,3 +238,18 @@ class Turn:
             # The next attempt comes before the lease ends.
             return True
         return True
+
+
+def _leave(store: Connections, leaving: Connections, thread: ThreadKey, turn_id: UUID) -> bool | None:
+    """Ends the turn and returns whether it had the thread until now.
+
+    Returns None if the database does not answer; the lease then expires by itself.
+    """
+    try:
+        with suppress(CompactionStoreError):
+            return leaving.call(queries.leave_turn, thread, turn_id)
+        return None
+    finally:
+        if store.closed:
+            # The call has opened a connection again.
+            store.close()
