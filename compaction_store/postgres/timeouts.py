@@ -32,7 +32,7 @@ _WARNING = "01000"
 _SHUTDOWN = "57P"
 _RAISED_BY_A_FUNCTION = "exec_stmt_raise"
 
-# What the driver's generators take if the connection is ready for nothing.
+# Tells a generator of the driver that the connection is not ready, neither to read nor to write.
 _NOT_READY = 0
 
 _T = TypeVar("_T")
