@@ -46,8 +46,8 @@ class PlanBuilder:
         self.plan = Plan(view.elements)
         #: The errors of callbacks and summarizers, in order.
         self.errors: list[Exception] = []
-        #: The reason if nothing is planned. A strategy sets a more precise reason if it knows one.
-        self.idle_reason = "the callbacks found nothing to compact"
+        #: The reason, if a strategy knows one, why it planned nothing or why the view is still above the trigger.
+        self.idle_reason: str | None = None
         self._log = AttemptLog(self.plan, view.thread_id, authority)
         self.rules = SpanRules(self.plan, self._log, stalled)
         self._summaries = SummaryPlanner(self.plan, self.rules, self._log, counter)
@@ -74,7 +74,10 @@ class PlanBuilder:
     def reason(self, *, tried: bool) -> str:
         """Returns a sentence on the outcome of the whole run."""
         if self.applied:
-            return "compacted"
+            tokens = self.plan.tokens(0, len(self.plan.base) - 1)
+            if self.budget is None or not self.budget.is_over(tokens):
+                return "compacted"
+            return ": ".join(filter(None, ["compacted, but the view is still above the trigger", self.idle_reason]))
         if not tried:
             return "no callback is registered"
         ends = {attempt.outcome for attempt in self.attempts}
@@ -83,7 +86,7 @@ class PlanBuilder:
             return f"every attempt {' or '.join(verbs)}"
         if any(isinstance(error, NoProgress) for error in self.errors):
             return "the last attempt made no progress, and nothing has changed since"
-        return self.idle_reason
+        return self.idle_reason or "the callbacks found nothing to compact"
 
     # ---- callbacks in turn
 

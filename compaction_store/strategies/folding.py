@@ -149,9 +149,7 @@ class _Scan:
         self._whole_at_end = whole_at_end
         self._sizes = _Sizes(outline)
         self._pieces = _Stretches(outline, before_reply=before_reply)
-        # Do not touch anything before a sealed summary, so that folded spans never change.
-        sealed = (index + 1 for index in reversed(range(len(items))) if outline.sealed[index])
-        self._first = max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
+        self._first = _first_foldable(outline, keep_first=keep_first)
         self._shown: list[Any] = []
         # The size by which the summaries have shrunk the window.
         self._saved = _Sums(0, 0, 0)
@@ -232,6 +230,20 @@ class _Scan:
             source = self._sizes.between(*fold)
             self._saved = _Sums(*map(add, self._saved, source.less(_Sums(folded.tokens, 1, 0))))
         self._shown[place:] = [*tail, *self._items[at : index + 1]]
+
+
+def tokens_that_stay(outline: Outline, *, keep_first: bool) -> int:
+    """Returns how many tokens are left of a view, not counting summaries, if everything is folded that may be."""
+    first = _first_foldable(outline, keep_first=keep_first)
+    folded = (range(b.low, b.high + 1) for b in outline.blocks if b.foldable and b.low >= first)
+    sizes = [element.tokens for element in outline.elements]
+    return sum(sizes) - sum(sizes[index] for block in folded for index in block)
+
+
+def _first_foldable(outline: Outline, *, keep_first: bool) -> Index:
+    # Do not touch anything before a sealed summary, so that folded spans never change.
+    sealed = (index + 1 for index in reversed(range(len(outline.elements))) if outline.sealed[index])
+    return max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
 
 
 def _first_reply(outline: Outline) -> Index:

@@ -10,12 +10,14 @@ folded like messages and recorded as inputs.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from typing import Self
 
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
+from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected
@@ -34,7 +36,7 @@ from compaction_store.strategies.base import (
     shown_call,
     worth,
 )
-from compaction_store.strategies.folding import Fold, Folded, Folds, folds
+from compaction_store.strategies.folding import Fold, Folded, Folds, folds, tokens_that_stay
 from compaction_store.strategies.layout import held_unread
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
@@ -53,6 +55,8 @@ from compaction_store.tokens import o200k_base
 _OWN = "SlidingWindow("
 # The strategy's own summaries are summarized too if they take more than the budget's trigger divided by this number.
 _FULL = 4
+# If there is little room, the summarizer is given the budget's trigger divided by this number.
+_LEAST = 16
 ThresholdOption = Threshold | Predicate | int | None
 
 
@@ -151,6 +155,10 @@ class SlidingWindow(Planner):
     quarters of the budget's limit. A span without a reply or a summary is not folded, and neither is the last message
     of the user.
 
+    With a budget and without a `threshold`, a run brings the view below the trigger if that is possible, and `retain`
+    is then an upper bound: if the end of the thread is too large, less of it is kept. The `reason` of the run says why
+    the view stays above the trigger.
+
     Without a `threshold`, summaries by sliding windows are summarized again, together with the messages after them, if
     these summaries take more than a quarter of the budget's trigger. Otherwise, each fold would save less than the one
     before, until the view no longer fits.
@@ -209,13 +217,20 @@ class SlidingWindow(Planner):
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        elements = ctx.elements
-        limit = None if ctx.budget is None else ctx.budget.limit
+        elements, budget = ctx.elements, ctx.budget
+        limit = None if budget is None else budget.limit
         tail = tail_of([element.tokens for element in elements], self._retain, room=_room(elements, self._retain))
-        tail = max(tail, held_unread(elements, limit))
-        made_by = None if self._is_full(ctx) else _OWN
-        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=made_by, links=ctx.links)
-        threshold = self._threshold or self._by_budget(ctx)
+        least = held_unread(elements, limit)
+        tail, threshold, room = max(tail, least), self._threshold or everything, None
+        outline = self._outline(ctx, tail, sealed=not self._is_full(ctx))
+        if self._threshold is None and budget is not None and budget.is_over(ctx.total_tokens):
+            builder_of(ctx).idle_reason = "the sliding window found nothing more to fold"
+            smaller = self._under_trigger(ctx, budget, outline, tail, least)
+            if smaller is None:
+                return
+            outline, stay = smaller
+            threshold = over(tokens=max(budget.trigger_tokens, stay + budget.trigger_tokens // _FULL) + 1)
+            room = max(budget.trigger_tokens // _LEAST, _halfway(budget) - stay)
         found = folds(
             outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
             whole_at_end=self._threshold is None,
@@ -226,7 +241,7 @@ class SlidingWindow(Planner):
             inside = elements[fold.low : fold.high + 1]
             ask = Ask(
                 inside[0].seq, inside[-1].end_seq, self._summarize, allow=self._allow, reason=reason,
-                min_saving=self._min_saving, role=self._role, checks=self._checks,
+                min_saving=self._min_saving, stated_room=room, role=self._role, checks=self._checks,
             )  # fmt: skip
             folded = None
             if not self._worth(ctx, inside):
@@ -237,6 +252,50 @@ class SlidingWindow(Planner):
                 # Stop, because the next summary would probably fail too. The earlier summaries stay planned.
                 return
             folded = None if error is not None else _planned(ctx, inside)
+
+    def _outline(self, ctx: CompactionContext, tail: int, *, sealed: bool) -> Outline:
+        made_by = _OWN if sealed else None
+        return Outline(ctx.elements, pins=self._pins, allow=self._allow, tail=tail, made_by=made_by, links=ctx.links)
+
+    def _under_trigger(
+        self, ctx: CompactionContext, budget: TokenBudget, outline: Outline, tail: int, least: int
+    ) -> tuple[Outline, int] | None:
+        """Chooses how much of the end to keep. Returns it with the number of tokens that stay.
+
+        The view should come halfway from the trigger to the target, so that the next requests need no summary. For
+        this, fewer messages than `tail` are kept, down to `least`. If the view cannot get below the trigger, all of
+        `tail` is kept, unless the view then does not fit the limit. Returns None if the fold would be too small to be
+        worth a model call and a lost prompt cache.
+        """
+        trigger = budget.trigger_tokens
+        room = trigger // _FULL
+        most = _halfway(budget) - room
+        stay = self._stay(outline)
+        if stay <= most:
+            return outline, stay
+        for sealed in (True, False):
+            found = bisect_right(
+                range(least, tail + 1), most, key=lambda kept: self._stay(self._outline(ctx, kept, sealed=sealed))
+            )
+            smaller = self._outline(ctx, least + max(0, found - 1), sealed=sealed)
+            must_stay = self._stay(smaller)
+            if found:
+                return smaller, must_stay
+        builder_of(
+            ctx
+        ).idle_reason = (
+            f"{must_stay} tokens must stay, a summary takes up to {room} tokens, and the trigger is at {trigger} tokens"
+        )
+        if must_stay + room > trigger:
+            makes_fit = budget.fits(must_stay + room) and not budget.fits(ctx.total_tokens)
+            if not makes_fit and ctx.total_tokens - stay <= room:
+                return None
+            if budget.fits(stay + room) or not budget.fits(must_stay + room):
+                return outline, stay
+        return smaller, must_stay
+
+    def _stay(self, outline: Outline) -> int:
+        return tokens_that_stay(outline, keep_first=self._keep_first)
 
     def _is_full(self, ctx: CompactionContext) -> bool:
         """Returns whether the strategy's own summaries take so much of the budget that they must be summarized too."""
@@ -250,10 +309,9 @@ class SlidingWindow(Planner):
             return True
         return worth(ctx, sum(element.tokens for element in inside), self._summarize, self._min_saving)
 
-    def _by_budget(self, ctx: CompactionContext) -> Threshold:
-        if ctx.budget is not None and ctx.budget.is_over(ctx.total_tokens):
-            return over(tokens=ctx.budget.trigger_tokens + 1)
-        return everything
+
+def _halfway(budget: TokenBudget) -> int:
+    return (budget.trigger_tokens + budget.target_tokens) // 2
 
 
 def _next(found: Folds, folded: Folded | None) -> Fold | None:

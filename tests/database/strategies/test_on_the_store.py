@@ -174,3 +174,21 @@ def test_a_tree_grows_over_several_runs(faces: Faces, store: Face) -> None:
     assert len(merged.inputs) >= 3
     assert store.verify("t").findings == ()
     assert len(list(store.replay("t"))) == 120
+
+
+def test_a_window_gets_below_the_trigger_or_says_why_not(faces: Faces, store: Face) -> None:
+    budget = TokenBudget(8000)
+    window = SlidingWindow(of(faces, short), retain=20)
+    store.append("t", talk(20, 180))
+    assert budget.is_over(store.view("t").tokens)
+    run = store.compact("t", window, budget=budget)
+    assert (run.reason, budget.is_over(run.view.tokens)) == ("compacted", False)
+    # The next request needs no further run.
+    store.append("t", talk(1, 180)[1:])
+    assert len(store.compact("t", window, budget=budget)) == 0
+    prompt = {"role": "system", "content": words(7000)}
+    store.append("u", [prompt, *talk(2, 50)[1:]])
+    run = store.compact("u", window, budget=budget)
+    assert len(run) == 0
+    assert "tokens must stay" in run.reason
+    assert "trigger" in run.reason
