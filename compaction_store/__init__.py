@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from compaction_store.bundles.verification import verify_bundle
     from compaction_store.checkpoints import Checkpoint, CheckpointLog, SigningKey
-    from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
+    from compaction_store.compaction.budget import TokenBudget
     from compaction_store.compaction.context import CompactionContext
-    from compaction_store.compaction.plan import CompactionPlan, CompactionRun
+    from compaction_store.compaction.plan import BudgetExceeded, CompactionPlan, CompactionRun, FittedView
     from compaction_store.errors import (
         CheckpointRefused,
         CompactionNotFound,
@@ -65,9 +65,9 @@ __version__ = "0.1.0"
 _PLACES = {
     "compaction_store.bundles.verification": "verify_bundle",
     "compaction_store.checkpoints": "Checkpoint CheckpointLog SigningKey",
-    "compaction_store.compaction.budget": "BudgetExceeded TokenBudget",
+    "compaction_store.compaction.budget": "TokenBudget",
     "compaction_store.compaction.context": "CompactionContext",
-    "compaction_store.compaction.plan": "CompactionPlan CompactionRun",
+    "compaction_store.compaction.plan": "BudgetExceeded CompactionPlan CompactionRun FittedView",
     "compaction_store.errors": (
         "CheckpointRefused CompactionNotFound CompactionStoreError Conflict DatabaseError DatabaseUnavailable"
         " HeadConflict Held IdempotencyConflict InvalidBundle InvalidInput InvalidSource MessageNotFound "
@@ -125,6 +125,7 @@ __all__ = [
     "Event",
     "Explanation",
     "Finding",
+    "FittedView",
     "HeadConflict",
     "Held",
     "IdempotencyConflict",

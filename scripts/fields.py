@@ -121,6 +121,13 @@ FIELDS: dict[str, dict[str, str]] = {
         "unknown_pos": "The thread's `unknown_pos`; if it is set, it is unknown which records are active.",
         "body": "The summary, replacement, prompt, reason, authority, error and provider's data; None if erased.",
     },
+    "FittedView": {
+        "pos": "The pos up to which the view shows the thread.",
+        "elements": "The messages, and the replacements of compacted spans, in order.",
+        "measured": "The best known size of the view, if it was compared with a budget.",
+        "head": "The entry of the thread's hash chain at `pos`.",
+        "run": "The run that compacted the view, or None if the view was within the trigger.",
+    },
     "CompactionRun": {
         "records": "The records that the run wrote, whatever their outcome.",
         "reason": "Why the run compacted something, or why not.",

@@ -105,8 +105,8 @@ SECTIONS = (
     Section(
         "Values", "Return values. All are immutable, no `repr` shows content, and each has `as_dict()`.", cs,
         (
-            "Message", "Appended", "Element", "View", "Rendered", "SeenView", "Thread", "Event", "Compaction",
-            "CompactionRun", "CompactionPlan", "Explanation", "Redaction", "Report", "Finding",
+            "Message", "Appended", "Element", "View", "FittedView", "Rendered", "SeenView", "Thread", "Event",
+            "Compaction", "CompactionRun", "CompactionPlan", "Explanation", "Redaction", "Report", "Finding",
         ),
     ),
     Section(

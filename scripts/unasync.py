@@ -33,7 +33,7 @@ RULES = (
     (r"\n    @awaitable_context", ""),
     (r"^from compaction_store.store.awaitable_context import awaitable_context\n", ""),
     (
-        r"\bAsync(Connections?|Engine|Iterator|LeaseKeeper|Messages|Reader|SharedCommits|Signal|Source|Store|Threads|Turn|Waiter)\b",
+        r"\bAsync(Connections?|Engine|Iterator|LeaseKeeper|Messages|Reader|Results|SharedCommits|Signal|Source|Store|Threads|Turn|Waiter)\b",
         r"\1",
     ),
     (r"__a(enter|exit)__", r"__\1__"),

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from compaction_store.arguments import other
-from compaction_store.errors import CompactionStoreError, InvalidInput
+from compaction_store.errors import InvalidInput
 from compaction_store.models import Measured
 from compaction_store.rendering.view import View
 
@@ -78,11 +78,3 @@ def _best(view: View | int) -> int:
     if isinstance(view, int):
         return view
     return view.tokens if view.measured is None else view.measured.tokens
-
-
-class BudgetExceeded(CompactionStoreError):
-    """The view is above the limit of the budget. `view` is this view."""
-
-    def __init__(self, message: str, *, view: View) -> None:
-        super().__init__(message)
-        self.view = view

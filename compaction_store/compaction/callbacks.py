@@ -7,6 +7,7 @@ or summarizer can block the loop.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from compaction_store.compaction.asking import Ask, Planned, Steps
@@ -27,6 +28,11 @@ class Strategy(Protocol):
     def steps(self, ctx: CompactionContext) -> Steps: ...
 
 
+#: A function of a context, sync or async, or a strategy. A function must return None, or a result of the context's
+#: methods.
+Callback = Callable[[CompactionContext], object] | Strategy
+
+
 def callback_name(callback: object) -> str:
     """Returns the name of a callback in records: its attribute `name`, or else the place of its definition."""
     return name_of(callback, "callback")
@@ -36,6 +42,11 @@ def check_callback(callback: object, *, awaits: bool) -> None:
     """Raises InvalidCallback if a callback is a class, cannot be called, or is async on a synchronous store."""
     if isinstance(callback, type):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
+    if type(callback).__name__.endswith("Summarizer") and not isinstance(callback, Strategy):
+        raise InvalidCallback(
+            f"a callback must be a callable or a strategy, not the summarizer {type(callback).__name__}: pass the"
+            " summarizer to a strategy, such as SlidingWindow(summarizer)"
+        )
     if not callable(callback) and not isinstance(callback, Strategy):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}")
     if not awaits and is_async(callback):
@@ -52,9 +63,24 @@ def run_callback(builder: PlanBuilder, callback: Any) -> Work[None]:
         if inspect.iscoroutine(result):
             result.close()
             raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
-        if isinstance(result, str | Summary):
-            raise InvalidInput("a callback must call ctx.compact(start_seq, end_seq, summary), not return the summary")
+        check_nothing(result)
     builder.finish()
+
+
+def check_nothing(result: object) -> None:
+    """Raises InvalidInput for a callback that returns its result, which would otherwise be ignored.
+
+    The results of the context's methods may be returned, and so may values of expressions such as `x and ctx.compact`.
+    """
+    if isinstance(result, list | tuple) and type(result) in (list, tuple):
+        for part in result:
+            check_nothing(part)
+    elif result is not None and not isinstance(result, bool | int | float | Planned):
+        what = "the summary" if isinstance(result, str | Summary) else f"messages ({type(result).__name__})"
+        raise InvalidInput(
+            "a callback must call ctx.compact(start_seq, end_seq, summary), ctx.replace(start_seq, end_seq, messages)"
+            f" or ctx.remove(start_seq, end_seq), not return {what}"
+        )
 
 
 def run_steps(builder: PlanBuilder, steps: Steps) -> Work[None]:

@@ -10,11 +10,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import NamedTuple, cast, overload
+from typing import Any, NamedTuple, Self, cast, overload
 
 from compaction_store.compaction.asking import LastPlanned
 from compaction_store.compaction.summary_calls import without_text
-from compaction_store.errors import InvalidSpan, SpanConflict
+from compaction_store.errors import CompactionStoreError, InvalidSpan, SpanConflict
 from compaction_store.jsonable import AsDict
 from compaction_store.models import Attempt, Compaction, Element, Payload, Span
 from compaction_store.rendering.view import View
@@ -204,6 +204,12 @@ class CompactionRun(AsDict, Sequence[Compaction]):
         return len(self.records)
 
     @property
+    def summed_up(self) -> str:
+        """The reason, with the types of the errors that callbacks and summarizers raised."""
+        kinds = ", ".join(dict.fromkeys(type(error).__name__ for error in self.errors))
+        return f"{self.reason} ({kinds})" if kinds else self.reason
+
+    @property
     def applied(self) -> bool:
         """Whether the view changed."""
         return any(record.outcome == "applied" for record in self.records)
@@ -213,3 +219,38 @@ class CompactionRun(AsDict, Sequence[Compaction]):
         """The failed calls of summarizers after which another summarizer succeeded: see `Compaction.failed_before`."""
         written = (record for record in self.records if record.outcome == "applied")
         return tuple(failed for record in written for failed in record.failed_before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedView(View):
+    """The view that `fit` returns. `run` is the run that compacted it, or None if the view was within the trigger.
+
+    It is equal to the same view without a run.
+    """
+
+    run: CompactionRun | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, view: View, run: CompactionRun | None) -> Self:
+        return cls(view.thread_id, view.pos, view.elements, view.measured, view.head, run)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, View):
+            return NotImplemented
+        return (self.thread_id, self.pos, self.elements, self.head) == (
+            other.thread_id, other.pos, other.elements, other.head,
+        )  # fmt: skip
+
+    __hash__ = View.__hash__
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields of the view, ready for `json.dumps`, without the run, which has the view again."""
+        return View(self.thread_id, self.pos, self.elements, self.measured, self.head).as_dict()
+
+
+class BudgetExceeded(CompactionStoreError):
+    """The view is above the limit of the budget. `view` is this view, and `view.run` the run that did not help."""
+
+    def __init__(self, message: str, *, view: FittedView) -> None:
+        super().__init__(message)
+        self.view = view

@@ -6,16 +6,17 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from compaction_store.api_rules.too_long import TooLong, too_long
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.plan import CompactionRun
+from compaction_store.compaction.plan import CompactionRun, FittedView
 from compaction_store.drivers import Call, Work
 from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import plain
 from compaction_store.rendering.view import Rendered, View
 
+R = TypeVar("R")
 # If the provider gives no figures, each request is limited to this share of the size of the previous one.
 _SHORTER = 0.75
 # A margin, because the provider's figures include the tools and the system prompt, which do not get shorter.
@@ -23,10 +24,10 @@ _MARGIN = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A reply, its request, and the compactions that were made because earlier requests were too long."""
+class Sent(Generic[R]):
+    """A reply, its request, and the runs that compacted the view: before the first request, and after each refusal."""
 
-    reply: Any = field(repr=False)
+    reply: R = field(repr=False)
     request: View | Rendered
     runs: tuple[CompactionRun, ...] = ()
 
@@ -36,15 +37,17 @@ class Sent:
 
 
 def send(
-    view: View,
+    fitted: FittedView,
     budget: TokenBudget,
     call: Callable[[Any], Any],
     render: Callable[[View], Any] | None,
     compact: Callable[[TokenBudget], Any],
     attempts: int,
-) -> Work[Sent]:
+) -> Work[Sent[Any]]:
     """Calls the model until it replies, all attempts are refused, or nothing more can be compacted."""
-    runs: list[CompactionRun] = []
+    runs: list[CompactionRun] = [] if fitted.run is None else [fitted.run]
+    view: View = fitted
+    refusals = 0
     while True:
         request = view if render is None else render(view)
         if not isinstance(request, View | Rendered):
@@ -55,7 +58,8 @@ def send(
             refused = too_long(error)
             if refused is None:
                 raise
-            if len(runs) + 1 == attempts:
+            refusals += 1
+            if refusals == attempts:
                 error.add_note(f"compaction_store: sent {attempts} times, compacted harder each time")
                 raise
             budget = harder(budget, view, refused)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
@@ -21,6 +22,7 @@ from compaction_store.importers.formats import open_source
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Loaded, ThreadLoaded, ToLoad
+from compaction_store.results import AsyncResults, Results
 
 if TYPE_CHECKING:
     from compaction_store.store._async import AsyncStore
@@ -88,12 +90,13 @@ def import_into(
 
     A line, row or message that cannot be read, or a thread that the store refuses, raises an error and ends the import.
     With `skip_bad` it is skipped and reported in the result. Threads that were loaded before an error stay, and the
-    same call continues after them. `format` and `options` are as for `open_source`.
+    same call continues after them. `format` and `options` are as for `open_source`. Nothing is read or stored until the
+    result is iterated over; if nobody does, the result warns when it is dropped.
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate(_to_load(importing, iter))
-    results = store.load_threads(threads, skip_refused=skip_bad)
-    return iterate(_imported(importing, lambda: next(results, None)))
+    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad))
+    return Results("import_into(…)", iterate(_imported(importing, lambda: next(load(), None))))
 
 
 def import_into_async(
@@ -111,8 +114,8 @@ def import_into_async(
     """`import_into` for an AsyncStore. A worker thread reads the source. It and the event loop call `progress`."""
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate_async(_to_load(importing, _Pages))
-    results = store.load_threads(threads, skip_refused=skip_bad)
-    return iterate_async(_imported(importing, lambda: anext(results, None)))
+    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad))
+    return AsyncResults("import_into_async(…)", iterate_async(_imported(importing, lambda: anext(load(), None))))
 
 
 def key_of(form: str, source_id: str) -> str:

@@ -213,16 +213,20 @@ class Compaction(AsDict):
         return self._object("checks")
 
     @property
+    def coverage(self) -> Payload | None:
+        """Which parts of the source the summarizer split, left out or found erased."""
+        return self._object("coverage")
+
+    @property
     def failed_before(self) -> list[Payload]:
         """The failures of the summarizers that a `FallbackSummarizer` tried before one succeeded, in order.
 
         Each failure has the error's type and text and, if they are known, `summarizer`, `model`, `usage` and
         `duration`.
         """
-        coverage = self._object("coverage")
-        if coverage is None:
+        if self.coverage is None:
             return []
-        parts = [coverage, *(_objects(coverage.get("parts")) or [])]
+        parts = [self.coverage, *(_objects(self.coverage.get("parts")) or [])]
         return [failed for part in parts for failed in _objects(part.get("failed_before")) or []]
 
 

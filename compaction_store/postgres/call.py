@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import random
 import re
 import time
@@ -53,6 +54,10 @@ _LEAST_DEADLINE = 0.3
 _SETTLING = 0.12
 # The minimum seconds for a call that is never retried. A busy server needs this time to accept a connection.
 _LEAST_WITHOUT_RETRIES = 2.0
+# A call that is retried for so many seconds says so in the log, once.
+_TOLD_AFTER = 1.0
+
+_log = logging.getLogger("compaction_store")
 
 
 class Statement(Protocol):
@@ -155,7 +160,7 @@ class Caller:
         end = start + min(self.deadline, self.patience)
         limit = start + max(self.deadline, _LEAST_DEADLINE)
         retries = self.retries
-        longest = _FIRST_PAUSE
+        longest, is_told = _FIRST_PAUSE, False
         while True:
             with timeouts.until(limit):
                 connection, verdict = _connect(self.engine)
@@ -178,9 +183,18 @@ class Caller:
                 pause, retries, limit = 0, False, limit + 2 * _SETTLING
             if statement is not None:
                 statement.retried(_sqlstate(verdict))
+            if not is_told and time.monotonic() >= start + _TOLD_AFTER:
+                is_told = True
+                _tell(verdict, _thread_of(arguments))
             self._sleep(pause)
             longest = min(longest * 2, _LONGEST_PAUSE)
         raise _failure(verdict, key if unknown else None, _thread_of(arguments))
+
+
+def _tell(verdict: Verdict, thread: str) -> None:
+    """Logs that a call waits, and the type of the failure. The text of the failure may quote data."""
+    kind, state = type(verdict.failure).__name__, _sqlstate(verdict)
+    _log.warning("a call has been retried for a second: %s%s%s", kind, f" {state}" if state else "", thread)
 
 
 def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:

@@ -25,6 +25,11 @@ class AwaitableContext(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T])
         self.__qualname__ = getattr(coroutine, "__qualname__", "open")
         self._opened: _T | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        # Only a caller who forgot the `await` asks for an attribute of the store; asyncio asks for its own with `_`.
+        how = f"write `await {self.__qualname__}(…)`, or `async with {self.__qualname__}(…) as store`"
+        raise AttributeError(f"the store is not open yet, so it has no {name!r}: {how}", name=name, obj=self)
+
     def __await__(self) -> Generator[Any, Any, _T]:
         return self._coroutine.__await__()
 
@@ -58,6 +63,10 @@ def awaitable_context(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callab
 
     @wraps(function)
     def call(*arguments: _P.args, **keywords: _P.kwargs) -> AwaitableContext[_T]:
-        return AwaitableContext(function(*arguments, **keywords))
+        made = AwaitableContext(function(*arguments, **keywords))
+        if arguments and isinstance(arguments[0], type):
+            # Name the class that the caller used, which may inherit the method.
+            made.__qualname__ = f"{arguments[0].__name__}.{function.__name__}"
+        return made
 
     return call

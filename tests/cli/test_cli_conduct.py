@@ -21,6 +21,7 @@ import compaction_store as cs
 from cli.program import SECRET, THREAD, Forks, Run, command, environment
 from compaction_store.cli import exits
 from compaction_store.cli.program import VERBS
+from compaction_store.compaction.plan import FittedView
 from compaction_store.errors import (
     BatchTooLarge,
     InvalidCheckpoint,
@@ -282,7 +283,7 @@ def test_an_interrupt_ends_quietly(url: str, store: cs.Store, tmp_path: Path) ->
 
 
 def test_every_error_has_its_exit_code() -> None:
-    view = cs.View("t", 1, ())
+    view = FittedView("t", 1, ())
     of: dict[int, list[cs.CompactionStoreError]] = {
         1: [cs.ThreadNotFound(), cs.SpanConflict(), cs.Held("x", pos=1), cs.BudgetExceeded("x", view=view),
             InvalidCheckpoint(), cs.CheckpointRefused("x", findings=())],

@@ -8,6 +8,7 @@ import re
 from io import StringIO
 
 import pytest
+from support.compactable_thread import span
 
 import compaction_store as cs
 from cli.program import THREAD, Run
@@ -91,10 +92,8 @@ def test_no_cell_of_any_list_is_a_formula(run: Run, store: cs.Store) -> None:
         store.append(name, [message] * 3, meta=[{name: name}] * 3)
         store.set_metadata(name, {name: name})
         made = cs.Summary(name, model=name, prompt=name, summarizer=name, settings={name: name})
-        store.compact(
-            name, lambda ctx, m=made, n=name: ctx.compact(1, 2, m, reason=n), actor=name, authority={name: name}
-        )
-        store.compact(name, lambda ctx, n=name: ctx.compact(1, 2, "long " * 900, reason=n), actor=name)
+        store.compact(name, span(1, 2, made, reason=name), actor=name, authority={name: name})
+        store.compact(name, span(1, 2, "long " * 900, reason=name), actor=name)
         store.hold(name, reason=name, actor=name)
         store.review(name, 1, "bad", note=name, actor=name)
     for arguments in (*LISTS, ("stats",), ("stats", NAMES[0])):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.compactable_thread import span
 from support.handmade_bundles import Thread
 
 import compaction_store as cs
@@ -27,7 +28,7 @@ def nested(store: cs.Store) -> cs.Store:
 def test_a_record_is_shown_with_those_inside_it(run: Run, store: cs.Store) -> None:
     store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(9)])
     for start, end in ((1, 2), (4, 5), (1, 5), (7, 8)):
-        store.compact("t", lambda ctx, start=start, end=end: ctx.compact(start, end, SECRET))
+        store.compact("t", span(start, end, SECRET))
     told = run("tree", "t", "3", "--table").stdout.splitlines()
     assert [line.partition(",")[0] for line in told] == [
         "compaction 3 of thread t", "3  summary", "  1  summary", "  2  summary",

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.compactable_thread import span
 from support.handmade_bundles import Thread, golden
 from support.paths import SUPPORT
 
@@ -442,7 +443,7 @@ def test_on_a_cluster_the_view_of_records_shows_the_same(cluster: str, superuser
             store.append(thread_id, [{"role": "user", "content": f"message {i}"} for i in range(30)])
             spans = [(2, 5), (8, 10), (2, 12), (1, 12), (14, 15), (1, 20), (22, 23)]
             for start, end in spans:
-                store.compact(thread_id, lambda ctx, start=start, end=end: ctx.compact(start, end, "short"))
+                store.compact(thread_id, span(start, end, "short"))
             store.revoke(thread_id, 6, reason="r")
             store.redact(thread_id, [22], reason="r")
     superuser.execute("SET compaction_store.tenant = 'default'")

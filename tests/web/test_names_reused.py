@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.compactable_thread import span
 
 import compaction_store as cs
 from compaction_store.postgres._async.connections import AsyncConnections
@@ -28,7 +29,7 @@ def _give_to_another(url: str) -> None:
                 {"role": "user", "content": f"{_LATER} " * 9}, {"role": "assistant", "content": f"{_LATER} yes"},
             ])  # fmt: skip
         for seq in (1, 5, 9, 13, 17, 21):
-            store.compact(THREAD, lambda ctx, seq=seq: ctx.compact(seq, seq + 3, cs.Summary(_LATER, model=_LATER)))
+            store.compact(THREAD, span(seq, seq + 3, cs.Summary(_LATER, model=_LATER)))
         store.hold(THREAD, reason=_LATER)
 
 

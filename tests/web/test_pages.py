@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.compactable_thread import span as planned
 from support.later_releases import POS, add_event, add_record, folded
 
 import compaction_store as cs
@@ -480,7 +481,7 @@ def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
         store.load("long", ({"role": "user", "content": f"message {i} " + "word " * 2000} for i in range(700)))
         for number in range(120):
             span = (5 * number + 1, 5 * number + 5)
-            store.compact("long", lambda ctx, span=span: ctx.compact(*span, "short"))
+            store.compact("long", planned(*span, "short"))
         for number in range(120):
             store.hold("long", reason=f"lawsuit {number}")
 

@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from support.compactable_thread import span
 
 import compaction_store as cs
 from compaction_store.checkpoints import CheckpointLog, SigningKey
@@ -115,7 +116,7 @@ def test_a_thread_says_what_its_summaries_cost_and_what_is_not_counted(url: str)
             made = cs.Summary(
                 "short", summarizer="mine", model=model, usage={"input_tokens": 1000, "output_tokens": 20}, duration=1.5
             )
-            store.compact("t", lambda ctx, at=start, made=made: ctx.compact(at, at + 1, made))
+            store.compact("t", span(start, start + 1, made))
         store.compact("t", lambda ctx: ctx.compact(7, 8, "its own words"))
         store.redact("t", 3, reason="asked for")
     rows = re.findall(r"<tr><td>(one|two)</td>(.*)</tr>", shown(url, "/thread", id="t"))
@@ -142,7 +143,7 @@ def test_records_say_what_all_of_them_cost_and_where_the_newest_cost_is(
                     "short", summarizer="mine", model=model, usage={"input_tokens": 1000, "output_tokens": 20},
                     duration=1.5,
                 )  # fmt: skip
-                store.compact(name, lambda ctx, at=at, made=made: ctx.compact(at, at + 1, made))
+                store.compact(name, span(at, at + 1, made))
         # Copies cost nothing, and a revocation is no attempt.
         store.fork("b", "b-fork")
         store.revoke("b", 1, reason="wrong")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -19,9 +18,10 @@ from compaction_store import tokens
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.asking import Stalled
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.callbacks import callback_name, run_callback
+from compaction_store.compaction.callbacks import Callback, callback_name, run_callback
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.run_log import log_run
 from compaction_store.drivers import drive_async
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured, Payload
@@ -62,7 +62,7 @@ class Compacting:
     db: AsyncConnections
     counter: tokens.Counter
     thread: ThreadKey
-    callbacks: tuple[Callable[..., Any], ...]
+    callbacks: tuple[Callback, ...]
     budget: TokenBudget | None
     force: bool
     actor: str | None = None
@@ -225,6 +225,7 @@ async def run_and_commit(
     )
     rows = await db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
     written = records.from_commit(thread.thread_id, run_id, rows)
+    log_run(thread.thread_id, written, builder.errors)
     after = await _view_after(compacting, view, written, rows[-1][_ENTRY]) if builder.applied else shown
     return CompactionRun(tuple(written), reason, after, tuple(builder.errors))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
@@ -18,6 +18,7 @@ from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
 from compaction_store.checkpoints.make import Sink
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.callbacks import Callback
 from compaction_store.errors import (
     CompactionNotFound,
     InvalidInput,
@@ -54,6 +55,7 @@ from compaction_store.postgres.queries import CompactionFilter, CompactionKey, E
 from compaction_store.rendering import receipts
 from compaction_store.rendering.given import System
 from compaction_store.rendering.view import SeenView, View
+from compaction_store.results import Results
 from compaction_store.store._sync import auditing, exporting, forking, pages, searching, verifying
 from compaction_store.store._sync.opening import open_database
 from compaction_store.store.known_threads import KnownThreads
@@ -72,13 +74,23 @@ class Reader:
     """
 
     def __init__(
-        self, db: Connections, tenant: str, counter: tokens.Counter, share: embedded.Share | None = None
+        self,
+        db: Connections | None = None,
+        tenant: str = "",
+        counter: tokens.Counter | None = None,
+        share: embedded.Share | None = None,
+        **_named: Never,
     ) -> None:
+        if not isinstance(db, Connections) or counter is None:
+            kind = type(self).__name__
+            how = f"`{kind}.open(url)`, or `with {kind}.open(url) as store`"
+            raise InvalidInput(f"a store must be opened, not constructed: write {how}")
         self._db = db
         self._tenant = tenant
         self._counter = counter
         self._share = share
-        self._callbacks: list[Callable[..., Any]] = []
+        # The callbacks of the stores that this store was made from, by `of_tenant`, and then its own.
+        self._callbacks: list[list[Callback]] = [[]]
         self._known_threads = KnownThreads()
         self._actor: str | None = None
         self._require_actor = False
@@ -146,14 +158,16 @@ class Reader:
     def of_tenant(self, tenant: str) -> Self:
         """Returns a store of the same kind for another tenant, with the connections, counter and actor of this store.
 
-        The returned store works until this store is closed; closing the returned store does nothing. The two stores do
-        not share registered callbacks.
+        The returned store also runs the callbacks of this store, including those that are registered later, and then
+        its own. It works until this store is closed; closing the returned store does nothing.
         """
         arguments.name(tenant, "tenant")
-        return self._made(
+        store = self._made(
             self._db, tenant, self._counter, None, self._shared_commits, actor=self._actor,
             require_actor=self._require_actor, telemetry=self._telemetry, is_borrowed=True,
         )  # fmt: skip
+        store._callbacks = [*self._callbacks, []]  # noqa: SLF001 — an instance of this class
+        return store
 
     @classmethod
     def _made(
@@ -670,9 +684,11 @@ class Reader:
         of the log is checked, and a last report has a finding for each thread of the newest checkpoint that was not
         found. Both reports have an empty thread_id and no thread_uid. `progress` is called with the number of verified
         threads and the total.
+
+        Nothing is verified until the result is iterated over. If nobody does, the result warns when it is dropped.
         """
         verification = verifying.Verification(self._db, self._tenant, level, checkpoints, progress)
-        return verifying.verify_all(verification, after)
+        return Results("verify_all()", verifying.verify_all(verification, after))
 
     def checkpoint(
         self, signer: Signer, log: CheckpointLog, *sinks: Sink, all_tenants: bool = False

@@ -6,25 +6,26 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar, overload
 
 from compaction_store import arguments
 from compaction_store.bundles import verification
 from compaction_store.compaction import adoption, sending, size_estimate
 from compaction_store.compaction.asking import Summarize
-from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
-from compaction_store.compaction.callbacks import check_callback
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.callbacks import Callback, check_callback
 from compaction_store.compaction.checks import Check
-from compaction_store.compaction.plan import CompactionPlan, CompactionRun
+from compaction_store.compaction.plan import BudgetExceeded, CompactionPlan, CompactionRun, FittedView
 from compaction_store.compaction.repair import check_arguments
-from compaction_store.compaction.sending import Sent
+from compaction_store.compaction.run_log import log_failure
+from compaction_store.compaction.sending import R, Sent
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.drivers import drive, is_async
-from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, SpanConflict
+from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, NotConfigured, SpanConflict
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.messages.keys import Key
@@ -42,6 +43,7 @@ from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
 from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
+from compaction_store.results import Results
 from compaction_store.store import loading, loading_threads, turn_waits
 from compaction_store.store._sync import (
     adopting,
@@ -60,7 +62,7 @@ from compaction_store.store._sync.turns import Turn
 from compaction_store.store.thread_keys import thread_key, writable_key
 
 _IS_ASYNC = False
-_C = TypeVar("_C", bound=Callable[..., Any])
+_C = TypeVar("_C", bound=Callback)
 
 
 class Store(Reader):
@@ -206,15 +208,15 @@ class Store(Reader):
 
         Each thread is loaded as by `load`, and its result is yielded after it is stored. Short new threads share
         transactions of up to 10,000 messages or 16 MiB, so several threads may be read before the first is stored.
-        Nothing is read or stored until the result is iterated over. Repeating a call with the same `key` adds only new
-        messages.
+        Nothing is read or stored until the result is iterated over; if nobody does, the result warns when it is
+        dropped. Repeating a call with the same `key` adds only new messages.
 
         If a thread fails, the threads before it are stored before the error is raised. With `skip_refused`, a thread
         that the store refuses is reported in its result, and the other threads are loaded.
         """
         loading_threads.check(threads)
         options = loading_threads.Options(self._tenant, self._counter, Key(key).text, meta, tokens, skip_refused)
-        return load_threads(self._db, threads, options)
+        return Results("load_threads(…)", load_threads(self._db, threads, options))
 
     def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
         """Replaces the thread's metadata, a JSON object for any data that is not a message."""
@@ -279,13 +281,13 @@ class Store(Reader):
         if callback is None:
             return self.on_compact
         check_callback(callback, awaits=_IS_ASYNC)
-        self._callbacks.append(callback)
+        self._callbacks[-1].append(callback)
         return callback
 
     def _compacting(
         self,
         thread: ThreadKey,
-        callbacks: tuple[Callable[..., Any], ...],
+        callbacks: tuple[Callback, ...],
         budget: TokenBudget | None,
         *,
         force: bool,
@@ -294,7 +296,7 @@ class Store(Reader):
     ) -> compacting.Compacting:
         for callback in callbacks:
             check_callback(callback, awaits=_IS_ASYNC)
-        chosen = callbacks or tuple(self._callbacks)
+        chosen = callbacks or tuple(chain(*self._callbacks))
         return compacting.Compacting(
             self, self._db, self._counter, thread, chosen, budget, force=force, actor=actor,
             authority=encoding.authority(authority),
@@ -303,7 +305,7 @@ class Store(Reader):
     def compact(
         self,
         thread_id: str,
-        *callbacks: Callable[..., Any],
+        *callbacks: Callback,
         budget: TokenBudget | None = None,
         force: bool = False,
         actor: str | None = None,
@@ -324,7 +326,7 @@ class Store(Reader):
     def plan(
         self,
         thread_id: str,
-        *callbacks: Callable[..., Any],
+        *callbacks: Callback,
         budget: TokenBudget | None = None,
         force: bool = False,
     ) -> CompactionPlan:
@@ -335,56 +337,68 @@ class Store(Reader):
         self,
         thread_id: str,
         budget: TokenBudget,
-        *callbacks: Callable[..., Any],
+        *callbacks: Callback,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
-    ) -> View:
+    ) -> FittedView:
         """Returns the thread's view, after compacting the thread if the view is over the budget's trigger.
 
-        The view's `measured` has its size and the source of that figure. If compacting fails or is not enough, the view
-        is returned anyway if it is within the budget's limit; otherwise `BudgetExceeded` is raised.
+        The view's `measured` has its size and the source of that figure, and its `run` the run that compacted it. If
+        compacting fails or is not enough, the view is returned anyway if it is within the budget's limit; otherwise
+        `BudgetExceeded` is raised. If the view is over the trigger and there is no callback, neither registered nor
+        passed, `NotConfigured` is raised.
         """
         # Check on every call, so that a missing actor is noticed at once and not only when the view is over the budget.
         actor = self._chosen_actor(actor)
         authority = encoding.authority(authority)
         view = compacting.measured_view(self, self._db, self._key(thread_id), budget)
         if not budget.is_over(view):
-            return view
+            return FittedView.of(view, None)
+        run: CompactionRun | None = None
         failure: CompactionStoreError | None = None
+        thread = self._writable_key(thread_id)
+        work = self._compacting(thread, callbacks, budget, force=False, actor=actor, authority=authority)
+        if not work.callbacks:
+            raise NotConfigured(
+                "the view is over the budget's trigger, but there is no callback to compact it: register one with"
+                f" on_compact, or pass one to this call{arguments.about(thread_id)}"
+            )
         try:
-            thread = self._writable_key(thread_id)
-            work = self._compacting(thread, callbacks, budget, force=False, actor=actor, authority=authority)
-            view = (compacting.compact_measured(work, view, budget)).view
-        except SpanConflict:
+            run = compacting.compact_measured(work, view, budget)
+            view = run.view
+        except SpanConflict as error:
+            log_failure(thread_id, error)
             view = compacting.measured_view(self, self._db, self._key(thread_id), budget)
         except InvalidInput:
             raise
         except CompactionStoreError as error:
+            log_failure(thread_id, error)
             failure = error
+        fitted = FittedView.of(view, run)
         if budget.fits(view):
-            return view
+            return fitted
         raise BudgetExceeded(
             f"the view must take at most {budget.limit} tokens, not {size_estimate.describe(view)}"
-            f"{arguments.about(thread_id)}",
-            view=view,
+            f"{arguments.about(thread_id)}{'' if run is None else f': {run.summed_up}'}",
+            view=fitted,
         ) from failure
 
     def send(
         self,
         thread_id: str,
-        call: Callable[[Any], Any],
+        call: Callable[[Any], R | Awaitable[R]],
         budget: TokenBudget,
-        *callbacks: Callable[..., Any],
+        *callbacks: Callback,
         render: Callable[[View], View | Rendered] | None = None,
         attempts: int = 3,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
-    ) -> Sent:
+    ) -> Sent[R]:
         """Calls a model with the thread's view. If the API refuses the request as too long, compacts more and retries.
 
         `call` is called with the request: the view that `fit` returns, rendered by `render` if it is given. Any other
         error of `call` is raised at once. The last refusal is raised if all `attempts` were refused or nothing more can
-        be compacted. The result has the reply and the request; append the reply with
+        be compacted. The result has the reply, the request and the runs that compacted it; append the reply with
         `append(thread_id, reply, view=request)`. A refusal is recognized by its code, or by the texts that providers
         are known to use, whatever the SDK.
         """

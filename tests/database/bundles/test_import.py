@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.compactable_thread import span
 from support.databases import Server
 from support.faces import Face, Faces
 from support.handmade_bundles import Line, Thread, entry, golden, rich, said, sealed
@@ -542,7 +543,7 @@ def test_two_hundred_thousand_messages_with_records(url: str, other_url: str, tm
         for part in range(20):
             store.load("t", ({"role": "user", "content": f"{i}"} for i in range(10_000)), tokens=1, key=f"{part}")
             first = 10_000 * part + 1
-            store.compact("t", lambda ctx, first=first: ctx.compact(first, first + 5, "s", allow={"larger"}))
+            store.compact("t", span(first, first + 5, "s", allow={"larger"}))
         store.redact("t", range(3, 200_000, 7), reason="asked")
         with path.open("wb") as file:
             file.writelines(store.export("t"))

@@ -237,10 +237,10 @@ def test_what_does_not_fit_says_by_whose_figure(store: Face) -> None:
     turn(store, 1.5)
     local = store.view("t").tokens
     with pytest.raises(BudgetExceeded, match=r"at most \d+ tokens, not \d+ tokens \(calibrated\)") as caught:
-        store.fit("t", TokenBudget(round(local * 1.2)))
+        store.fit("t", TokenBudget(round(local * 1.2)), lambda _: None)
     assert caught.value.view.measured is not None
     with pytest.raises(BudgetExceeded, match=rf"not ({local} tokens \(calibrated\)|\d+ tokens)"):
-        store.fit("t", TokenBudget(10))
+        store.fit("t", TokenBudget(10), lambda _: None)
 
 
 def test_a_thread_within_its_budget_by_what_the_api_reported_is_not_due(store: Face) -> None:
@@ -261,7 +261,7 @@ def test_a_budget_takes_a_view_or_a_number(store: Face) -> None:
     assert TokenBudget(view.tokens).is_over(view)
     measured = store.fit("t", TokenBudget(10_000))
     assert measured == view
-    assert repr(measured) == repr(view)
+    assert repr(measured) == f"Fitted{view!r}"
 
 
 def test_another_tenants_replies_say_nothing(faces: Faces, url: str) -> None:

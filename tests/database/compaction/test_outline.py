@@ -6,6 +6,7 @@ import random
 from contextlib import suppress
 
 import pytest
+from support.compactable_thread import span as planned
 
 import compaction_store as cs
 from compaction_store.errors import InvalidInput, PositionNotFound
@@ -25,7 +26,7 @@ def _fill(store: cs.Store, seed: int) -> None:
                 low = choose.randrange(len(elements))
                 high = choose.randrange(low, min(len(elements), low + 5))
                 span = elements[low].seq, elements[high].end_seq
-                store.compact("t", lambda ctx, span=span: ctx.compact(*span, "short", allow={"last_user", "larger"}))
+                store.compact("t", planned(*span, "short", allow={"last_user", "larger"}))
             elif kind == "revoke":
                 active = [record.number for record in store.compactions("t") if record.status == "active"]
                 store.revoke("t", choose.choice(active or [1]), reason="wrong")

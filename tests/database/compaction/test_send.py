@@ -152,6 +152,7 @@ def test_an_async_call_on_a_synchronous_store_is_refused(url: str) -> None:
 
     with Store.open(url) as store:
         store.append("t", TALK[0])
-        for wrong in (call, lambda request: call({"of": request})):
+        wrongs: tuple[Any, ...] = (call, lambda request: call({"of": request}))
+        for wrong in wrongs:
             with pytest.raises(InvalidInput, match="call must be synchronous on a Store"):
                 store.send("t", wrong, BUDGET)

@@ -38,6 +38,10 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
     "a name as the callback": (lambda s: s.compact("t", SECRET), "callback must be .* not str"),
     "a list of callbacks": (lambda s: s.compact("t", [print]), "callback must be .* not list"),
     "a class as the callback": (lambda s: s.on_compact(SlidingWindow), "callback must be .* the class SlidingWindow"),
+    "a summarizer to register": (
+        lambda s: s.on_compact(ExtractiveSummarizer()),
+        "not the summarizer ExtractiveSummarizer: pass the summarizer to",
+    ),
     "a name to register": (lambda s: s.on_compact(SECRET), "callback must be .* not str"),
     "a number as the record": (lambda s: list(s.originals(1)), "compaction must be a Compaction, not int"),
     "a number as the tree's root": (lambda s: s.tree(1), "compaction must be a Compaction, not int"),

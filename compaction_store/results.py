@@ -1,0 +1,86 @@
+"""Results that do their work while they are iterated over. If nobody iterates over one, it says so.
+
+Such a call would otherwise do nothing in silence: a load would store nothing, and an audit would verify nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import warnings
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any, Generic, NoReturn, TypeVar
+
+_T = TypeVar("_T")
+_log = logging.getLogger("compaction_store")
+
+
+class _Work:
+    """The base of the two classes below, which warns if a result is dropped before it was started."""
+
+    def __init__(self, call: str, loop: str, items: Any) -> None:
+        self._text = f"{call} did nothing, because nobody iterated over its result: write `{loop} … in {call}`"
+        self._items = items
+        self._is_waiting = True
+        _waiting.add(self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"a result must be iterated over, not used as a truth value: {self._text}")
+
+    def __del__(self) -> None:
+        # The interpreter may be shutting down, when neither logging nor warnings work; `_at_exit` ran before.
+        with suppress(AttributeError, ImportError, TypeError):
+            self.warn()
+
+    def warn(self) -> None:
+        """Warns once if the work was never started."""
+        if self._is_waiting:
+            self._is_waiting = False
+            # Python shows no ResourceWarning by default, so the log says it too.
+            _log.warning(self._text)
+            warnings.warn(self._text, ResourceWarning, stacklevel=3, source=self)
+
+
+class Results(_Work, Iterator[_T], Generic[_T]):
+    """The result of a call that does its work while it is iterated over."""
+
+    def __init__(self, call: str, items: Iterator[_T]) -> None:
+        super().__init__(call, "for", items)
+
+    def __next__(self) -> _T:
+        self._is_waiting = False
+        found: _T = next(self._items)
+        return found
+
+    def close(self) -> None:
+        """Ends the work."""
+        self._is_waiting = False
+        self._items.close()
+
+
+class AsyncResults(_Work, AsyncIterator[_T], Generic[_T]):
+    """The result of a call that does its work while it is iterated over."""
+
+    def __init__(self, call: str, items: AsyncIterator[_T]) -> None:
+        super().__init__(call, "async for", items)
+
+    async def __anext__(self) -> _T:
+        self._is_waiting = False
+        found: _T = await anext(self._items)
+        return found
+
+    async def aclose(self) -> None:
+        """Ends the work."""
+        self._is_waiting = False
+        await self._items.aclose()
+
+
+_waiting: weakref.WeakSet[_Work] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for each in list(_waiting):
+        each.warn()
