@@ -232,6 +232,7 @@ class FittedView(View):
 
     @classmethod
     def of(cls, view: View, run: CompactionRun | None) -> Self:
+        """Returns a view with the run that compacted it."""
         return cls(view.thread_id, view.pos, view.elements, view.measured, view.head, run)
 
     def __eq__(self, other: object) -> bool:

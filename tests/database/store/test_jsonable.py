@@ -26,7 +26,8 @@ def test_every_public_value_can_be_written_as_json(store: Face) -> None:
     store.redact("t", 5, reason="asked for")
     budget = cs.TokenBudget(100_000)
     values: dict[str, Any] = {
-        "Message": first, "View": store.fit("t", budget), "Element": before.elements[0], "CompactionRun": run,
+        "Message": first, "View": store.view("t"), "FittedView": store.fit("t", budget),
+        "Element": before.elements[0], "CompactionRun": run,
         "Compaction": run[0], "CompactionPlan": store.plan("t", lambda ctx: ctx.compact(3, 4, "two")),
         "Thread": store.thread("t"), "SeenView": store.seen_by("t", reply.seq), "Event": next(iter(store.events("t"))),
         "Explanation": store.explain("t", 5), "CompactionTree": store.tree(run[0]), "Report": store.verify("t"),
@@ -42,7 +43,7 @@ def test_every_public_value_can_be_written_as_json(store: Face) -> None:
     assert written(first)["created_at"] == first.created_at.isoformat()
     record = written(run[0])
     assert (record["status"], record["run_id"], record["body"]["summary_text"]) == ("active", str(run[0].run_id), "one")
-    assert written(values["View"])["measured"]["source"] == "local"
+    assert written(values["FittedView"])["measured"]["source"] == "local"
     assert [error["type"] for error in written(run)["errors"]] == ["InvalidCallback"]
     assert written(values["Explanation"])["redaction"]["kind"] == "redaction"
 
