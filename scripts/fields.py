@@ -331,6 +331,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "Checkpoint": {
         "note": "The signed text.",
+        "name": "The name of the key.",
         "origin": "The name of the key, and the tenant.",
         "size": "How many threads the checkpoint covers.",
         "root": "The root of the Merkle tree over their heads.",

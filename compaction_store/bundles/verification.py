@@ -85,11 +85,11 @@ class BundleVerifier:
         self.manifest = manifest
         tenant, thread_id, uid = manifest["tenant"], manifest["thread_id"], UUID(manifest["thread_uid"])
         salt, commitment = _bytes(manifest["name_salt"]), bytes.fromhex(manifest["name_commitment"])
-        checkpointed = None
+        checkpointed: tuple[KnownEntry, ...] = ()
         try:
             if self._keys and manifest["checkpoint"] is not None:
                 self._proved = check_proof(manifest["checkpoint"], uid, *self._keys)
-                checkpointed = KnownEntry(self._proved.pos, self._proved.entry)
+                checkpointed = (KnownEntry(self._proved.pos, self._proved.entry),)
         except InvalidCheckpoint as error:
             why = f"the checkpoint that the manifest carries does not hold: {error}"
         else:

@@ -1,9 +1,11 @@
-"""Compares threads with an earlier checkpoint, to verify them or to sign a new checkpoint. Reads no database."""
+"""Compares threads with earlier checkpoints, to verify them or to sign a new checkpoint. Reads no database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from uuid import UUID
 
 from compaction_store.checkpoints.heads import Head, HeadsFile, tenant_hash
@@ -13,145 +15,181 @@ from compaction_store.integrity.entry import KnownEntry
 from compaction_store.models import Finding, Report
 
 _MOST_FINDINGS = 1000
+# With one list of heads for each of these checkpoints, a verification takes about as long as with one list.
+_MOST_LISTS = 16
 
 
-class NewestCheckpoint:
-    """The newest checkpoint of a log, with its list of heads, which stays open until `close`.
+class _Listed:
+    """The heads of one checkpoint. `reach` reads them in the order of thread_uid, and `find` reads any of them."""
 
-    If the log is None, there is no entry to compare with, and reports stay unchanged.
+    def __init__(self, checkpoint: Checkpoint, heads: HeadsFile, after: UUID | None) -> None:
+        self.time = checkpoint.time.isoformat()
+        self._heads = heads
+        start = 0 if after is None else heads.first(after)
+        self._rest = heads.between(start, heads.size)
+        self.next = next(self._rest, None)
+        if after is not None and self.next is not None and self.next.thread_uid == after:
+            self.step()
+
+    def step(self) -> None:
+        self.next = next(self._rest, None)
+
+    def find(self, thread_uid: UUID) -> Head | None:
+        found = self._heads.find(thread_uid)
+        return None if found is None else found[1]
+
+
+class Known:
+    """The entries of one thread in checkpoints, the newest first, and the contradictions between the checkpoints."""
+
+    def __init__(self, heads: list[tuple[str, Head | None]]) -> None:
+        found = [head for _, head in heads if head is not None]
+        self.entries = tuple(KnownEntry(head.pos, head.entry) for head in found)
+        self.is_in_newest = bool(heads) and heads[0][1] is not None
+        self.findings = tuple(
+            Finding(
+                None,
+                f"the checkpoints contradict each other: the thread was at pos {older.pos} at that of {then}, and"
+                f" {'absent' if newer is None else f'at pos {newer.pos}'} at that of {later}",
+            )
+            for (later, newer), (then, older) in pairwise(heads)
+            if older is not None and (newer is None or newer.pos < older.pos)
+        )
+        #: The finding for the thread if it is in a checkpoint but not in the database.
+        self.gone: tuple[Finding, ...] = tuple(
+            Finding(None, f"the thread was at pos {head.pos} at the checkpoint of {time}, and is gone")
+            for time, head in heads
+            if head is not None
+        )[:1]
+
+
+class KnownCheckpoints:
+    """The newest checkpoint of a log and older ones, with their lists of heads, which stay open until `close`.
+
+    The older ones are the oldest whose list of heads is kept, and up to 14 others. A walk over all threads calls
+    `reach` with the thread_uids in their order. A thread of a checkpoint that the walk skips becomes a finding even if
+    the thread is stored, because its entry was not compared. Without a log, there is nothing to compare with.
     """
 
-    def __init__(self, log: CheckpointLog | None, *, whole: bool = False) -> None:
-        """Opens the newest checkpoint. With `whole`, also checks every note of the log and the order of the notes."""
+    def __init__(self, log: CheckpointLog | None, tenant: str, after: UUID | None = None) -> None:
+        """Checks the order of all notes of the log, and opens the lists. The walk begins after the thread `after`."""
         self._has_log = log is not None
-        self.checkpoint: Checkpoint | None = None
-        self._heads: HeadsFile | None = None
-        if log is None:
-            return
-        if whole:
-            for self.checkpoint in log:
-                pass
-        else:
-            self.checkpoint = log.last()
-        if self.checkpoint is not None:
-            self._heads = log.heads(self.checkpoint)
+        self._tenant = tenant_hash(tenant)
+        self._lists: list[_Listed] = []
+        self._missed: list[Finding] = []
+        self._missed_count = 0
+        self._stack = ExitStack()
+        checkpoints = [] if log is None else log.kept(_MOST_LISTS)
+        self.newest = checkpoints[0] if checkpoints else None
+        #: Findings about the log as a whole.
+        self.findings: tuple[Finding, ...] = ()
+        if log is not None and self.newest is None:
+            self.findings = (Finding(None, "the log has no checkpoint"),)
+        elif self.newest is not None and not self.newest.covers(tenant):
+            of = f"the checkpoints are those of {self.newest.origin}, and do not cover this tenant"
+            self.findings = (Finding(None, of),)
+        try:
+            for checkpoint in checkpoints:
+                if log is not None:
+                    heads = self._stack.enter_context(log.heads(checkpoint))
+                    self._lists.append(_Listed(checkpoint, heads, after))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        if self._heads is not None:
-            self._heads.close()
-
-    def entry(self, thread_uid: UUID) -> KnownEntry | None:
-        """Returns the last pos and entry of a thread at the checkpoint; None if the checkpoint lacks the thread."""
-        found = None if self._heads is None else self._heads.find(thread_uid)
-        return None if found is None else KnownEntry(found[1].pos, found[1].entry)
-
-    def expected(self, tenant: str, after: UUID | None) -> ExpectedThreads:
-        """Returns a tenant's threads in the checkpoint. A walk that begins after `after` must meet each of them."""
-        wanted = tenant_hash(tenant)
-        heads = (head for head in self._heads or () if head.tenant == wanted)
-        return ExpectedThreads((head for head in heads if after is None or head.thread_uid > after), self)
-
-    def gone(self, pos: int) -> Finding:
-        """Returns the finding for a thread that is in the checkpoint but not in the database."""
-        return Finding(None, f"the thread was at pos {pos} at the checkpoint of {self._time}, and is gone")
+        self._stack.close()
 
     @property
-    def _time(self) -> str:
-        return "no time" if self.checkpoint is None else self.checkpoint.time.isoformat()
+    def notes(self) -> tuple[str, ...]:
+        if len(self._lists) <= 1:
+            return ()
+        return (f"compared with {len(self._lists)} checkpoints, the oldest of {self._lists[-1].time}",)
 
-    def annotate(self, report: Report, known: KnownEntry | None) -> Report:
-        """Adds a note to a thread's report: the number of entries that are newer than the checkpoint, if there are any.
+    def find(self, thread_uid: UUID) -> Known:
+        """Returns what the checkpoints say about a thread, without a walk."""
+        return Known([(listed.time, listed.find(thread_uid)) for listed in self._lists])
 
-        If the thread is not in the checkpoint, the note says so and the level of the report is schema.
+    def reach(self, thread_uid: UUID) -> Known:
+        """Returns what the checkpoints say about the next thread of the walk. Threads before it count as missed."""
+        self._miss_until(thread_uid)
+        heads: list[tuple[str, Head | None]] = []
+        for listed in self._lists:
+            head = listed.next
+            if head is not None and head.thread_uid == thread_uid:
+                listed.step()
+            else:
+                head = None
+            heads.append((listed.time, head))
+        return Known(heads)
+
+    def end(self) -> tuple[Finding, ...]:
+        """Returns a finding for each thread that the walk did not meet; beyond 1,000, one for the rest."""
+        self._miss_until(None)
+        rest = self._missed_count - len(self._missed)
+        return (*self.findings, *self._missed, *([Finding(None, f"so are {rest:,} more")] if rest else ()))
+
+    def _miss_until(self, thread_uid: UUID | None) -> None:
+        """Counts the threads of this tenant that come before a thread, and in which the lists are not yet."""
+        while (waiting := [listed.next for listed in self._lists if listed.next is not None]) and (
+            (first := min(head.thread_uid for head in waiting)) != thread_uid
+            and (thread_uid is None or first < thread_uid)
+        ):
+            known = self.reach(first)
+            if all(head.tenant != self._tenant for head in waiting if head.thread_uid == first):
+                continue
+            self._missed_count += 1
+            if self._missed_count <= _MOST_FINDINGS:
+                self._missed += [replace(gone, what=f"thread_uid {first}: {gone.what}") for gone in known.gone]
+
+    def annotate(self, report: Report, known: Known) -> Report:
+        """Adds to a thread's report what the checkpoints say about it.
+
+        This is a note with the number of entries that are newer than the newest checkpoint. If the thread is not in
+        that checkpoint, the note says so and the level of the report is schema.
         """
         if not self._has_log:
             return report
-        if known is None:
+        report = replace(report, findings=(*known.findings, *report.findings))
+        if not known.is_in_newest or self.newest is None:
             notes = (*report.notes, "no checkpoint covers the thread yet")
             return replace(report, level="schema", notes=notes)
         newer = report.pos - report.covered
         if not report.covered or newer <= 0:
             return report
         entries = "1 entry is" if newer == 1 else f"{newer} entries are"
-        return replace(report, notes=(*report.notes, f"{entries} newer than the checkpoint of {self._time}"))
-
-
-class ExpectedThreads:
-    """The threads of a checkpoint. A walk over the stored threads, in the same order of thread_uid, ticks them off.
-
-    A thread that the walk skipped is a finding even if it is stored, because its entry was not compared. The text of
-    the finding is that of a missing thread.
-    """
-
-    def __init__(self, heads: Iterator[Head], newest: NewestCheckpoint) -> None:
-        self._heads = heads
-        self._newest = newest
-        self._next = next(heads, None)
-        self._findings: list[Finding] = []
-        self._missed = 0
-
-    def walked(self, thread_uid: UUID) -> None:
-        """Ticks off a thread. Each expected thread before it that the walk did not meet becomes a finding."""
-        while self._next is not None and self._next.thread_uid <= thread_uid:
-            if self._next.thread_uid != thread_uid:
-                self._miss(self._next)
-            self._next = next(self._heads, None)
-
-    def end(self) -> tuple[Finding, ...]:
-        """Returns a finding for each expected thread that the walk did not meet; beyond 1,000, one for the rest."""
-        while self._next is not None:
-            self._miss(self._next)
-            self._next = next(self._heads, None)
-        if self._missed > len(self._findings):
-            self._findings.append(Finding(None, f"so are {self._missed - len(self._findings):,} more"))
-        return tuple(self._findings)
-
-    def _miss(self, head: Head) -> None:
-        self._missed += 1
-        if self._missed <= _MOST_FINDINGS:
-            gone = self._newest.gone(head.pos)
-            self._findings.append(replace(gone, what=f"thread_uid {head.thread_uid}: {gone.what}"))
+        newest = f"newer than the checkpoint of {self.newest.time.isoformat()}"
+        return replace(report, notes=(*report.notes, f"{entries} {newest}"))
 
 
 class EarlierHeads:
     """The heads of an earlier checkpoint, to compare with the present heads. Both come in the order of thread_uid."""
 
     def __init__(self, earlier: Iterable[Head]) -> None:
-        self._earlier = iter(earlier)
+        self._earlier: Iterator[Head] = iter(earlier)
         self._next = next(self._earlier, None)
-        self._findings: list[str] = []
+        self.findings: list[str] = []
 
-    def _find(self, earlier: Head, what: str) -> None:
-        if len(self._findings) < _MOST_FINDINGS:
-            self._findings.append(f"thread_uid {earlier.thread_uid}, pos {earlier.pos}: {what}")
+    def find(self, thread_uid: UUID, pos: int | None, what: str) -> None:
+        if len(self.findings) < _MOST_FINDINGS:
+            place = "" if pos is None else f", pos {pos}"
+            self.findings.append(f"thread_uid {thread_uid}{place}: {what}")
 
-    def compare(self, head: Head) -> Head | None:
-        """Compares a thread with its earlier head. If the thread has grown, returns that head for `compare_entry`."""
-        while self._next is not None and self._next.thread_uid < head.thread_uid:
+    def reach(self, thread_uid: UUID) -> Head | None:
+        """Returns the earlier head of a thread, if it had one. Threads before it become findings."""
+        while self._next is not None and self._next.thread_uid < thread_uid:
             self._gone(self._next)
-        earlier = self._next
-        if earlier is None or earlier.thread_uid != head.thread_uid:
+        if self._next is None or self._next.thread_uid != thread_uid:
             return None
-        self._next = next(self._earlier, None)
-        if head.pos > earlier.pos:
-            return earlier
-        if head.pos < earlier.pos:
-            self._find(earlier, f"the thread ends at pos {head.pos} now")
-        else:
-            self.compare_entry(earlier, head.entry)
-        return None
+        earlier, self._next = self._next, next(self._earlier, None)
+        return earlier
 
     def _gone(self, earlier: Head) -> None:
-        self._find(earlier, "the thread is gone")
+        self.find(earlier.thread_uid, earlier.pos, "the thread is gone")
         self._next = next(self._earlier, None)
 
-    def compare_entry(self, earlier: Head, entry: bytes | None) -> None:
-        """Compares an earlier head with the present entry at the same pos."""
-        if entry != earlier.entry:
-            self._find(earlier, "another entry is there now")
-
     def finish(self) -> list[str]:
-        """Returns the findings. Earlier threads that were not compared are reported as gone."""
+        """Returns the findings. Earlier threads that were not reached are reported as gone."""
         while self._next is not None:
             self._gone(self._next)
-        return self._findings
+        return self.findings

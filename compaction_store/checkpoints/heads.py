@@ -108,8 +108,8 @@ class HeadsFile:
     def _at(self, index: int) -> Head:
         return next(self.between(index, index + 1))
 
-    def find(self, thread_uid: UUID) -> tuple[int, Head] | None:
-        """Returns the index and the head of a thread; None if the file does not list the thread."""
+    def first(self, thread_uid: UUID) -> int:
+        """Returns the index of the first head that has this thread_uid or a larger one."""
         low, high = 0, self.size
         while low < high:
             middle = (low + high) // 2
@@ -117,6 +117,11 @@ class HeadsFile:
                 low = middle + 1
             else:
                 high = middle
+        return low
+
+    def find(self, thread_uid: UUID) -> tuple[int, Head] | None:
+        """Returns the index and the head of a thread; None if the file does not list the thread."""
+        low = self.first(thread_uid)
         if low < self.size and (head := self._at(low)).thread_uid == thread_uid:
             return low, head
         return None

@@ -45,10 +45,35 @@ class CheckpointLog:
         previous: Checkpoint | None = None
         for number, line in enumerate(self._lines(), 1):
             checkpoint = self._read(line, number)
-            if checkpoint.previous != (None if previous is None else previous.digest):
-                raise InvalidCheckpoint(f"checkpoint {number} of {self.path.name} does not follow the one before")
+            self._check_order(number, previous, checkpoint)
             yield checkpoint
             previous = checkpoint
+
+    def _check_order(self, number: int, previous: Checkpoint | None, checkpoint: Checkpoint) -> None:
+        if checkpoint.previous != (None if previous is None else previous.digest):
+            raise InvalidCheckpoint(f"line {number} of {self.path} does not follow the line before")
+
+    def kept(self, most: int) -> list[Checkpoint]:
+        """Returns up to `most` checkpoints whose lists of heads are kept, newest first.
+
+        The newest checkpoint is the first, whether its list is kept or not. The oldest and others at even distances
+        follow. Checks the order of all checkpoints, and the signature of the newest, which covers all others.
+        """
+        kept: list[Checkpoint] = []
+        previous: Checkpoint | None = None
+        for number, line in enumerate(self._lines(), 1):
+            checkpoint = self._read(line, number, is_signed=False)
+            self._check_order(number, previous, checkpoint)
+            is_new = not kept or kept[-1].heads != checkpoint.heads
+            if is_new and (self.path.parent / file_name(checkpoint.heads)).is_file():
+                kept.append(checkpoint)
+            previous = checkpoint
+        if (newest := self.last()) is None:
+            return []
+        older = [checkpoint for checkpoint in reversed(kept) if checkpoint.heads != newest.heads]
+        wanted = min(most - 1, len(older))
+        places = [round(index * (len(older) - 1) / max(1, wanted - 1)) for index in range(wanted)]
+        return [newest, *(older[place] for place in places)]
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -58,12 +83,16 @@ class CheckpointLog:
         except FileNotFoundError:
             return
 
-    def _read(self, line: bytes, number: int | str) -> Checkpoint:
+    def _read(self, line: bytes, number: int | None, *, is_signed: bool = True) -> Checkpoint:
+        where = f"{'the last line' if number is None else f'line {number}'} of {self.path}"
         try:
             note = json.loads(line)["note"]
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise InvalidCheckpoint(f"a line of {self.path.name} is not a checkpoint: {number}") from None
-        return notes.read(note, *self.keys)
+            raise InvalidCheckpoint(f"{where} is not a checkpoint") from None
+        try:
+            return notes.read(note, *self.keys) if is_signed else notes.unsigned(note)
+        except InvalidCheckpoint as error:
+            raise InvalidCheckpoint(f"{where}: {error}") from None
 
     def last(self) -> Checkpoint | None:
         """Returns the newest checkpoint without reading the older ones; None if the log is empty."""
@@ -72,7 +101,7 @@ class CheckpointLog:
                 line = _last_line(file)
         except FileNotFoundError:
             return None
-        return self._read(line, "last") if line else None
+        return self._read(line, None) if line else None
 
     def heads(self, checkpoint: Checkpoint) -> HeadsFile:
         """Opens a checkpoint's list of heads, and checks that the list has not changed since it was signed."""
@@ -109,7 +138,7 @@ class CheckpointLog:
         line = json.dumps({"note": checkpoint.note}, ensure_ascii=False).encode() + b"\n"
         with self.path.open("a+b") as file, _locked(file):
             there = _last_line(file)
-            last = self._read(there, "last") if there else None
+            last = self._read(there, None) if there else None
             if checkpoint.previous != (None if last is None else last.digest):
                 raise Conflict(f"another checkpoint was appended to {self.path.name} in the meantime")
             if (end := _end_of_lines(file)) < file.seek(0, os.SEEK_END):

@@ -1,17 +1,17 @@
-"""Makes a checkpoint: compares the database with the last checkpoint, and signs only if every thread agrees with it.
+"""Makes a checkpoint: proves that the database agrees with the last checkpoint, and signs only then.
 
-`postgres.checkpointing` holds the transaction and reads the heads; this module does not access the database.
+`postgres.checkpointing` holds the transaction and reads the rows; this module does not access the database.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from compaction_store.arguments import other
@@ -21,19 +21,45 @@ from compaction_store.checkpoints.heads import Head, HeadsWriter, tenant_hash
 from compaction_store.checkpoints.keys import Signer, public_key
 from compaction_store.checkpoints.log import CheckpointLog
 from compaction_store.checkpoints.notes import Checkpoint
-from compaction_store.errors import CheckpointRefused, InvalidInput
+from compaction_store.errors import CheckpointRefused, InvalidCheckpoint, InvalidInput
+from compaction_store.integrity.entry import KnownEntry
+from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
+from compaction_store.integrity.thread import verify_rows
+from compaction_store.models import Report
 
 Sink = Callable[[Checkpoint, Path], Any]
+_OTHER_ENTRY = "another entry is there now"
 
 
-class StoredHeads(Protocol):
+class StoredHead(NamedTuple):
+    """The end of a thread, as the table of heads states it."""
+
+    thread_uid: UUID
+    tenant: str
+    pos: int
+    entry: bytes
+
+
+class StoredThreads(Protocol):
     """The threads that are in the database at one moment."""
 
-    def pages(self) -> Iterable[list[tuple[UUID, str, int, bytes]]]:
-        """Yields pages of thread_uid, tenant, last pos and last entry, in the order of thread_uid."""
+    def pages(self) -> Iterable[list[StoredHead]]:
+        """Yields pages of the heads of all threads with an entry, in the order of thread_uid."""
 
-    def entries_at(self, heads: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
-        """Returns the entry of each thread at the given pos; None for a thread that has no entry there."""
+    def states(self, places: Sequence[tuple[UUID, str, int | None]]) -> Mapping[UUID, ThreadHead]:
+        """Returns the states of threads, given as thread_uid, tenant and pos. A thread without a name has none."""
+
+    def answers(self, requests: Sequence[tuple[UUID, str, RowRequest]]) -> Mapping[UUID, Rows]:
+        """Returns the rows that walks request, without their content."""
+
+
+class _Walk:
+    """A walk over a thread's new entries, and the rows that it waits for."""
+
+    def __init__(self, tenant: str, steps: Generator[RowRequest, Rows, Report], request: RowRequest) -> None:
+        self.tenant = tenant
+        self.steps = steps
+        self.request = request
 
 
 @dataclass
@@ -60,43 +86,86 @@ class CheckpointRequest:
         if not is_async and any(map(inspect.iscoroutinefunction, self.sinks)):
             raise InvalidInput("a sink must not be async: only AsyncStore can call an async sink")
 
+    def last(self) -> Checkpoint | None:
+        """Returns the last checkpoint of the log. Refuses a log of another tenant."""
+        last = self.log.last()
+        origin = notes.origin(self.signer, self.tenant)
+        if last is not None and last.origin != origin:
+            raise InvalidCheckpoint(f"log must be the log of {origin}, not of {last.origin}")
+        return last
 
-def make(request: CheckpointRequest, stored: StoredHeads) -> tuple[Checkpoint, Path]:
+
+def make(request: CheckpointRequest, previous: Checkpoint | None, stored: StoredThreads) -> tuple[Checkpoint, Path]:
     """Signs a checkpoint and appends it to the log. Returns the checkpoint and the path of its list of heads."""
     log, signer = request.log, request.signer
-    previous = log.last()
-    origin = notes.origin(signer, request.tenant)
-    if previous is not None and previous.origin != origin:
-        raise InvalidInput(f"log must be the log of {origin}, not of {previous.origin}")
     with ExitStack() as stack:
         earlier = () if previous is None else stack.enter_context(log.heads(previous))
         writer = log.writer()
         stack.callback(writer.discard)
-        _compare(stored, EarlierHeads(earlier), writer)
+        _prove(stored, EarlierHeads(earlier), writer)
         checkpoint = notes.sign(signer, request.tenant, writer.tree, writer.hash, previous, datetime.now(UTC))
         heads = writer.keep()
     log.append(checkpoint)
     return checkpoint, heads
 
 
-def _compare(stored: StoredHeads, earlier: EarlierHeads, writer: HeadsWriter) -> None:
-    """Writes every head. Raises `CheckpointRefused` if an entry in the last checkpoint is now missing or different."""
+def _prove(stored: StoredThreads, earlier: EarlierHeads, writer: HeadsWriter) -> None:
+    """Writes every head, once it is proved that the thread only grew since the last checkpoint.
+
+    A head that is stored is only a claim. So the chain of each thread that has grown is computed from the entry that
+    the last checkpoint knows up to the head, and that of a new thread from its beginning. If anything is found,
+    raises `CheckpointRefused`.
+    """
     hashes: dict[str, bytes] = {}
     for page in stored.pages():
-        grown = []
-        for uid, tenant, pos, entry in page:
-            if tenant not in hashes:
-                hashes[tenant] = tenant_hash(tenant)
-            head = Head(uid, hashes[tenant], pos, entry)
-            writer.add(head)
-            if (before := earlier.compare(head)) is not None:
-                grown.append(before)
-        if grown:
-            entries = stored.entries_at([(before.thread_uid, before.pos) for before in grown])
-            for before, now in zip(grown, entries, strict=True):
-                earlier.compare_entry(before, now)
+        found: list[tuple[StoredHead, Head | None]] = [(head, earlier.reach(head.thread_uid)) for head in page]
+        proved = _walked(stored, [pair for pair in found if pair[1] is None or pair[1].pos < pair[0].pos], earlier)
+        for head, before in found:
+            if before is not None and head.pos < before.pos:
+                earlier.find(head.thread_uid, before.pos, f"the thread ends at pos {head.pos} now")
+            elif before is not None and head.pos == before.pos and head.entry != before.entry:
+                earlier.find(head.thread_uid, before.pos, _OTHER_ENTRY)
+            pos, entry = proved.get(head.thread_uid, (head.pos, head.entry))
+            if head.tenant not in hashes:
+                hashes[head.tenant] = tenant_hash(head.tenant)
+            writer.add(Head(head.thread_uid, hashes[head.tenant], pos, entry))
     if findings := earlier.finish():
         count = f"{len(findings):,} finding{'' if len(findings) == 1 else 's'}"
         raise CheckpointRefused(
-            f"the database contradicts the last checkpoint ({count}); nothing was signed", findings=tuple(findings)
+            f"the database contradicts the last checkpoint, or a chain does not hold ({count}); nothing was signed",
+            findings=tuple(findings),
         )
+
+
+def _walked(
+    stored: StoredThreads, grown: list[tuple[StoredHead, Head | None]], earlier: EarlierHeads
+) -> dict[UUID, KnownEntry]:
+    """Walks the new entries of threads, and returns the entries at which the walks ended.
+
+    All walks go in step, so that one query reads rows of many threads.
+    """
+    walks: dict[UUID, _Walk] = {}
+    states = stored.states([(head.thread_uid, head.tenant, None if b is None else b.pos) for head, b in grown])
+    for head, before in grown:
+        state = states.get(head.thread_uid)
+        if state is None:
+            earlier.find(head.thread_uid, None, "the thread has no row in threads under its tenant")
+        elif before is not None and state.entry_at != before.entry:
+            earlier.find(head.thread_uid, before.pos, _OTHER_ENTRY)
+        else:
+            since = None if before is None else KnownEntry(before.pos, before.entry)
+            steps = verify_rows(head.tenant, state.thread_id, state, "structure", since=since)
+            walks[head.thread_uid] = _Walk(head.tenant, steps, next(steps))
+    ends: dict[UUID, KnownEntry] = {}
+    while walks:
+        answers = stored.answers([(uid, walk.tenant, walk.request) for uid, walk in walks.items()])
+        for uid, rows in answers.items():
+            try:
+                walks[uid].request = walks[uid].steps.send(rows)
+            except StopIteration as stop:
+                del walks[uid]
+                report: Report = stop.value
+                ends[uid] = KnownEntry(report.pos, report.head)
+                for finding in report.findings:
+                    earlier.find(uid, finding.pos, finding.what)
+    return ends

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from urllib.parse import quote
@@ -31,11 +31,12 @@ _SIGNATURE = re.compile(r"— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})\n")
 class Checkpoint(AsDict):
     """A signed note over the heads of `size` threads.
 
-    `heads` is the SHA-256 of the file that lists the heads. `previous` is the `digest` of the note before this one, or
-    None in the first note.
+    `name` is the name of the key that signed it. `heads` is the SHA-256 of the file that lists the heads. `previous` is
+    the `digest` of the note before this one, or None in the first note.
     """
 
     note: str = field(repr=False)
+    name: str
     origin: str
     size: int
     root: bytes = field(repr=False)
@@ -44,13 +45,17 @@ class Checkpoint(AsDict):
     previous: str | None
     key: bytes = field(repr=False)
 
+    def covers(self, tenant: str) -> bool:
+        """Returns whether the note is about this tenant, or about all tenants."""
+        return self.origin in {self.name, origin(self, tenant)}
+
     @property
     def digest(self) -> str:
         """The SHA-256 of the signed text, which the next note names."""
         return sha256(_signed(self.note)[0].encode()).hexdigest()
 
 
-def origin(signer: Signer, tenant: str | None) -> str:
+def origin(signer: Signer | Checkpoint, tenant: str | None) -> str:
     """Returns the origin of a note: the signer's name and, unless the note covers all tenants, the tenant."""
     return signer.name if tenant is None else f"{signer.name}/{quote(tenant, safe='')}"
 
@@ -79,27 +84,34 @@ def _signed(note: str) -> tuple[str, str]:
 
 def read(note: object, *keys: bytes) -> Checkpoint:
     """Parses a note and checks that one of the public keys signed it. Signatures by other keys are not checked."""
-    text, signatures = _signed(note) if type(note) is str else ("", "")
-    found = _NOTE.fullmatch(text)
-    if found is None or not signatures or _SIGNATURE.sub("", signatures):
-        raise InvalidCheckpoint("the text is not the note of a checkpoint")
+    parsed = unsigned(note)
+    text, signatures = _signed(parsed.note)
     for name, coded in _SIGNATURE.findall(signatures):
         for key in map(public_key, keys):
             raw = _base64(coded)
             if raw[:4] == key_hash(name, key) and verifies(key, raw[4:], text.encode()):
-                return _checkpoint(str(note), found, key)
+                return replace(parsed, name=name, key=key)
     raise InvalidCheckpoint("no known key signed the note")
 
 
-def _checkpoint(note: str, found: re.Match[str], key: bytes) -> Checkpoint:
+def unsigned(note: object) -> Checkpoint:
+    """Parses a note without a look at its signatures. The checkpoint has neither name nor key.
+
+    This is enough for a note that a signed note refers to by its `digest`.
+    """
+    text, signatures = _signed(note) if type(note) is str else ("", "")
+    found = _NOTE.fullmatch(text)
+    if found is None or not signatures or _SIGNATURE.sub("", signatures):
+        raise InvalidCheckpoint("the text is not the note of a checkpoint")
     try:
         moment = datetime.fromisoformat(found["time"])
     except ValueError:
         raise InvalidCheckpoint("the note's time is not a date") from None
     previous = None if found["previous"] == "none" else found["previous"]
     return Checkpoint(
-        note, found["origin"], int(found["size"]), _base64(found["root"]), moment, found["heads"], previous, key
-    )
+        str(note), "", found["origin"], int(found["size"]), _base64(found["root"]), moment, found["heads"], previous,
+        b"",
+    )  # fmt: skip
 
 
 def _base64(coded: str) -> bytes:

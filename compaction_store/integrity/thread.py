@@ -2,13 +2,14 @@
 
 The level `structure` reads no content. The level `content` compares every body with its commitment, and every erased
 row with the redaction that names it. The level `schema` also checks the database's schema (`postgres.schema_check`),
-and the level `checkpoint` also compares the thread with the newest checkpoint (`checkpoints.compare`).
+and the level `checkpoint` also compares the thread with checkpoints (`checkpoints.compare`). Before a checkpoint is
+signed, the new entries of each thread are walked at the level `structure`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from compaction_store.integrity import chain, erasure
 from compaction_store.integrity.entry import ChainEnd, Entry, Kind, KnownEntry
@@ -28,12 +29,12 @@ def verify_rows(
     level: Level,
     *,
     since: KnownEntry | None = None,
-    checkpointed: KnownEntry | None = None,
+    checkpointed: Sequence[KnownEntry] = (),
 ) -> Generator[RowRequest, Rows, Report]:
     """Verifies a thread. Yields requests for rows, which the caller must send back, and returns the report.
 
     `name` is the name that the caller gave. An erased thread is stored under a different name. With `since`, the walk
-    begins after that entry. `checkpointed` is the thread's entry in the newest checkpoint.
+    begins after that entry. `checkpointed` are the thread's entries in checkpoints, the newest first.
     """
     while True:
         run = _Verification(tenant, name, head, level, since, checkpointed)
@@ -54,13 +55,13 @@ class _Verification:
         head: ThreadHead,
         level: Level,
         since: KnownEntry | None,
-        checkpointed: KnownEntry | None,
+        checkpointed: Sequence[KnownEntry],
     ) -> None:
         self.head = head
         self.is_outdated = False
         self._name = name
         self._level = level
-        self._checkpointed = checkpointed
+        self._covered = checkpointed[0].pos if checkpointed else 0
         kept = since if since is not None and since.pos <= head.last_pos else None
         self._walk = Walk(
             tenant, chain.genesis(head.thread_uid, tenant, head.name_commitment), content=level != "structure",
@@ -127,11 +128,11 @@ class _Verification:
 
     def report(self) -> Report:
         notes = self._finish()
-        walk, known = self._walk, self._checkpointed
+        walk = self._walk
         return Report(
             self._name, self._level, walk.count, walk.redactions.rows, walk.findings.listed(), self.head.head,
             walk.redactions.count, notes, pos=self.head.last_pos, since=0 if self._since is None else self._since.pos,
-            covered=0 if known is None or known.pos > walk.pos else known.pos,
+            covered=0 if self._covered > walk.pos else self._covered,
         )  # fmt: skip
 
     def _finish(self) -> tuple[str, ...]:

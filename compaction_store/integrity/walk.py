@@ -8,6 +8,7 @@ that, the walk needs an entry that was kept elsewhere, or a checkpoint.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from functools import lru_cache
 
 from compaction_store.integrity import chain, origins
@@ -38,13 +39,13 @@ class Walk:
         may_withhold: bool = False,
         latest: int = LAST_MOMENT,
         kept: KnownEntry | None = None,
-        checkpointed: KnownEntry | None = None,
+        checkpointed: Collection[KnownEntry] = (),
     ) -> None:
         """Begins a walk at the first entry.
 
         With `content=False`, the walk ignores bodies. With `may_withhold`, an entry may come without its content.
         `latest` is the latest time that an entry may have. `kept` and `checkpointed` are entries that the chain must
-        have.
+        have, the latter at the moments of signed checkpoints.
         """
         self.tenant = tenant
         self.previous: bytes | None = genesis
@@ -64,7 +65,9 @@ class Walk:
         self._may_withhold = may_withhold
         self._latest = latest
         self._kept = kept
-        self._checkpointed = checkpointed
+        self._checkpointed: dict[int, set[bytes]] = {}
+        for known in checkpointed:
+            self._checkpointed.setdefault(known.pos, set()).add(known.entry)
         self._unknown: list[str] = []
         self._unknown_count = 0
         self._unknown_critical: int | None = None
@@ -78,8 +81,7 @@ class Walk:
         self.ordinals = {"message": seq, "compaction": number}
         if entry != known.entry:
             self.findings.add(known.pos, "the entry is not the one that was kept")
-        if self._checkpointed is not None:
-            self._compare_checkpoint(self._checkpointed, known.pos, known.entry)
+        self._compare_checkpoints(known.pos, known.entry)
 
     def check(self, entry: Entry) -> dict[str, list[Range]]:
         """Checks the next entry.
@@ -138,8 +140,7 @@ class Walk:
                 self._find_end(f"the head's last_{name} is {last}, that of the entries {self.ordinals[kind]}", end.line)
         if self._kept is not None and self._kept.pos > self.pos:
             self.find_cut_off(self._kept.pos, self.pos)
-        if self._checkpointed is not None and self._checkpointed.pos > self.pos:
-            pos = self._checkpointed.pos
+        if (pos := max(self._checkpointed, default=0)) > self.pos:
             self._find_end(f"a checkpoint covers pos {pos}, but the chain ends at pos {self.pos}")
         return self._notes()
 
@@ -189,8 +190,7 @@ class Walk:
         self.previous = entry.entry
         if self._kept is not None and entry.pos == self._kept.pos and entry.entry != self._kept.entry:
             self._find(entry, "the entry is not the one that was kept")
-        if self._checkpointed is not None:
-            self._compare_checkpoint(self._checkpointed, entry.pos, entry.entry, entry.line)
+        self._compare_checkpoints(entry.pos, entry.entry, entry.line)
 
     def _check_follows(self, entry: Entry, previous: bytes) -> None:
         try:
@@ -254,8 +254,8 @@ class Walk:
             )
         return tuple(notes)
 
-    def _compare_checkpoint(self, known: KnownEntry, pos: int, entry: bytes, line: int | None = None) -> None:
-        if pos == known.pos and entry != known.entry:
+    def _compare_checkpoints(self, pos: int, entry: bytes, line: int | None = None) -> None:
+        if self._checkpointed.get(pos, {entry}) != {entry}:
             self.findings.add(pos, "a checkpoint has another entry at this pos", line)
 
     def _check_content(self, entry: Entry) -> None:

@@ -63,6 +63,12 @@ def deadline() -> float | None:
     return _end.get()
 
 
+def renew(seconds: float) -> None:
+    """Gives the current call `seconds` from now, for a call of many statements that each may take as long."""
+    if _end.get() is not None:
+        _end.set(time.monotonic() + seconds)
+
+
 def left() -> float | None:
     """Returns the seconds until the deadline of the current call, or None outside a call."""
     end = _end.get()

@@ -9,15 +9,13 @@ from compaction_store.postgres.cursor import Connection, fetch, reading
 from compaction_store.postgres.queries.across_threads import (
     CompactionFilter,
     CompactionKey,
-    checkpointing,
     compactions,
     due,
-    entries_at,
-    heads,
     names_of,
     sample,
     threads,
 )
+from compaction_store.postgres.queries.checkpoints import checkpointing, entries_of_many, heads, states
 from compaction_store.postgres.queries.cluster_listing import stored_cluster_threads
 from compaction_store.postgres.queries.listing import count_heads, stored_threads
 from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
@@ -108,7 +106,7 @@ __all__ = [
     "element",
     "elements",
     "entries",
-    "entries_at",
+    "entries_of_many",
     "erase",
     "events",
     "fetch",
@@ -145,6 +143,7 @@ __all__ = [
     "sample",
     "set_metadata",
     "stalled",
+    "states",
     "stored_cluster_threads",
     "stored_threads",
     "take_turn",

@@ -1,56 +1,26 @@
 """Queries across threads, most of them built with SQLAlchemy Core.
 
-Each runs in a short read transaction that sets the tenant, except the queries for a checkpoint: these run inside the
-transaction of `checkpointing`.
+Each runs in a short read transaction that sets the tenant.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import psycopg
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from compaction_store.errors import NotPrimary, PermissionDenied
 from compaction_store.integrity import erasure
 from compaction_store.models.vocabulary import OUTCOMES, Kind, Outcome, Status
 from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import DIALECT, Connection, fetch, literal, select, transaction
-from compaction_store.postgres.queries import turns
+from compaction_store.postgres.cursor import DIALECT, Connection, fetch, select, transaction
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
 
-_ALL_HEADS = (
-    "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
-    " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
-)
-_HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
-# The query starts from heads, so that on a cluster every join is by thread_uid within one shard.
-_ENTRIES_AT = """
-    SELECT w.i, coalesce(
-        (
-            SELECT c.entry FROM compaction_store.compactions AS c
-            WHERE c.thread_uid = h.thread_uid AND c.pos = w.pos LIMIT 1
-        ),
-        (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = h.thread_uid AND e.pos = w.pos),
-        (
-            SELECT m.entry FROM compaction_store.messages AS m
-            WHERE m.thread_uid = h.thread_uid AND m.pos = w.pos AND m.seq = w.pos
-                - (SELECT count(*) FROM compaction_store.compactions AS c
-                    WHERE c.thread_uid = h.thread_uid AND c.pos <= w.pos)
-                - (SELECT count(*) FROM compaction_store.events AS e
-                    WHERE e.thread_uid = h.thread_uid AND e.pos <= w.pos)
-        )
-    )
-    FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
-    JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
-"""
 # With this setting, a function that Citus calls on a node may run statements, but only on rows of the same shard.
 NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
 _REPORTED = """
@@ -440,51 +410,3 @@ def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[
     query = sa.select(t.thread_uid, t.thread_id).where(t.tenant == tenant, t.thread_uid == sa.any_(wanted))
     with transaction(connection, tenant, read_only=True):
         return [(uid, name) for uid, name in select(connection, query)]
-
-
-@contextmanager
-def checkpointing(connection: Connection, tenant: str | None, patience: float) -> Iterator[None]:
-    """Opens a transaction on the primary for a checkpoint over one tenant or all tenants. Blocks other checkpoints.
-
-    Waits up to `patience` seconds for the lock. Then raises an error that names the holder of the lock. The transaction
-    is READ COMMITTED, because a snapshot from before the wait would not show the checkpoint that it waited for.
-    """
-    if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
-        raise NotPrimary("the server must be the primary to make a checkpoint, but it is a standby")
-    # The transaction is READ WRITE, because a read-only transaction cannot take this lock.
-    fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    try:
-        if tenant is None:
-            # With this setting, the queries raise an error if a policy would hide rows of a tenant.
-            fetch(connection, "SET LOCAL row_security = off")
-        else:
-            fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
-        turns.take_checkpoint_turn(connection, patience)
-        yield
-    except psycopg.errors.InsufficientPrivilege as error:
-        fetch(connection, "ROLLBACK")
-        what = (
-            "a checkpoint over all tenants needs a login that may read every table and bypasses the policies: "
-            "ALTER ROLE … BYPASSRLS, or make one for each tenant"
-            if tenant is None
-            else "grant this login compaction_store_auditor"
-        )  # fmt: skip
-        raise PermissionDenied(what, sqlstate=error.sqlstate) from None
-    except BaseException:
-        fetch(connection, "ROLLBACK")
-        raise
-    fetch(connection, "COMMIT")
-
-
-def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yields pages of the heads of a tenant's threads or of all threads, from one snapshot, ordered by thread_uid."""
-    fetch(connection, _ALL_HEADS if all_tenants else _HEADS)
-    while rows := fetch(connection, f"FETCH {page:d} FROM heads"):
-        yield rows
-    fetch(connection, "CLOSE heads")
-
-
-def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
-    """Returns the entry at each given place, or None if there is none. A place is a thread_uid and a pos."""
-    found = dict(fetch(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
-    return [found.get(i) for i in range(1, len(places) + 1)]

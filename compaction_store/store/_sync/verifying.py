@@ -10,7 +10,7 @@ from uuid import UUID
 
 from compaction_store import arguments
 from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
-from compaction_store.checkpoints.compare import NewestCheckpoint
+from compaction_store.checkpoints.compare import Known, KnownCheckpoints
 from compaction_store.checkpoints.make import CheckpointRequest, Sink
 from compaction_store.errors import DatabaseError, DatabaseUnavailable, InvalidInput, ThreadNotFound
 from compaction_store.integrity import stored_threads
@@ -35,8 +35,6 @@ _PAGE = 1000
 _UID = 10
 # Indexes of columns of the SQL function `entries`.
 _POS, _BODY, _COLUMNS = 0, 8, 11
-# The time allowed for each thread of a checkpoint: a hundred times the measured time.
-_SECONDS_A_THREAD = 0.001
 # A checkpoint waits for another one, but not until the deadline, so that its error can name the holder of the lock.
 _SHARE_OF_DEADLINE = 0.7
 _WITHOUT_DEADLINE = 10.0
@@ -73,14 +71,15 @@ def verify_thread(
 ) -> Report:  # fmt: skip
     known = known_entry(since)
     schema_report = _schema(verification)
-    newest = verification.db.run_in_thread(NewestCheckpoint, verification.log)
+    checkpoints = verification.db.run_in_thread(KnownCheckpoints, verification.log, verification.tenant)
     try:
-        report = _compared(verification, thread, known, newest, verification.progress)
+        report = _compared(verification, thread, known, checkpoints, None, verification.progress)
     except DatabaseUnavailable as error:
         found = _too_slow(verification, error)
         report = Report(thread.thread_id, verification.level, 0, 0, (found,), b"", thread_uid=thread.uid)
     finally:
-        newest.close()
+        checkpoints.close()
+    report = replace(report, findings=(*checkpoints.findings, *report.findings))
     if schema_report is None:
         return report
     return replace(
@@ -97,24 +96,22 @@ def verify_all(verification: Verification, after: str | UUID | Report | None) ->
     schema_report = _schema(verification)
     if schema_report is not None:
         yield Report("", "schema", 0, 0, schema_report.findings, b"", notes=schema_report.notes)
-    newest = db.run_in_thread(NewestCheckpoint, verification.log, whole=True)
+    checkpoints = db.run_in_thread(KnownCheckpoints, verification.log, tenant, place)
     try:
-        expected = db.run_in_thread(newest.expected, tenant, place)
         listing: Listing = queries.stored_cluster_threads if db.is_cluster else queries.stored_threads
         total = db.call(queries.count_heads, tenant, place)
         done = 0
         while page := db.call(listing, tenant, place, _PAGE):
             for row in page:
-                yield _stored(verification, Stored(*row), newest)
-                expected.walked(row[0])
+                yield _stored(verification, Stored(*row), checkpoints)
                 done += 1
                 if progress is not None:
                     progress(done, max(done, total))
             place = page[-1][0]
-        if newest.checkpoint is not None:
-            yield Report("", "checkpoint", 0, 0, db.run_in_thread(expected.end), b"")
+        if verification.log is not None:
+            yield Report("", "checkpoint", 0, 0, db.run_in_thread(checkpoints.end), b"", notes=checkpoints.notes)
     finally:
-        newest.close()
+        checkpoints.close()
 
 
 def make_checkpoint(
@@ -124,9 +121,7 @@ def make_checkpoint(
     patience = _SHARE_OF_DEADLINE * (db.deadline or _WITHOUT_DEADLINE)
     request = CheckpointRequest(tenant, signer, log, sinks, patience)
     request.check(is_async=_IS_ASYNC)
-    last = db.run_in_thread(log.last)
-    seconds = 0 if last is None else 2 * last.size * _SECONDS_A_THREAD
-    return db.with_more_time(seconds).call(checkpointing.make_checkpoint, request)
+    return db.call(checkpointing.make_checkpoint, request)
 
 
 def _schema(verification: Verification) -> SchemaReport | None:
@@ -135,16 +130,16 @@ def _schema(verification: Verification) -> SchemaReport | None:
     return schema_check.check_schema(verification.db.call(introspection.read))
 
 
-def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint) -> Report:
+def _stored(verification: Verification, stored: Stored, checkpoints: KnownCheckpoints) -> Report:
     """Returns a report on all rows with one thread_uid. Bad data becomes a finding, never an exception."""
     name = stored.thread_id or ""
     found = stored_threads.findings(stored)
     report = Report(name, verification.level, 0, 0, (), b"", thread_uid=stored.thread_uid)
-    known = newest.entry(stored.thread_uid)
+    known = checkpoints.reach(stored.thread_uid)
     if stored.is_whole:
         thread = ThreadKey(stored.thread_uid, verification.tenant, name)
         try:
-            report = _compared(verification, thread, None, newest, None)
+            report = _compared(verification, thread, None, checkpoints, known, None)
         except DatabaseUnavailable as error:
             found += (_too_slow(verification, error),)
         except DatabaseError as error:
@@ -153,8 +148,8 @@ def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint
             found += (Finding(None, f"Postgres cannot read the thread's rows: SQLSTATE {error.sqlstate}"),)
         except ThreadNotFound:
             found += (Finding(None, "the thread disappeared while it was verified"),)
-    elif known is not None:
-        found += (newest.gone(known.pos),)
+    else:
+        found += known.gone
     return replace(report, findings=(*found, *report.findings))
 
 
@@ -174,15 +169,17 @@ def _compared(
     verification: Verification,
     thread: ThreadKey,
     since: KnownEntry | None,
-    newest: NewestCheckpoint,
+    checkpoints: KnownCheckpoints,
+    known: Known | None,
     progress: Progress | None,
 ) -> Report:
-    """Verifies a thread and compares it with the checkpoint."""
+    """Verifies a thread and compares it with the checkpoints."""
     pos = None if since is None else since.pos
     head = ThreadHead._make(verification.db.call(queries.thread_state, thread, pos))
-    known = newest.entry(head.thread_uid)
+    if known is None:
+        known = checkpoints.find(head.thread_uid)
     report = _walk(verification, thread._replace(uid=head.thread_uid), head, since, known, progress)
-    return replace(newest.annotate(report, known), thread_uid=head.thread_uid)
+    return replace(checkpoints.annotate(report, known), thread_uid=head.thread_uid)
 
 
 def _walk(
@@ -190,12 +187,12 @@ def _walk(
     thread: ThreadKey,
     head: ThreadHead,
     since: KnownEntry | None,
-    known: KnownEntry | None,
+    known: Known,
     progress: Progress | None,
 ) -> Report:
     db, level = verification.db, verification.level
     walk = verify_rows(
-        verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known
+        verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known.entries
     )  # fmt: skip
     wanted = next(walk)
     parent: Parent | None = None

@@ -1,5 +1,6 @@
 -- Returns the state of a thread for a verifier. Times are in microseconds, or NULL if infinite. seq_at, number_at and
--- entry_at are the values at p_pos, from which a verification can continue.
+-- entry_at are the values at p_pos, from which a verification can continue. It usually is near the end, so the events after
+-- it are counted, and not those before it.
 CREATE FUNCTION compaction_store.thread_state(p_thread_uid uuid, p_tenant text, p_thread_id text, p_pos bigint)
 RETURNS TABLE (
     thread_uid uuid, thread_id text, name_salt bytea, name_commitment bytea, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
@@ -20,8 +21,12 @@ DECLARE
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
-    v_seq := compaction_store.seq_at(p_thread_uid, p_pos);
     v_number := compaction_store.number_at(p_thread_uid, p_pos);
+    SELECT p_pos - v_number - (h.last_pos - h.last_seq - h.last_number) + (
+        SELECT count(*) FROM compaction_store.events AS e
+        WHERE e.thread_uid = p_thread_uid AND e.pos > p_pos AND e.pos <= h.last_pos
+    ) INTO v_seq
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     v_entry := compaction_store.entry_at(p_thread_uid, p_pos, v_seq);
     RETURN QUERY
         SELECT t.thread_uid, t.thread_id, t.salt, t.commitment, t.metadata::text = '{}', compaction_store.microseconds(t.created_at), h.last_seq,

@@ -1,0 +1,106 @@
+"""Queries for a checkpoint. All of them run inside the transaction of `checkpointing`, and see one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from compaction_store.errors import NotPrimary, PermissionDenied
+from compaction_store.postgres.cursor import Connection, fetch, literal
+from compaction_store.postgres.queries import turns
+from compaction_store.postgres.queries.across_threads import NESTED
+
+_ALL_HEADS = (
+    "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
+    " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
+)
+_HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
+# The queries below start from heads, so that on a cluster each call of a function runs on the thread's node. The row in
+# threads is joined first, because `thread_state` raises an error for a thread without one.
+_STATES = """
+    SELECT s.* FROM unnest(%(uids)s::uuid[], %(tenants)s::text[], %(pos)s::int8[]) AS w (uid, tenant, pos)
+    JOIN compaction_store.heads AS h ON h.thread_uid = w.uid AND h.tenant = w.tenant
+    JOIN compaction_store.threads AS t ON t.thread_uid = h.thread_uid AND t.tenant = h.tenant
+    CROSS JOIN LATERAL compaction_store.thread_state(t.thread_uid, h.tenant, '', w.pos) AS s
+    WHERE h.thread_uid = ANY (%(uids)s::uuid[]) AND t.thread_uid = ANY (%(uids)s::uuid[])
+"""
+_ENTRIES = """
+    SELECT w.uid, e.*
+    FROM unnest(%(uids)s::uuid[], %(tenants)s::text[], %(starts)s::int8[], %(limits)s::int4[])
+        AS w (uid, tenant, start, most)
+    JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
+    CROSS JOIN LATERAL
+        compaction_store.entries(h.thread_uid, w.tenant, '', %(kind)s::text, w.start, false, w.most) AS e
+    WHERE h.thread_uid = ANY (%(uids)s::uuid[])
+    ORDER BY w.uid, e.ordinal, e.pos
+"""
+# Every thread is found by its key. Without statistics, the planner might read whole tables instead.
+_BY_KEY = "SET LOCAL enable_seqscan = off"
+
+
+@contextmanager
+def checkpointing(connection: Connection, tenant: str | None, patience: float) -> Iterator[None]:
+    """Opens a transaction on the primary for a checkpoint over one tenant or all tenants. Blocks other checkpoints.
+
+    Waits up to `patience` seconds for the lock. Then raises an error that names the holder of the lock. The snapshot is
+    from before the wait, so the caller must find out whether another checkpoint was made meanwhile.
+    """
+    if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
+        raise NotPrimary("the server must be the primary to make a checkpoint, but it is a standby")
+    # The transaction is READ WRITE, because a read-only transaction cannot take this lock.
+    fetch(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
+    try:
+        if tenant is None:
+            # With this setting, the queries raise an error if a policy would hide rows of a tenant.
+            fetch(connection, "SET LOCAL row_security = off")
+        else:
+            fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
+        turns.take_checkpoint_turn(connection, patience)
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        fetch(connection, "ROLLBACK")
+        what = (
+            "a checkpoint over all tenants needs a login that may read every table and bypasses the policies: "
+            "ALTER ROLE … BYPASSRLS, or make one for each tenant"
+            if tenant is None
+            else "grant this login compaction_store_auditor"
+        )  # fmt: skip
+        raise PermissionDenied(what, sqlstate=error.sqlstate) from None
+    except BaseException:
+        fetch(connection, "ROLLBACK")
+        raise
+    fetch(connection, "COMMIT")
+
+
+def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Yields pages of the heads of a tenant's threads or of all threads, ordered by thread_uid."""
+    fetch(connection, _ALL_HEADS if all_tenants else _HEADS)
+    # The functions run as the owner of the tables, for whom the policies hold. They set the tenant of each thread.
+    fetch(connection, "SET LOCAL row_security = on")
+    for setting in (NESTED, _BY_KEY):
+        fetch(connection, setting)
+    while rows := fetch(connection, f"FETCH {page:d} FROM heads"):
+        yield rows
+    fetch(connection, "CLOSE heads")
+
+
+def states(connection: Connection, places: Sequence[tuple[UUID, str, int | None]]) -> list[tuple[Any, ...]]:
+    """Returns the rows of `thread_state` for threads that are given as thread_uid, tenant and pos."""
+    uids, tenants, pos = map(list, zip(*places, strict=True))
+    return fetch(connection, _STATES, {"uids": uids, "tenants": tenants, "pos": pos})
+
+
+def entries_of_many(
+    connection: Connection, kind: str, places: Sequence[tuple[UUID, str, int, int]]
+) -> list[tuple[Any, ...]]:
+    """Returns the rows of `entries`, without content, for many threads. The first column is the thread_uid.
+
+    A place is a thread_uid, a tenant, the first ordinal or pos, and the limit.
+    """
+    uids, tenants, starts, limits = map(list, zip(*places, strict=True))
+    values = {"uids": uids, "tenants": tenants, "starts": starts, "limits": limits, "kind": kind}
+    return fetch(connection, _ENTRIES, values)
