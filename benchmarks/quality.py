@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from compaction_store import TokenBudget, tokens
+from compaction_store import Summary, TokenBudget, tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders
 from compaction_store.compaction.asking import Steps
 from compaction_store.compaction.context import CompactionContext, builder_of
@@ -166,7 +166,7 @@ def policies(budget: TokenBudget) -> dict[str, tuple[Watched, Policy]]:
     made: dict[str, Any] = {
         "ClearToolResults · none": ClearToolResults(),
         "Ladder · none": Ladder(keep_recent=6),
-        "SlidingWindow · none": SlidingWindow("Earlier messages are left out.", retain=6),
+        "SlidingWindow · none": SlidingWindow(Summary("Earlier messages are left out."), retain=6),
     }
     for writer, summarize in summarizers().items():
         made |= {f"{name} · {writer}": strategy for name, strategy in strategies(summarize).items()}

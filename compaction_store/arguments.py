@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 from compaction_store.errors import InvalidInput, InvalidKey, InvalidThreadId
 
@@ -96,6 +97,33 @@ def written_bounds(text: str) -> tuple[int | None, int | None]:
 def seconds(value: object, what: str) -> None:
     if type(value) not in (int, float) or not cast("float", value) >= 0:
         raise InvalidInput(f"{what} must be a number of seconds >= 0{other(value)}")
+
+
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+|0x[0-9A-Fa-f]{6,}")
+
+
+def name_of(given: Any, default: str) -> str:
+    """Returns the name of a callable in records: its attribute `name`, or else the module and name of its definition.
+
+    The name has no memory address, so all objects of one class have one name.
+    """
+    name = getattr(given, "name", None)
+    while isinstance(given, partial):
+        given = given.func
+    if not isinstance(name, str):
+        named = given if isinstance(getattr(given, "__qualname__", None), str) else type(given)
+        name = f"{getattr(named, '__module__', '?')}.{named.__qualname__}"
+    return storable_name(name) or default
+
+
+def without_addresses(text: str) -> str:
+    """Returns a text without memory addresses, which differ in every process."""
+    return _ADDRESS.sub("", text)
+
+
+def storable_name(name: str) -> str:
+    """Returns a name that fits a column: at most 255 bytes, without NUL, lone surrogates and memory addresses."""
+    return without_addresses(name.replace("\0", "")).encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def head(value: object, what: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from compaction_store.arguments import other, other_choice
+from compaction_store.arguments import other, other_choice, storable_name
 from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
 from compaction_store.tokenizing import o200k
@@ -207,7 +207,7 @@ def from_callable(count: Callable[[Payload], int]) -> Counter:
         raise InvalidInput(f"counter must be a Counter or a callable that takes a message, not {type(count).__name__}")
     given = getattr(count, "name", None)
     name = given if isinstance(given, str) and given else getattr(count, "__qualname__", type(count).__qualname__)
-    return Counter(name[:_MOST_NAME], lambda payload, _size: count(payload))
+    return Counter(storable_name(name)[:_MOST_NAME] or "counter", lambda payload, _size: count(payload))
 
 
 def chosen(counter: Counter | Callable[[Payload], int] | None) -> Counter:

@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+from compaction_store.arguments import name_of
 from compaction_store.compaction.asking import Ask, Planned, Steps
 from compaction_store.compaction.context import CompactionContext
-from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.drivers import Call, Work, is_async
 from compaction_store.errors import InvalidCallback, InvalidInput

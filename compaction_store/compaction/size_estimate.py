@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from compaction_store import drivers
-from compaction_store.arguments import other
+from compaction_store.arguments import other, storable_name
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidCallback, InvalidInput, own_text
 from compaction_store.messages.documents import parsed
@@ -105,7 +105,9 @@ def _what(given: Any) -> str:
 
 def _name(counter: object) -> str:
     name = getattr(counter, "name", None)
-    return name if isinstance(name, str) else getattr(counter, "__qualname__", type(counter).__qualname__)
+    return storable_name(
+        name if isinstance(name, str) else getattr(counter, "__qualname__", type(counter).__qualname__)
+    )
 
 
 def check_budget(budget: object, *, awaits: bool) -> None:

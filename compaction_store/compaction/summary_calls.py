@@ -14,7 +14,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from compaction_store.compaction.naming import name_of, storable
+from compaction_store.arguments import name_of, storable_name
 from compaction_store.compaction.summary_request import TrackedView
 from compaction_store.errors import own_text
 from compaction_store.messages import documents, encoding
@@ -85,14 +85,14 @@ def recordable(summary: Summary) -> Summary:
     """Returns a summary whose fields can be stored. Values that cannot be stored are converted or left out."""
     return replace(
         summary,
-        model=(storable(summary.model) or None) if isinstance(summary.model, str) else None,
+        model=(storable_name(summary.model) or None) if isinstance(summary.model, str) else None,
         prompt=_storable(summary.prompt),
         settings=settings(summary.settings) if isinstance(summary.settings, Mapping) else None,
         usage=_storable(summary.usage),
         provider=_storable(summary.provider),
         coverage=_storable(summary.coverage),
         duration=_storable(summary.duration),
-        summarizer=_storable(summary.summarizer),
+        summarizer=storable_name(summary.summarizer) if isinstance(summary.summarizer, str) else None,
     )
 
 

@@ -9,19 +9,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
-from compaction_store.arguments import other
+from compaction_store.arguments import name_of, other, without_addresses
 from compaction_store.compaction import summary_request, summary_room
 from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize
-from compaction_store.compaction.callbacks import run_steps
+from compaction_store.compaction.callbacks import callback_name, run_steps
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.drivers import Work
-from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
+from compaction_store.errors import InvalidCallback, InvalidInput, NoProgress, PinnedInside
 from compaction_store.messages import framing
 from compaction_store.models import Summary
+from compaction_store.strategies.thresholds import Threshold
 
-SummarySource = SummaryResult | Summarize
+SummarySource = Summary | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
@@ -49,7 +49,7 @@ class Planner(ABC):
         return builder.run(self._work(builder, ctx))
 
     def _work(self, builder: PlanBuilder, ctx: CompactionContext) -> Work[None]:
-        caller = builder.rename(self.name)
+        caller = builder.rename(callback_name(self))
         yield from run_steps(builder, self.steps(ctx))
         builder.rename(caller)
 
@@ -93,8 +93,14 @@ def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
 
 
 def check_summarizer(summarize: object) -> None:
-    if not isinstance(summarize, SummaryResult):
-        summary_request.check_summarizer(summarize, "summarize", choices="a callable, a text or a Summary")
+    """Refuses an object that cannot summarize. A text is refused too, because it is often the name of a model."""
+    if isinstance(summarize, str):
+        raise InvalidCallback(
+            "summarize must be a summarizer such as ExtractiveSummarizer() or AnthropicSummarizer(client, model=…), "
+            "not text; for the same text in place of every span, pass Summary(text)"
+        )
+    if not isinstance(summarize, Summary):
+        summary_request.check_summarizer(summarize, "summarize", choices="a summarizer or a Summary")
 
 
 def check_allow(allow: Collection[str]) -> frozenset[str]:
@@ -119,5 +125,14 @@ def check_count(value: object, name: str, *, least: int) -> None:
 
 def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:
     """Returns a strategy's name: its kind and each option, given as (name, value, default), that is not the default."""
-    given = [f"{name}={value!r}" for name, value, default in options if value != default]
+    given = [f"{name}={_shown(value)}" for name, value, default in options if value != default]
     return f"{kind}({', '.join(given)})"
+
+
+def _shown(value: object) -> str:
+    """Returns an option as it is written in a name, which must be the same in every process."""
+    if isinstance(value, Summary):
+        return "Summary"
+    if callable(value) and not isinstance(value, Threshold):
+        return name_of(value, "summarizer")
+    return without_addresses(repr(value))

@@ -21,6 +21,7 @@ from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
 from compaction_store.models import Payload, Summary
 from compaction_store.rendering.view import View
+from compaction_store.strategies import base
 from compaction_store.strategies.ladder import PART_CHARS, Ladder
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.orphans import without_orphans
@@ -118,10 +119,10 @@ async def compress_context_async(
 _MODELS = {"anthropic": "claude-haiku-4-5", "openai": "gpt-4o-mini"}
 
 
-def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | None:
+def _summarizer(client: Any, model: str | None) -> base.SummarySource | None:
     """Makes a summarizer from a client. Returns a summarizer or None unchanged."""
-    if client is None or callable(client) or isinstance(client, str | Summary):
-        return cast("str | Summary | Summarize | None", client)
+    if client is None or callable(client) or isinstance(client, Summary):
+        return cast("base.SummarySource | None", client)
     # Import these here, because few calls need them.
     from compaction_store.summarizers import AnthropicSummarizer, OpenAISummarizer  # noqa: PLC0415
     from compaction_store.summarizers.openai import is_client  # noqa: PLC0415
@@ -145,7 +146,7 @@ class _Job:
         self,
         messages: Iterable[Any],
         limit: int,
-        summarize: str | Summary | Summarize | None,
+        summarize: base.SummarySource | None,
         counter: Counter | Callable[[Payload], int] | None,
         *,
         awaits: bool,

@@ -175,7 +175,10 @@ class Ladder(base.Planner):
         choice = rungs.choose(Layout(ctx.elements, self.pins, ctx.links), before if summarized else None, goal)
         if choice.withdrawn:
             builder.withdraw(mark, "the view fits the limit only without the summary")
-        for change in changes_of(choice.draft):
+        changes = changes_of(choice.draft)
+        if not changes and choice.draft.left <= goal.most:
+            builder.idle_reason = "the view fits the window, and no more of it can be summarized or cut"
+        for change in changes:
             yield from base.attempt(ctx, _ask(change, self.role))
 
     def _tail(self, elements: Sequence[Element]) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from compaction_store.arguments import name_of
 from compaction_store.compaction.asking import Summarize
-from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.summary_request import Request, SummaryResult
 from compaction_store.drivers import Call, Work, begin
 from compaction_store.errors import InvalidCallback, InvalidInput

@@ -20,7 +20,7 @@ from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
-from compaction_store.models import Element
+from compaction_store.models import Element, Summary
 from compaction_store.strategies import base
 from compaction_store.strategies.layout import Layout, held_unread
 from compaction_store.strategies.outline import elements_of
@@ -182,7 +182,7 @@ def plan_summary_tree(
     """Returns the nodes that `SummaryTree` would make for a plain list of messages, in order, if no summary fails."""
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
-    tree = SummaryTree("-", leaf_tokens, fan_in, keep_recent=keep_recent)
+    tree = SummaryTree(Summary("-"), leaf_tokens, fan_in, keep_recent=keep_recent)
     growth = tree._growth(Layout(elements))  # noqa: SLF001 — a class of this module
     nodes: list[Node] = []
     try:

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from compaction_store.arguments import name_of
 from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
-from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
 from compaction_store.drivers import Call, Work, begin, drive_async, is_async

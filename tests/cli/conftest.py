@@ -10,6 +10,7 @@ import pytest
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Forks, Run
+from compaction_store import Summary
 from compaction_store.strategies import AssistantRuns
 
 
@@ -45,7 +46,7 @@ def filled(store: cs.Store) -> cs.Store:
         store.append(THREAD, before)
         store.append(THREAD, reply, view=store.view(THREAD))
     store.append(THREAD, {"role": "user", "content": "and now?"})
-    store.compact(THREAD, AssistantRuns(f"The tide, {SECRET}.", tool_results=True, retain=12), actor="nightly")
+    store.compact(THREAD, AssistantRuns(Summary(f"The tide, {SECRET}."), tool_results=True, retain=12), actor="nightly")
 
     class TooLong:
         name = "too-long"

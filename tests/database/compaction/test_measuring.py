@@ -210,7 +210,7 @@ def test_a_budget_holds_for_the_models_tokens_and_callbacks_see_it_in_the_stores
     assert own.limit == pytest.approx(budget.limit / 1.5, rel=0.01)
     assert own.target_tokens == pytest.approx(local / 2, rel=0.02)
 
-    run = store.compact("t", Ladder(keep_recent=2, reserve=0), budget=budget)
+    run = store.compact("t", Ladder(lambda _: "They talked.", keep_recent=2, reserve=0), budget=budget)
     assert run.applied
     assert run.view.measured.tokens <= budget.target_tokens
     assert not budget.is_over(run.view)

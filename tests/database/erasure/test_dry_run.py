@@ -8,6 +8,7 @@ import pytest
 from support.faces import Face
 
 import compaction_store as cs
+from compaction_store import Summary
 from compaction_store.errors import NotSmaller
 from compaction_store.strategies import AssistantRuns
 
@@ -22,7 +23,7 @@ def _filled(store: Face) -> None:
 def test_a_plan_is_what_the_compaction_then_does_and_writes_nothing(store: Face) -> None:
     _filled(store)
     before = store.view("t")
-    strategy = AssistantRuns("Three reports on the tides.")
+    strategy = AssistantRuns(Summary("Three reports on the tides."))
     plan = store.plan("t", strategy)
     assert store.thread("t").last_pos == before.pos
     assert list(store.compactions("t")) == []
@@ -71,7 +72,7 @@ def test_a_plan_reports_failures_and_refusals(store: Face) -> None:
 def test_a_plan_uses_the_registered_callbacks_and_refuses_what_compact_refuses(store: Face) -> None:
     _filled(store)
     assert store.plan("t").reason == "no callback is registered"
-    store.on_compact(AssistantRuns("Tides.", first_only=True))
+    store.on_compact(AssistantRuns(Summary("Tides."), first_only=True))
     assert [(a.start_seq, a.end_seq) for a in store.plan("t").attempts] == [(2, 4)]
     wrong: Any = 5
     with pytest.raises(TypeError, match="callable or a strategy"):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
-from compaction_store import Element
+from compaction_store import Element, Summary
 from compaction_store.strategies import AssistantRuns, Ladder, Pipeline, SlidingWindow, compress_context_async
 from compaction_store.strategies.parts import InParts
 from compaction_store.summarizers import FallbackSummarizer
@@ -141,7 +141,7 @@ def test_a_threshold_that_blocks(url: str) -> None:
             loop.wait_for_a_turn()
             return True
 
-        await store.compact("t", AssistantRuns("a summary", min_length=1, when=when))
+        await store.compact("t", AssistantRuns(Summary("a summary"), min_length=1, when=when))
 
     run(url, use)
 
@@ -163,7 +163,7 @@ def test_counters(url: str) -> None:
             assert [m.tokens async for m in counted.replay("v")] == [7, 7, 7]
             await counted.compact("u", lambda ctx: ctx.compact(1, 1, "a summary", allow={"larger", "last_user"}))
         budget = cs.TokenBudget(1_000_000, counter=count_view, trigger=1000, target=50)
-        view = await store.fit("t", budget, SlidingWindow("a summary", retain=2))
+        view = await store.fit("t", budget, SlidingWindow(Summary("a summary"), retain=2))
         assert view.measured is not None
         assert view.measured.tokens == 150
 
@@ -222,7 +222,7 @@ def test_what_an_async_callback_does_not_await_is_refused(url: str) -> None:
             ctx.compact(1, 4, lambda _elements: "a summary")
 
         async def strategy(ctx: cs.CompactionContext) -> None:
-            SlidingWindow("a summary", retain=2)(ctx)
+            SlidingWindow(Summary("a summary"), retain=2)(ctx)
 
         def summarizes_async(ctx: cs.CompactionContext) -> None:
             ctx.compact(1, 4, broken_async)

@@ -9,6 +9,7 @@ import pytest
 from support.faces import Face, Faces
 
 import compaction_store as cs
+from compaction_store import Summary
 from compaction_store.errors import InvalidCallback
 from compaction_store.strategies import Pipeline, SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
@@ -64,7 +65,7 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
     "a list of summarizers": (lambda _: Fallback([print]), "a summarizer must be a callable, not list"),
     "a class to fall back on": (lambda _: Fallback(ExtractiveSummarizer), "must be .* not the class"),
     "a list of strategies": (
-        lambda _: Several([SlidingWindow("x")]),
+        lambda _: Several([SlidingWindow(Summary("x"))]),
         "a pipeline must consist of strategies and callbacks, not of list",
     ),
 }

@@ -225,7 +225,7 @@ def test_every_run_becomes_a_summary_and_a_record(store: Face, faces: Faces) -> 
 
 def test_one_run_per_call(store: Face) -> None:
     thread(store, "suaauaaauaa")
-    strategy = AssistantRuns("shorter", first_only=True)
+    strategy = AssistantRuns(Summary("shorter"), first_only=True)
     found = [[(r.start_seq, r.end_seq) for r in store.compact("t", strategy)] for _ in range(4)]
     assert found == [[(3, 4)], [(6, 8)], [(10, 11)], []]
 
@@ -275,14 +275,14 @@ def test_no_model_is_asked_for_what_no_summary_could_make_smaller(store: Face) -
     # If no run could be made smaller, nothing is tried, and the reason says so. With allow={"larger"} all are tried.
     run = store.compact("t", AssistantRuns(summarize))
     assert (asked, run.records, run.errors, run.reason) == ([5], (), (), TOO_LITTLE)
-    run = store.compact("t", AssistantRuns("said things", allow={"larger"}))
+    run = store.compact("t", AssistantRuns(Summary("said things"), allow={"larger"}))
     assert [(r.outcome, r.start_seq) for r in run] == [("applied", 2), ("applied", 8)]
 
 
 def test_nothing_is_done_below_a_threshold_or_to_what_is_pinned(store: Face) -> None:
     thread(store, "suaauaaau")
-    assert store.compact("t", AssistantRuns("short", when=over(messages=10))).records == ()
-    strategy = pin(AssistantRuns("short", when=over(messages=9)), 3)
+    assert store.compact("t", AssistantRuns(Summary("short"), when=over(messages=10))).records == ()
+    strategy = pin(AssistantRuns(Summary("short"), when=over(messages=9)), 3)
     run = store.compact("t", strategy)
     assert [(r.start_seq, r.end_seq, r.callback) for r in run] == [
         (6, 8, "AssistantRuns(when=over(messages=9), pin=3)")
@@ -317,7 +317,7 @@ def test_a_strategy_may_be_called_by_another_callback(store: Face) -> None:
     thread(store, "uaau")
 
     def compact(ctx: Any) -> None:
-        AssistantRuns("short")(ctx)
+        AssistantRuns(Summary("short"))(ctx)
 
     assert [(r.start_seq, r.end_seq) for r in store.compact("t", compact)] == [(2, 3)]
 
@@ -327,9 +327,9 @@ def test_a_strategy_may_be_called_by_another_callback(store: Face) -> None:
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
-        AssistantRuns("short", **options)
+        AssistantRuns(Summary("short"), **options)
 
 
-def test_a_summarizer_is_a_text_or_a_callable() -> None:
-    with pytest.raises(TypeError, match="callable"):
+def test_a_summarizer_is_a_callable_or_a_summary() -> None:
+    with pytest.raises(TypeError, match="a summarizer or a Summary, not int"):
         AssistantRuns(3)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from support.faces import Face, Faces
 from support.thread_patterns import chat
 
-from compaction_store import CompactionContext, InvalidInput, TokenBudget
+from compaction_store import CompactionContext, InvalidInput, Summary, TokenBudget
 from compaction_store.compaction.asking import Steps
 from compaction_store.errors import PinnedInside
 from compaction_store.models.compactions import status_in_words
@@ -43,8 +43,8 @@ def test_each_works_on_what_the_ones_before_it_planned(store: Face, faces: Faces
     async def summarize_async(elements: Any) -> str:
         return f"{len(elements)} elements"
 
-    window: Any = "a window" if faces.kind == "sync" else summarize_async
-    pipeline = Pipeline(AssistantRuns("a run"), SlidingWindow(window, retain=4))
+    window: Any = Summary("a window") if faces.kind == "sync" else summarize_async
+    pipeline = Pipeline(AssistantRuns(Summary("a run")), SlidingWindow(window, retain=4))
     run = store.compact("t", pipeline)
     assert spans(run) == [("AssistantRuns()", 3, 4), ("SlidingWindow(retain=4)", 3, 18)]
     assert [status_in_words(record) for record in run] == ["superseded by 2", "active"]
@@ -60,11 +60,11 @@ def test_each_works_on_what_the_ones_before_it_planned(store: Face, faces: Faces
 
 def test_a_strategy_runs_only_while_the_threshold_is_reached(store: Face) -> None:
     store.append("t", chat("suaaaaaaua", LONG))
-    pipeline = Pipeline(AssistantRuns("short"), SlidingWindow("short"), when=over(messages=6))
+    pipeline = Pipeline(AssistantRuns(Summary("short")), SlidingWindow(Summary("short")), when=over(messages=6))
     assert spans(store.compact("t", pipeline)) == [("AssistantRuns()", 3, 8)]
     assert store.compact("t", pipeline).records == ()
     tokens = store.view("t").tokens
-    by_budget = Pipeline(AssistantRuns("short", min_length=1), when=over(fraction=0.9))
+    by_budget = Pipeline(AssistantRuns(Summary("short"), min_length=1), when=over(fraction=0.9))
     assert spans(store.compact("t", by_budget, budget=TokenBudget(tokens), force=True))
     assert store.compact("t", by_budget, budget=TokenBudget(10 * tokens), force=True).records == ()
 
@@ -75,7 +75,9 @@ def test_a_failure_in_one_leaves_the_others(store: Face) -> None:
     def fail(_elements: Any) -> str:
         raise OSError("secret")
 
-    run = store.compact("t", Pipeline(AssistantRuns(fail, first_only=True), AssistantRuns("short", min_length=3)))
+    run = store.compact(
+        "t", Pipeline(AssistantRuns(fail, first_only=True), AssistantRuns(Summary("short"), min_length=3))
+    )
     assert [(record.outcome, record.callback) for record in run] == [
         ("failed", "AssistantRuns(first_only=True)"), ("applied", "AssistantRuns(min_length=3)"),
     ]  # fmt: skip
@@ -87,7 +89,7 @@ def test_a_plain_callback_may_be_part_of_it(store: Face) -> None:
     def first(ctx: CompactionContext) -> None:
         ctx.compact(2, 3, "by hand")
 
-    run = store.compact("t", Pipeline(first, AssistantRuns("short")))
+    run = store.compact("t", Pipeline(first, AssistantRuns(Summary("short"))))
     assert [(record.start_seq, record.summary_text) for record in run] == [(2, "by hand"), (5, "short")]
     assert run[0].callback.endswith("first")
     assert run[1].callback == "AssistantRuns()"
@@ -96,8 +98,8 @@ def test_a_plain_callback_may_be_part_of_it(store: Face) -> None:
 def test_nothing_pinned_is_touched_by_a_strategy_that_knows_of_pins(store: Face) -> None:
     store.append("t", chat("suaaaaaauaau", LONG))
     pipeline = Pipeline(
-        AssistantRuns("short"),
-        SlidingWindow("short"),
+        AssistantRuns(Summary("short")),
+        SlidingWindow(Summary("short")),
         pin=[4, lambda message: message["content"].startswith("Message 7 ")],
     )
     run = store.compact("t", pipeline)
@@ -130,14 +132,14 @@ def test_a_span_that_cannot_be_cut_is_refused_and_the_strategy_sees_it(store: Fa
 
 def test_pins_may_be_many(store: Face) -> None:
     store.append("t", chat("u" + "a" * 30 + "u", LONG))
-    run = store.compact("t", pin(AssistantRuns("short"), (5, 7), 9, (6, 12), *range(20, 25)))
+    run = store.compact("t", pin(AssistantRuns(Summary("short")), (5, 7), 9, (6, 12), *range(20, 25)))
     assert [(start, end) for _, start, end in spans(run)] == [(2, 4), (13, 19), (25, 31)]
 
 
 @pytest.mark.parametrize("wrong", [0, -3, (5, 2), (1, 2, 3), "message", 1.5])
 def test_a_pin_is_a_seq_a_span_or_a_predicate(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="pin"):
-        pin(AssistantRuns("short"), wrong)
+        pin(AssistantRuns(Summary("short")), wrong)
 
 
 def test_a_pipeline_is_of_strategies(store: Face) -> None:
@@ -145,6 +147,6 @@ def test_a_pipeline_is_of_strategies(store: Face) -> None:
         Pipeline(3)  # type: ignore[arg-type]
     store.append("t", chat("ua"))
     assert store.compact("t", Pipeline()).records == ()
-    assert repr(Pipeline(AssistantRuns("short"), SlidingWindow("short", threshold=9))) == (
+    assert repr(Pipeline(AssistantRuns(Summary("short")), SlidingWindow(Summary("short"), threshold=9))) == (
         "Pipeline(AssistantRuns(), SlidingWindow(threshold=over(tokens=9)))"
     )

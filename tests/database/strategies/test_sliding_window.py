@@ -14,7 +14,7 @@ from support.random_threads import WELL_FORMED
 from support.strategy_runs import attempts_of, context_of, run_strategy
 from support.thread_patterns import Payload, calm, chat
 
-from compaction_store import TokenBudget, View
+from compaction_store import Summary, TokenBudget, View
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 from compaction_store.messages.tool_pairs import Links
 from compaction_store.models import Element
@@ -176,7 +176,7 @@ def test_a_thread_that_an_api_takes_is_still_taken(
     thread = data.draw(WELL_FORMED[form]())
     refused = REFUSED[form](thread)
     strategy = SlidingWindow(
-        "short", threshold=over(messages=number), retain=retain, before_reply=before, keep_first=first,
+        Summary("short"), threshold=over(messages=number), retain=retain, before_reply=before, keep_first=first,
         allow={"larger"},
     )  # fmt: skip
     after, _ = compact(view_of(thread), strategy)
@@ -203,10 +203,10 @@ def test_no_thread_at_all_is_too_odd(
         assert not links.interrupts(start - 1, end - 1)
         assert end <= len(messages) - retain
     assert all(before < after for (_, before), (after, _) in pairwise(spans))
-    after, attempts = compact(view_of(messages), SlidingWindow("short", allow={"larger"}, **options))
+    after, attempts = compact(view_of(messages), SlidingWindow(Summary("short"), allow={"larger"}, **options))
     assert [(a.start_seq, a.end_seq) for a in attempts] == spans
     assert all(attempt.outcome == "applied" for attempt in attempts)
-    assert compact(after, SlidingWindow("short", allow={"larger"}, **options)) == (after, [])
+    assert compact(after, SlidingWindow(Summary("short"), allow={"larger"}, **options)) == (after, [])
 
 
 PARTS = st.lists(st.sampled_from(["u", "a", "aa", "tr", "trr", "ttrr"]), max_size=20).map("".join)
@@ -232,7 +232,7 @@ def test_appending_leaves_what_was_folded_before_the_last_compaction(
 def test_a_thread_that_grows_and_is_compacted_now_and_then(parts: list[str], number: int, retain: int) -> None:
     """With a store: folded spans stay, and summaries are never summarized."""
     messages = chat("".join(parts))
-    strategy = SlidingWindow("short", threshold=over(messages=number), retain=retain, allow={"larger"})
+    strategy = SlidingWindow(Summary("short"), threshold=over(messages=number), retain=retain, allow={"larger"})
     view: list[Element] = []
     after = 0
     for part in parts:
@@ -309,21 +309,21 @@ def test_a_budget_is_threshold_enough(store: Face) -> None:
     store.append("t", chat("su" + "ua" * 40, LONG))
     tokens = store.view("t").tokens
     budget = TokenBudget(tokens, trigger=tokens // 2)
-    run = store.compact("t", SlidingWindow("short", retain=2), budget=budget)
+    run = store.compact("t", SlidingWindow(Summary("short"), retain=2), budget=budget)
     assert run.applied
     assert not budget.is_over(run.view.tokens)
     # Even if summaries alone fill the budget, foldable elements are folded.
     store.append("t", chat("uaaaaaau", LONG))
     tight = TokenBudget(tokens, trigger=store.view("t").tokens // 20, target=1)
-    run = store.compact("t", SlidingWindow("short"), budget=tight)
+    run = store.compact("t", SlidingWindow(Summary("short")), budget=tight)
     assert [r.outcome for r in run][-1] == "applied"
     assert all(element.is_summary or (element.message or {})["role"] != "assistant" for element in run.view.elements)
     # If it is forced within the budget, everything foldable is folded.
     store.append("u", chat("suaaau", LONG))
-    run = store.compact("u", SlidingWindow("short"), budget=TokenBudget(1_000_000), force=True)
+    run = store.compact("u", SlidingWindow(Summary("short")), budget=TokenBudget(1_000_000), force=True)
     assert [(r.start_seq, r.end_seq, r.reason) for r in run] == [(3, 5, "everything that may be folded")]
     # A fraction needs a budget, as the failed record says.
-    run = store.compact("t", SlidingWindow("short", threshold=over(fraction=0.1)))
+    run = store.compact("t", SlidingWindow(Summary("short"), threshold=over(fraction=0.1)))
     assert [(r.outcome, r.error["type"]) for r in run] == [("failed", "NotConfigured")]
 
 

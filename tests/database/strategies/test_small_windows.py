@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.faces import Face
 from support.strategy_runs import COUNTER, Payload, attempts_of, committed, elements, run
 
-from compaction_store import TokenBudget
+from compaction_store import Summary, TokenBudget
 from compaction_store.models import Element
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, Pipeline, SlidingWindow, SummaryTree
 from compaction_store.strategies.layout import unread
@@ -173,7 +173,7 @@ ALONE: dict[str, Any] = {
     "ladder that keeps more than fits": Ladder,
     "ladder with summaries": lambda: Ladder(ExtractiveSummarizer(), keep_recent=6),
     "window": lambda: SlidingWindow(ExtractiveSummarizer(), retain=6),
-    "window without a summarizer": lambda: SlidingWindow("Earlier messages are left out.", retain=6),
+    "window without a summarizer": lambda: SlidingWindow(Summary("Earlier messages are left out."), retain=6),
     "cleared, then a window": lambda: Pipeline(ClearToolResults(), SlidingWindow(ExtractiveSummarizer(), retain=6)),
     "cleared, then a ladder": lambda: Pipeline(ClearToolResults(), Ladder(keep_recent=6)),
 }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.thread_patterns import chat
 
-from compaction_store import InvalidInput, NotConfigured
+from compaction_store import InvalidInput, NotConfigured, Summary
 from compaction_store.strategies import Measure, SlidingWindow, Threshold, measure, on_turn_end, over, safe_tokens
 
 CASES: list[tuple[str, Threshold, int, list[str]]] = [
@@ -98,10 +98,10 @@ def test_a_safe_number_of_tokens(tokens: int | None, window: int | None, fractio
         lambda: over(turns=True),
         lambda: over(tokens=1) | "much",  # type: ignore[operator]
         lambda: safe_tokens(fraction=7),
-        lambda: SlidingWindow("short", threshold="much"),  # type: ignore[arg-type]
-        lambda: SlidingWindow("short", retain=1.5),
-        lambda: SlidingWindow("short", retain=-1),
-        lambda: SlidingWindow("short", allow={"much"}),
+        lambda: SlidingWindow(Summary("short"), threshold="much"),  # type: ignore[arg-type]
+        lambda: SlidingWindow(Summary("short"), retain=1.5),
+        lambda: SlidingWindow(Summary("short"), retain=-1),
+        lambda: SlidingWindow(Summary("short"), allow={"much"}),
     ],
 )
 def test_what_means_nothing_is_refused(make: Any) -> None:
