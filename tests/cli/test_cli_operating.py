@@ -7,7 +7,9 @@ import json
 import re
 import sqlite3
 import stat
+import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,16 @@ def test_the_doctor_finds_nothing_wrong_where_nothing_is(run: Run, store: cs.Sto
     seen = run.on_terminal("doctor", NO_COLOR="1")
     assert "ok       fsync is on" in seen
     assert list(store.threads()) == []
+
+
+def test_the_doctor_knows_every_extra_that_the_package_declares(run: Run) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    [said] = [check["what"] for check in run.json("doctor") if check["name"] == "extras"]
+    there, _, missing = said.partition("; not installed: ")
+    found = [*there.removeprefix("installed: ").split(", "), *missing.split(", ")]
+    assert {*found} - {""} == declared.keys() - {"adapters", "browser", "dev", "test"}
+    for extra, module in (("web", "starlette"), ("langgraph", "langgraph"), ("mcp", "mcp")):
+        assert (extra in missing.split(", ")) == (find_spec(module) is None)
 
 
 @pytest.mark.one_server(_FAST)
