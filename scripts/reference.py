@@ -352,6 +352,9 @@ def _parameters(found: Callable[..., Any]) -> list[str]:
             continue
         if parameter.kind is parameter.VAR_POSITIONAL:
             starred = True
+        elif parameter.kind is parameter.VAR_KEYWORD and (typed := _typed(found, parameter.name)) is not None:
+            shown += [f"{name}: {_shown(kind)} = None" for name, kind in typed.items()]
+            continue
         elif parameter.kind is parameter.KEYWORD_ONLY and not starred:
             shown.append("*")
             starred = True
@@ -360,6 +363,15 @@ def _parameters(found: Callable[..., Any]) -> list[str]:
         default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
         shown.append(f"{stars}{parameter.name}{kind}{default}")
     return shown
+
+
+def _typed(found: Callable[..., Any], name: str) -> dict[str, Any] | None:
+    """Returns the names and types of `**name: Unpack[SomeTypedDict]`; None if it has another type."""
+    unpacked = re.fullmatch(r"Unpack\[(\w+)\]", str(found.__annotations__.get(name)))
+    if unpacked is None:
+        return None
+    kinds: dict[str, Any] = getattr(sys.modules[found.__module__], unpacked[1]).__annotations__
+    return {name: getattr(kind, "__forward_arg__", kind) for name, kind in kinds.items()}
 
 
 def _default(value: Any) -> str:

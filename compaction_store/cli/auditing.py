@@ -7,18 +7,17 @@ from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from compaction_store.cli import losses, options, values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Thread, Url
+from compaction_store.cli.options import AllTenants, AsCsv, AsJson, RecordFilters, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
-from compaction_store.models.vocabulary import EventKind, Kind, Outcome, Status
+from compaction_store.models.vocabulary import EventKind
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Explanation
@@ -43,124 +42,8 @@ def compactions(
     thread: Annotated[
         str | None, typer.Argument(metavar="[THREAD]", help="Only records of this thread.", show_default=False)
     ] = None,
-    covering: Annotated[
-        int | None,
-        typer.Option(
-            "--covering", metavar="SEQ", min=1, help="Only records whose span contains this seq.", show_default=False
-        ),
-    ] = None,
-    kind: Annotated[
-        Kind | None,
-        typer.Option("--kind", help="Only records of this kind.", show_default=False),
-    ] = None,
-    outcome: Annotated[
-        Outcome | None,
-        typer.Option("--outcome", help="Only records with this outcome.", show_default=False),
-    ] = None,
-    actor: Annotated[
-        str | None, typer.Option("--actor", metavar="NAME", help="Only records of this actor.", show_default=False)
-    ] = None,
-    authority: Annotated[
-        Mapping[str, Any] | None,
-        typer.Option(
-            "--authority",
-            metavar="JSON",
-            parser=lambda text: options.json_object(text, "--authority"),
-            help='Only records whose authority has at least these members, such as {"ticket": "X-1"}.',
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="NAME", help="Only records of this model, including failed attempts.", show_default=False
-        ),
-    ] = None,
-    callback: Annotated[
-        str | None,
-        typer.Option(
-            "--callback", metavar="NAME", help="Only records of this strategy or callback.", show_default=False
-        ),
-    ] = None,
-    login: Annotated[
-        str | None,
-        typer.Option("--login", metavar="NAME", help="Only records of this database login.", show_default=False),
-    ] = None,
-    trigger: Annotated[
-        str | None,
-        typer.Option("--trigger", metavar="NAME", help="Only records with this trigger.", show_default=False),
-    ] = None,
-    status: Annotated[
-        Status | None,
-        typer.Option("--status", help="Only records with this status.", show_default=False),
-    ] = None,
-    tokens_before: Annotated[
-        Any,
-        typer.Option(
-            "--tokens-before",
-            metavar="RANGE",
-            parser=lambda text: options.bounds(text, "--tokens-before"),
-            help="Only records whose span had so many tokens, such as 1000..5000, 1000.. or ..5000.",
-            show_default=False,
-        ),
-    ] = None,
-    tokens_after: Annotated[
-        Any,
-        typer.Option(
-            "--tokens-after",
-            metavar="RANGE",
-            parser=lambda text: options.bounds(text, "--tokens-after"),
-            help="Only records whose replacement has so many tokens.",
-            show_default=False,
-        ),
-    ] = None,
-    counter: Annotated[
-        str | None,
-        typer.Option(
-            "--counter", metavar="NAME", help="Only records whose tokens this counter counted.", show_default=False
-        ),
-    ] = None,
-    summarizer: Annotated[
-        str | None,
-        typer.Option("--summarizer", metavar="NAME", help="Only records of this summarizer.", show_default=False),
-    ] = None,
-    error_type: Annotated[
-        str | None,
-        typer.Option(
-            "--error-type", metavar="NAME", help="Only attempts that this type of error ended.", show_default=False
-        ),
-    ] = None,
-    revokes: Annotated[
-        int | None,
-        typer.Option(
-            "--revokes", metavar="NUMBER", min=1, help="Only the revocation of this record.", show_default=False
-        ),
-    ] = None,
-    made_from: Annotated[
-        int | None,
-        typer.Option(
-            "--made-from",
-            metavar="NUMBER",
-            min=1,
-            help="Only records that were made from this record.",
-            show_default=False,
-        ),
-    ] = None,
-    run: Annotated[
-        UUID | None, typer.Option("--run", metavar="UUID", help="Only records of this run.", show_default=False)
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="WHEN",
-            help="Only records since this time: a date such as 2026-05-01, or an age such as 24h or 7d.",
-            show_default=False,
-        ),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Only records up to this time.", show_default=False)
-    ] = None,
+    *,
+    filters: RecordFilters,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="List the newest records first.")] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N records.", show_default=False)
@@ -184,15 +67,11 @@ def compactions(
             (name, record)
             for name, its in options.readers(store, tenant, all_tenants=all_tenants)
             for record in its.compactions(
-                thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
-                run_id=run, since=options.moment(since, "--since"), until=options.moment(until, "--until"),
-                authority=authority, login=login, trigger=trigger, status=status,
-                counter=counter, summarizer=summarizer, error_type=error_type, revokes=revokes, made_from=made_from,
-                tokens_before=tokens_before, tokens_after=tokens_after, newest_first=newest_first,
+                thread, newest_first=newest_first, **filters.given
             )
         )  # fmt: skip
         found = progress.over(islice(log, limit))
-        failures = outcome in ("failed", "rejected")
+        failures = filters.given.get("outcome") in ("failed", "rejected")
         none = f"no records found in {options.where(tenant, all_tenants=all_tenants)}"
         if not all_tenants:
             records = (record for _, record in found)

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import UUID
 
 import typer
 
 import compaction_store
 from compaction_store.arguments import MAX_NAME_BYTES, written_bounds
+from compaction_store.cli.bundles import Bundle
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
@@ -29,6 +31,7 @@ from compaction_store.errors import (
     PositionNotFound,
     ThreadNotFound,
 )
+from compaction_store.models.record_filters import FILTERS, Filter
 
 if TYPE_CHECKING:
     from compaction_store import Reader, Store, TokenBudget
@@ -103,6 +106,32 @@ Target = Annotated[
     str,
     typer.Option("--target", metavar="MARK", help="Compact to this size, which is given like --trigger."),
 ]
+
+
+class RecordFilters(Bundle):
+    """The options that filter records, one for each row of FILTERS. `given` has the values of those that were given."""
+
+    def __init__(self, **values: Any) -> None:
+        times = {name: moment(values[name], row.flag) for name, row in FILTERS.items() if row.form == "time"}
+        self.given: dict[str, Any] = {name: value for name, value in (values | times).items() if value is not None}
+
+    @classmethod
+    def options(cls) -> dict[str, tuple[Any, Any]]:
+        return {name: (_option(row), None) for name, row in FILTERS.items()}
+
+
+_METAVARS = {"text": "NAME", "range": "RANGE", "time": "WHEN", "uuid": "UUID", "object": "JSON"}
+
+
+def _option(row: Filter) -> Any:
+    kinds = {"number": int, "uuid": UUID, "range": Any, "object": Mapping[str, Any]}
+    kind: Any = Literal[row.choices] if row.choices else kinds.get(row.form, str)
+    parsers: dict[str, Any] = {"range": bounds, "object": json_object}
+    more: dict[str, Any] = {"min": 1} if row.form == "number" else {}
+    if (parse := parsers.get(row.form)) is not None:
+        more["parser"] = lambda text: parse(text, row.flag)
+    metavar = row.metavar or _METAVARS.get(row.form)
+    return Annotated[kind | None, typer.Option(row.flag, metavar=metavar, help=row.help, show_default=False, **more)]
 
 
 def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:

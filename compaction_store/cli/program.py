@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from compaction_store import __version__
 from compaction_store.cli import exits
+from compaction_store.cli.bundles import expanded
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
@@ -293,7 +294,7 @@ def _command(verb: Verb) -> Any:
     """Returns typer's command object for a command, as `Typer.command` would make it."""
     alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     epilog = f"\b\nExample:\n  compaction-store {verb.example}"
-    alone.command(verb.name, short_help=verb.short, epilog=epilog)(verb.function)
+    alone.command(verb.name, short_help=verb.short, epilog=epilog)(expanded(verb.function))
     return typer.main.get_command(alone)
 
 

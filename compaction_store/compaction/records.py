@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from compaction_store.messages import documents
-from compaction_store.messages.encoding import canonical
 from compaction_store.models import Attempt, Compaction, CompactionTree, Element, Payload, TokenStep
 from compaction_store.rendering.view import View
 
@@ -93,14 +92,6 @@ def from_row(row: Sequence[Any]) -> Compaction:
         run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
         body, uid, unknown_pos, fault,
     )  # fmt: skip
-
-
-def has_authority(record: Compaction, wanted: Mapping[str, Any]) -> bool:
-    """Returns whether a record's authority contains all members of `wanted`."""
-    stated = record.authority
-    return stated is not None and all(
-        name in stated and canonical(stated[name]) == canonical(value) for name, value in wanted.items()
-    )
 
 
 def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> list[Compaction]:

@@ -19,6 +19,7 @@ from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Observed, Payload
+from compaction_store.models.vocabulary import REPLACING_KINDS
 
 _NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction has no summary"}
 _LONGEST_NAME = 100
@@ -230,7 +231,7 @@ class Log:
 
 
 def _given(observed: Observed) -> Payload:
-    arguments.one_of(observed.kind, ("summary", "truncation", "removal"), "kind")
+    arguments.one_of(observed.kind, REPLACING_KINDS, "kind")
     arguments.name(observed.what, "what")
     for text, what in ((observed.summary_text, "summary_text"), (observed.occurred_at, "occurred_at")):
         arguments.text(text, what)

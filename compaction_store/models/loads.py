@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from compaction_store.jsonable import AsDict
 from compaction_store.models.messages import Payload
+from compaction_store.models.vocabulary import ReplacingKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Observed:
     """
 
     what: str
-    kind: Literal["summary", "truncation", "removal"] = "summary"
+    kind: ReplacingKind = "summary"
     summary_text: str | None = field(default=None, repr=False)
     provider: Payload | None = field(default=None, repr=False)
     model: str | None = None

@@ -6,6 +6,7 @@ lists; a test compares them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 Kind = Literal["summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"]
@@ -25,5 +26,13 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 
+# The kinds of records that a provider's compaction may be recorded as.
+ReplacingKind = Literal["summary", "truncation", "removal"]
+REPLACING_KINDS: tuple[ReplacingKind, ...] = get_args(ReplacingKind)
 # The kinds of events that change how views are made.
 CRITICAL_EVENTS: frozenset[EventKind] = frozenset({"redaction"})
+
+
+def sql_list(words: Iterable[str]) -> str:
+    """Returns words as a list for SQL, such as ('summary', 'truncation')."""
+    return "(" + ", ".join(f"'{word}'" for word in words) + ")"

@@ -11,6 +11,8 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from compaction_store.models.vocabulary import KINDS, sql_list
+
 SCHEMA = "compaction_store"
 REVISION = "0001"
 # `verify_all` finds a thread that has lost its other rows by its messages with these seqs. The partial index has only
@@ -186,10 +188,7 @@ compactions = sa.Table(
         "compactions_unknown_idx",
         "thread_uid",
         "pos",
-        postgresql_where=sa.text(
-            "outcome = 'applied' AND kind NOT IN"
-            " ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')"
-        ),
+        postgresql_where=sa.text(f"outcome = 'applied' AND kind NOT IN {sql_list(KINDS)}"),
     ),
 )
 

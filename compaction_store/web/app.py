@@ -34,6 +34,7 @@ from compaction_store.errors import (
     UnknownEntry,
 )
 from compaction_store.models import LEVELS, Thread, vocabulary
+from compaction_store.models.record_filters import FILTERS
 from compaction_store.store import AsyncReader, AsyncStore
 from compaction_store.store.pinning import impatient, pinned
 
@@ -73,15 +74,8 @@ _SERVERS_OWN, _UNAVAILABLE = 500, 503
 _AWAY = "The database does not answer now. Try again soon. The log of these pages has the reason"
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
-_FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
-_NUMBERS = ("covering", "revokes", "made_from")
-_BOUNDS = ("tokens_before", "tokens_after")
-# The filters of the records that a sample does not have. The first of them are texts.
-_TEXTS = ("status", "counter", "summarizer", "error_type")
-_MORE_FILTERS = (*_TEXTS, "run_id", *_NUMBERS, *_BOUNDS, "authority")
-# Pages without words do not take these filters, because the answer would show what the words are.
-_OF_WORDS = ("authority", "summarizer")
-_OF_SAMPLE = ("seed", "count", *_FILTERS, "since", "until")
+_OF_SAMPLE = tuple(row.name for row in FILTERS.values() if row.is_of_samples)
+_SAMPLE = ("seed", "count", *_OF_SAMPLE)
 _VERDICT = "/verdict"
 #: The query parameters of each page.
 PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -91,13 +85,13 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "/record": ("id", "number", "after", "sample"),
     "/message": ("id", "seq", "part"),
     "/reply": ("id", "seq", "from"),
-    "/records": ("id", *_FILTERS, *_MORE_FILTERS, "since", "until", "after_id", "after", "costs"),
+    "/records": ("id", *FILTERS, "after_id", "after", "costs"),
     "/search": ("q", "id", "after"),
     "/erasures": ("id", "kind", "after_id", "after"),
     "/certificate": ("id", "pos"),
     "/integrity": ("id", "level"),
     "/whole": ("id", "pos", "number", "seq", "part"),
-    "/sample": _OF_SAMPLE,
+    "/sample": _SAMPLE,
     "/chart.svg": ("id",),
     "/style.css": (),
     _VERDICT: (),
@@ -176,7 +170,7 @@ class _Pages:
         self._templates.globals |= {
             "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
             "without_text": without_text, "has_checkpoints": checkpoints is not None, "reviews": reviews is not None,
-            "vocabulary": vocabulary,
+            "filters_of_records": FILTERS, "vocabulary": vocabulary,
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():
@@ -282,7 +276,7 @@ class _Pages:
         found = await gathering.record(self._reader, name, number, after, content=self._content)
         self._seen(request, "record", thread_id=name, number=number)
         drawn_for = asked.json_object("sample")
-        back = {key: str(value) for key, value in (drawn_for or {}).items() if key in _OF_SAMPLE}
+        back = {key: str(value) for key, value in (drawn_for or {}).items() if key in _SAMPLE}
         more = {"title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back}
         return await self._html(request, "record.html", {**more, **found})
 
@@ -319,7 +313,7 @@ class _Pages:
         root: str = request.scope.get("root_path", "")
         if sample is None:
             return RedirectResponse(f"{root}/record?{urlencode({'id': name, 'number': number})}", status_code=303)
-        parameters = {key: value for key, value in sample.items() if key in _OF_SAMPLE}
+        parameters = {key: value for key, value in sample.items() if key in _SAMPLE}
         return RedirectResponse(f"{root}/sample?{urlencode(parameters)}", status_code=303)
 
     async def message(self, request: Request, asked: Asked) -> Response:
@@ -350,10 +344,12 @@ class _Pages:
         )
 
     async def records(self, request: Request, asked: Asked) -> Response:
-        for filter_ in () if self._content else _OF_WORDS:
-            if asked.optional(filter_) is not None:
-                raise Wrong(f"{filter_} must not be given, because these pages show no words: the answer would show it")
-        wanted = self._wanted(asked)
+        for row in FILTERS.values():
+            if row.has_words and not self._content and asked.optional(row.name) is not None:
+                raise Wrong(
+                    f"{row.name} must not be given, because these pages show no words: the answer would show it"
+                )
+        wanted = {row.name: asked.filter(row) for row in FILTERS.values()}
         name, number = asked.optional("after_id"), asked.number("after", 1)
         after = (name, number) if name is not None and number is not None else None
         thread_id = asked.optional("id")
@@ -363,22 +359,16 @@ class _Pages:
         )  # fmt: skip
         if found["records"].rows:
             self._seen(request, "records", thread_id=thread_id)
-        given = {key: asked.optional(key) for key in ("id", *_FILTERS, *_MORE_FILTERS, "since", "until")}
+        given = {key: asked.optional(key) for key in ("id", *FILTERS)}
         # The command gets exact times, because it reads times in the time zone of its machine.
         times = {key: at.isoformat() for key in ("since", "until") if (at := wanted[key]) is not None}
         more = {
-            "title": "Records", "given": given, "has_more": any(given[name] for name in _MORE_FILTERS),
+            "title": "Records", "given": given,
+            "has_more": any(given[row.name] for row in FILTERS.values() if not row.is_of_samples),
             "command": printed.records_as_csv(self._tenant, given | times),
             "costs_command": printed.all_costs(self._tenant),
         }  # fmt: skip
         return await self._html(request, "records.html", {**more, **found})
-
-    def _wanted(self, asked: Asked) -> dict[str, Any]:
-        wanted: dict[str, Any] = {name: asked.optional(name) for name in (*_FILTERS, *_TEXTS)}
-        wanted |= {name: asked.number(name, 1) for name in _NUMBERS}
-        wanted |= {name: asked.bounds(name) for name in _BOUNDS}
-        wanted |= {"run_id": asked.uuid("run_id"), "authority": asked.json_object("authority")}
-        return wanted | {"since": asked.moment("since"), "until": asked.moment("until")}
 
     async def search(self, request: Request, asked: Asked) -> Response:
         text, thread_id = asked.optional("q"), asked.optional("id")
@@ -451,13 +441,13 @@ class _Pages:
         title = {
             "title": "Sample", "most": MOST_DRAWN, "command": printed.events_as_csv(self._tenant, kind="verdict"),
         }  # fmt: skip
-        given = {key: asked.optional(key) for key in (*_FILTERS, "since", "until")}
+        given = {key: asked.optional(key) for key in _OF_SAMPLE}
         seed = asked.number("seed")
         if seed is None:
             given["until"] = given["until"] or datetime.now(UTC).isoformat(timespec="seconds")
             start = {"given": given, "seed": secrets.randbelow(1_000_000), "count": 10, "name": None}
             return await self._html(request, "sample.html", {**title, **start})
-        wanted = {key: value for key, value in self._wanted(asked).items() if key not in _MORE_FILTERS}
+        wanted = {key: asked.filter(FILTERS[key]) for key in _OF_SAMPLE}
         count = min(asked.number("count", 1) or 10, MOST_DRAWN)
         fixed = {
             **{key: value for key, value in given.items() if value is not None},

@@ -13,6 +13,7 @@ from uuid import UUID
 from starlette.requests import Request
 
 from compaction_store.arguments import written_bounds
+from compaction_store.models.record_filters import Filter
 
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -62,6 +63,21 @@ class Asked:
         if found is None:
             raise Wrong(f"{name} must be given")
         return found
+
+    def filter(self, row: Filter) -> Any:
+        """Returns the value of a filter of records."""
+        match row.form:
+            case "number":
+                return self.number(row.name, 1)
+            case "range":
+                return self.bounds(row.name)
+            case "time":
+                return self.moment(row.name)
+            case "uuid":
+                return self.uuid(row.name)
+            case "object":
+                return self.json_object(row.name)
+        return self.optional(row.name)
 
     def bounds(self, name: str) -> tuple[int | None, int | None] | None:
         text = self.optional(name)

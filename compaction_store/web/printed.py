@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compaction_store.display.commands import argument, option, word
+from compaction_store.models.record_filters import FILTERS
 
 _CHECKPOINT = " --checkpoints LOG --public-key HEX"
 
@@ -14,8 +15,7 @@ def tenant_option(tenant: str) -> str:
 
 def records_as_csv(tenant: str, given: dict[str, str | None]) -> str:
     """Returns the command that lists the same records as CSV."""
-    options = {"run" if name == "run_id" else name: text for name, text in given.items() if name != "id"}
-    words = [word(f"--{name.replace('_', '-')}={text}") for name, text in options.items() if text]
+    words = [word(f"{FILTERS[name].flag}={text}") for name, text in given.items() if text and name != "id"]
     thread = ["--", word(given["id"])] if given["id"] else []
     return f"compaction-store compactions{tenant_option(tenant)} " + " ".join([*words, "--csv", *thread])
 

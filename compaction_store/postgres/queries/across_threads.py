@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from compaction_store.integrity import erasure
-from compaction_store.models.vocabulary import OUTCOMES, Kind, Outcome, Status
+from compaction_store.models.record_filters import FILTERS, Form
+from compaction_store.models.vocabulary import OUTCOMES
 from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import DIALECT, Connection, fetch, select, transaction
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
@@ -69,46 +71,19 @@ _SUPERSEDED_BY = """(
     ) AS n
     WHERE compactions.outcome = 'applied'
 ) AS superseded_by"""
-# Conditions on two bounds. Each bound is a condition of its own, which names the column.
-_RANGES = ("within", "tokens_before", "tokens_after")
-_LEAST = {"since": "created_at", "within_from": "start_seq", "tokens_before_from": "tokens_before",
-          "tokens_after_from": "tokens_after"}  # fmt: skip
-_MOST = {"until": "created_at", "within_to": "end_seq", "tokens_before_to": "tokens_before",
-         "tokens_after_to": "tokens_after"}  # fmt: skip
-# Conditions on texts in the body, with the keys of these texts.
-_IN_BODY = {"summarizer": "summarizer", "error_type": "type"}
 # JSON writes a text of only these characters either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 _ESCAPED = r"E'\\\\u00[0-7]'"
 
 
 class CompactionFilter(NamedTuple):
-    """Conditions on compaction records. A condition that is None matches any value."""
+    """Conditions on compaction records. `filters` has values for filters of FILTERS, and a None matches any value."""
 
     thread_uid: UUID | None = None
     number: int | None = None
     numbers: list[int] | None = None
     within: tuple[int, int] | None = None
-    covering: int | None = None
-    kind: Kind | None = None
-    outcome: Outcome | None = None
-    actor: str | None = None
-    model: str | None = None
-    callback: str | None = None
-    login: str | None = None
-    trigger: str | None = None
-    run_id: UUID | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    authority: Mapping[str, Any] | None = None
-    status: Status | None = None
-    counter: str | None = None
-    summarizer: str | None = None
-    error_type: str | None = None
-    revokes: int | None = None
-    made_from: int | None = None
-    tokens_before: tuple[int | None, int | None] | None = None
-    tokens_after: tuple[int | None, int | None] | None = None
+    filters: Mapping[str, Any] = MappingProxyType({})
 
 
 class CompactionKey(NamedTuple):
@@ -133,8 +108,7 @@ def compactions(
 ) -> list[tuple[Any, ...]]:
     """Returns a page of records and their statuses. The last column is the thread_uid.
 
-    The page may also have records with another authority, summarizer, type of error or status than `wanted`. The caller
-    must drop them.
+    The page may also have records that do not match a filter with `holds`. The caller must drop them.
     """
     given = _given(wanted)
     statement = _compactions(tuple(given), after is not None, newest_first)
@@ -247,19 +221,30 @@ def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
 
 
 def _given(wanted: CompactionFilter) -> dict[str, Any]:
-    """Returns the conditions of a filter with their values: one for each bound of a range, and for each text."""
-    given = {name: value for name, value in wanted._asdict().items() if value is not None}
-    for name in _RANGES:
-        least, most = given.pop(name, (None, None))
-        bounds = {f"{name}_from": least, f"{name}_to": most}
-        given |= {bound: value for bound, value in bounds.items() if value is not None}
-    if (status := given.pop("status", None)) is not None:
-        given[f"status_{status}"] = True
-    strings = [text for name, key in _IN_BODY.items() if name in given for text in (key, given.pop(name))]
-    if (authority := given.pop("authority", None)) is not None:
-        strings += ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
+    """Returns the parameters of a filter: one for each condition, for each bound of a range, and for each text."""
+    own = {"thread_uid": wanted.thread_uid, "number": wanted.number, "numbers": wanted.numbers}
+    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    if wanted.within is not None:
+        given |= {"within_from": wanted.within[0], "within_to": wanted.within[1]}
+    strings: list[str] = []
+    for name, value in wanted.filters.items():
+        row = FILTERS[name]
+        strings += row.texts(value) if row.texts is not None else []
+        if name == "status":
+            given[f"status_{value}"] = True
+        elif row.form == "range":
+            bounds = zip((f"{name}_from", f"{name}_to"), value, strict=True)
+            given |= {bound: number for bound, number in bounds if number is not None}
+        elif row.where:
+            given[name] = value
     plain = [f'"{text}"' for text in strings if _PLAIN.fullmatch(text)]
     return given | {f"text_{i}": text for i, text in enumerate(plain)}
+
+
+_TYPES: dict[Form, sa.types.TypeEngine[Any]] = {
+    "text": sa.Text(), "choice": sa.Text(), "number": sa.BigInteger(), "range": sa.BigInteger(),
+    "time": sa.DateTime(timezone=True), "uuid": postgresql.UUID(),
+}  # fmt: skip
 
 
 def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
@@ -273,19 +258,28 @@ def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
     for name in given:
         if name == "numbers":
             yield c.number == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
-        elif name == "made_from":
-            yield _value(name, c.number) == sa.any_(c.inputs)
-        elif name == "covering":
-            yield c.start_seq <= _value(name, c.start_seq)
-            yield c.end_seq >= _value(name, c.end_seq)
-        elif name in _LEAST:
-            yield c[_LEAST[name]] >= _value(name, c[_LEAST[name]])
-        elif name in _MOST:
-            yield c[_MOST[name]] <= _value(name, c[_MOST[name]])
+        elif name == "within_from":
+            yield c.start_seq >= _value(name, c.start_seq)
+        elif name == "within_to":
+            yield c.end_seq <= _value(name, c.end_seq)
         elif name.startswith("status_"):
             yield from _with_status(name.removeprefix("status_"), given)
-        elif not name.startswith("text_"):
+        elif name in ("thread_uid", "number"):
             yield c[name] == _value(name, c[name])
+        elif not name.startswith("text_"):
+            yield _filter(name)
+
+
+def _filter(name: str) -> sa.ColumnElement[bool]:
+    """Returns the condition of a row of FILTERS, or of one bound of a range."""
+    row = FILTERS.get(name)
+    if row is None:
+        row = FILTERS[name.removesuffix("_from").removesuffix("_to")]
+        where = f"{row.where} {'>=' if name.endswith('_from') else '<='} :{name}"
+    else:
+        where = row.where
+    text = sa.text(f"({where})").bindparams(sa.bindparam(name, type_=_TYPES[row.form]))
+    return cast("sa.ColumnElement[bool]", text)
 
 
 def _with_status(status: str, given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:

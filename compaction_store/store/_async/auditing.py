@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from compaction_store import arguments
@@ -14,7 +14,8 @@ from compaction_store.errors import InvalidInput
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Compaction, Event, Measured, Message, Payload, Sample, Thread
-from compaction_store.models.vocabulary import EVENT_KINDS, KINDS, OUTCOMES, STATUSES
+from compaction_store.models.record_filters import FILTERS, Filter
+from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
@@ -28,26 +29,32 @@ _VIEW_TOKENS = 6
 _REPORTS = 100
 
 
-def check_filter(wanted: CompactionFilter) -> CompactionFilter:
-    """Raises an error for arguments that no record can match. Copies the authority, which the caller may change."""
-    if wanted.covering is not None:
-        arguments.number(wanted.covering, "covering", least=1)
-    arguments.one_of(wanted.kind, KINDS, "kind")
-    arguments.one_of(wanted.outcome, OUTCOMES, "outcome")
-    arguments.one_of(wanted.status, STATUSES, "status")
-    for what in ("actor", "model", "callback", "login", "trigger", "counter", "summarizer", "error_type"):
-        arguments.optional_name(getattr(wanted, what), what)
-    for what in ("revokes", "made_from"):
-        if getattr(wanted, what) is not None:
-            arguments.number(getattr(wanted, what), what, least=1)
-    for what in ("tokens_before", "tokens_after"):
-        arguments.bounds(getattr(wanted, what), what)
-    for what in ("since", "until"):
-        if getattr(wanted, what) is not None:
-            arguments.moment(getattr(wanted, what), what)
-    if wanted.run_id is not None:
-        arguments.instance(wanted.run_id, UUID, "run_id")
-    return wanted._replace(authority=encoding.authority(wanted.authority))
+def checked_filters(given: Mapping[str, Any], known: Iterable[str] = FILTERS) -> dict[str, Any]:
+    """Returns the filters that are not None. Raises an error for a value that no record can match."""
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f"the filters must be among {', '.join(known)}; not {name!r:.80}")
+    return {name: _checked(FILTERS[name], value) for name, value in given.items() if value is not None}
+
+
+def _checked(row: Filter, value: Any) -> Any:
+    """Checks the value of a filter. Copies an object, which the caller may change."""
+    match row.form:
+        case "choice":
+            arguments.one_of(value, row.choices, row.name)
+        case "text":
+            arguments.optional_name(value, row.name)
+        case "number":
+            arguments.number(value, row.name, least=1)
+        case "range":
+            arguments.bounds(value, row.name)
+        case "time":
+            arguments.moment(value, row.name)
+        case "uuid":
+            arguments.instance(value, UUID, row.name)
+        case "object":
+            return encoding.json_object(value, row.name)
+    return value
 
 
 async def compaction_log(
@@ -77,12 +84,8 @@ async def compaction_log(
 
 def _has_all(record: Compaction, wanted: CompactionFilter) -> bool:
     """Returns whether a record meets the conditions that the query does not check exactly."""
-    error = record.error or {}
-    return (
-        (wanted.authority is None or records.has_authority(record, wanted.authority))
-        and wanted.summarizer in (None, record.summarizer)
-        and wanted.error_type in (None, error.get("type"))
-        and wanted.status in (None, record.status)
+    return all(
+        holds(record, value) for name, value in wanted.filters.items() if (holds := FILTERS[name].holds) is not None
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import Any, Never, Self, Unpack
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
@@ -46,7 +46,8 @@ from compaction_store.models import (
     Thread,
     TokenStep,
 )
-from compaction_store.models.vocabulary import EventKind, Kind, Outcome, Status
+from compaction_store.models.record_filters import RecordFilters, SampleFilters
+from compaction_store.models.vocabulary import EventKind
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres._sync.shared_commits import SharedCommits
@@ -388,30 +389,11 @@ class Reader:
         self,
         thread_id: str | None = None,
         *,
-        covering: int | None = None,
-        kind: Kind | None = None,
-        outcome: Outcome | None = None,
-        actor: str | None = None,
-        model: str | None = None,
-        callback: str | None = None,
-        login: str | None = None,
-        trigger: str | None = None,
-        run_id: UUID | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        authority: Mapping[str, Any] | None = None,
-        status: Status | None = None,
-        counter: str | None = None,
-        summarizer: str | None = None,
-        error_type: str | None = None,
-        revokes: int | None = None,
-        made_from: int | None = None,
-        tokens_before: tuple[int | None, int | None] | None = None,
-        tokens_after: tuple[int | None, int | None] | None = None,
         newest_first: bool = False,
         after: Compaction | None = None,
+        **filters: Unpack[RecordFilters],
     ) -> Iterator[Compaction]:
-        """Yields the compaction records of a thread, or of all the tenant's threads.
+        """Yields the compaction records of a thread, or of all the tenant's threads, that match all filters.
 
         The records of one thread are in the order of their numbers; those of several threads are in the order of their
         times. `authority` selects records whose authority has at least these members. `revokes` is
@@ -419,13 +401,7 @@ class Reader:
         was made from. `tokens_before` and `tokens_after` are a lowest and a highest number, of which either may be
         None. `after` skips all records up to that record.
         """
-        wanted = CompactionFilter(
-            covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login,
-            trigger=trigger, run_id=run_id, since=since, until=until, authority=authority, status=status,
-            counter=counter, summarizer=summarizer, error_type=error_type, revokes=revokes, made_from=made_from,
-            tokens_before=tokens_before, tokens_after=tokens_after,
-        )  # fmt: skip
-        wanted = auditing.check_filter(wanted)
+        wanted = CompactionFilter(filters=auditing.checked_filters(filters))
         if after is not None:
             arguments.instance(after, Compaction, "after")
         if thread_id is not None:
@@ -468,20 +444,7 @@ class Reader:
         return pages.messages(self._db, key, compaction.start_seq - 1, compaction.end_seq)
 
     def sample(
-        self,
-        seed: int,
-        count: int = 10,
-        *,
-        kind: Kind | None = None,
-        outcome: Outcome | None = None,
-        actor: str | None = None,
-        model: str | None = None,
-        callback: str | None = None,
-        login: str | None = None,
-        trigger: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        among: int = 20_000,
+        self, seed: int, count: int = 10, *, among: int = 20_000, **filters: Unpack[SampleFilters]
     ) -> Sample:
         """Draws a random sample of matching compaction records from all threads of the tenant.
 
@@ -489,11 +452,8 @@ class Reader:
         SHA-256 of `seed/thread_uid/number`, in that order, so the same seed draws the same records again. If more than
         `among` records match, the sample is drawn from the oldest `among` of them.
         """
-        wanted = CompactionFilter(
-            kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login, trigger=trigger,
-            since=since, until=until,
-        )  # fmt: skip
-        wanted = auditing.check_filter(wanted)
+        known = SampleFilters.__annotations__
+        wanted = CompactionFilter(filters=auditing.checked_filters(filters, known))
         arguments.number(seed, "seed", least=0)
         arguments.number(count, "count", least=1)
         arguments.number(among, "among", least=1)
@@ -513,7 +473,7 @@ class Reader:
         if compaction.start_seq is None or compaction.end_seq is None:
             return CompactionTree(compaction, ())
         span = (compaction.start_seq, compaction.end_seq)
-        wanted = CompactionFilter(compaction.thread_uid, within=span, outcome="applied")
+        wanted = CompactionFilter(compaction.thread_uid, within=span, filters={"outcome": "applied"})
         return records.tree(compaction, [record for record in self._log(None, wanted)])
 
     def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> Iterator[Found]:
@@ -554,7 +514,7 @@ class Reader:
         thread = self.thread(thread_id, hidden=True)
         key = key._replace(uid=thread.thread_uid)
         message, redacted_pos = pages.message_and_erasure(self._db, key, seq)
-        covering = CompactionFilter(thread.thread_uid, covering=seq)
+        covering = CompactionFilter(thread.thread_uid, filters={"covering": seq})
         log = []
         for record in self._log(None, covering, newest_first=records is not None):
             log.append(record)

@@ -1,0 +1,51 @@
+"""Bundles of options, which several commands share. A parameter of a command that is a bundle becomes its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+
+class Bundle:
+    """The base class of bundles. The fields of a subclass are its options: the annotation and default of each."""
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    @classmethod
+    def options(cls) -> dict[str, tuple[Any, Any]]:
+        """Returns the annotation and the default of each option by the name of its parameter."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {name: (kind, vars(cls)[name]) for name, kind in hints.items() if name in vars(cls)}
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns a command with the options of each bundle in place of the bundle, as typer needs it."""
+    hints = get_type_hints(command, include_extras=True)
+    bundles: dict[str, type[Bundle]] = {}
+    parameters: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
+        kind = hints[parameter.name]
+        if isinstance(kind, type) and issubclass(kind, Bundle):
+            bundles[parameter.name] = kind
+            parts = [(name, *part) for name, part in kind.options().items()]
+        else:
+            parts = [(parameter.name, kind, parameter.default)]
+        parameters += [
+            Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default) for name, kind, default in parts
+        ]
+    if not bundles:
+        return command
+
+    def run(**values: Any) -> None:
+        made = {
+            name: bundle(**{option: values.pop(option) for option in bundle.options()})
+            for name, bundle in bundles.items()
+        }
+        command(**values, **made)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
