@@ -319,8 +319,8 @@ def test_records_name_the_command_that_lists_them_as_csv(url: str) -> None:
     given = {"actor": "night ly", "id": THREAD, "run_id": str(UUID(int=7)), "since": "2026-05-01", "login": "postgres",
              "tokens_before": "100..", "status": "active"}  # fmt: skip
     page = text_of(shown(url, "/records", **given))
-    options = "'--actor=night ly' --login=postgres --status=active --run=00000000-0000-0000-0000-000000000007"
-    more = "--tokens-before=100.. --since=2026-05-01T00:00:00+00:00 --csv"
+    options = "'--actor=night ly' --login=postgres --since=2026-05-01T00:00:00+00:00 --status=active"
+    more = "--tokens-before=100.. --run=00000000-0000-0000-0000-000000000007 --csv"
     assert f"compaction-store compactions {options} {more} -- {THREAD}" in page
 
 
