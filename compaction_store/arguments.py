@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, cast
 
 from compaction_store.errors import InvalidInput, InvalidKey, InvalidThreadId
+from compaction_store.models.limits import MOST_BYTES, NAME_BYTES
 
 _LARGEST = 2**53
 _HEAD_BYTES = 32
-MAX_NAME_BYTES = 255
-_NAME = f"text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL"
+_NAME = f"text of 1 to {NAME_BYTES} bytes of UTF-8 without NUL"
 
 
 def about(thread_id: str) -> str:
@@ -123,7 +123,7 @@ def without_addresses(text: str) -> str:
 
 def storable_name(name: str) -> str:
     """Returns a name that fits a column: at most 255 bytes, without NUL, lone surrogates and memory addresses."""
-    return without_addresses(name.replace("\0", "")).encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
+    return without_addresses(name.replace("\0", "")).encode(errors="replace")[:NAME_BYTES].decode(errors="ignore")
 
 
 def head(value: object, what: str) -> None:
@@ -168,6 +168,16 @@ def text(value: object, what: str) -> None:
         raise InvalidInput(f"{what} must be text{other(value)}")
 
 
+def reason(value: object, what: str = "reason") -> None:
+    """Checks a reason, or another text of the same length that is stored in a record or an event. None passes."""
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} must be a string{other(value)}")
+    if (size := len(value.encode(errors="surrogatepass"))) > MOST_BYTES["reason"]:
+        raise InvalidInput(f"{what} must be at most {MOST_BYTES['reason']:,} bytes, not {size:,}")
+
+
 def _given(value: object) -> str:
     """Returns the last words of an error message about a name, which say what is wrong with it. Text is not quoted."""
     if not isinstance(value, str):
@@ -184,7 +194,7 @@ def _is_name(value: object) -> bool:
     if not isinstance(value, str) or "\0" in value:
         return False
     try:
-        return 1 <= len(value.encode()) <= MAX_NAME_BYTES
+        return 1 <= len(value.encode()) <= NAME_BYTES
     except UnicodeEncodeError:
         return False
 

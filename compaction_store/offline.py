@@ -42,8 +42,9 @@ LONGEST_LINE = 1024 * 1024 * 1024
 MOST_FINDINGS = 1000
 MOST_DIGITS = 4300
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
-LEVELS = {"payload": 200, "meta": 200, "metadata": 200, "body": 210}
-SIZES = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
+LEVELS = {"payload": 200, "receipt": 200, "meta": 200, "metadata": 200, "body": 210}
+SIZES = {"receipt": 64 * 1024} | dict.fromkeys(("payload", "body"), 16 * 1024 * 1024)
+SIZES |= dict.fromkeys(("meta", "metadata"), 8 * 1024)
 PIECE = 64 * 1024
 START = b'{"type":"'
 PAGE, SEALED = b"<!doctype html>", b'{"report":'
@@ -98,9 +99,13 @@ def is_flag(value: Any) -> bool:
     return type(value) is bool
 
 
-def is_name(value: Any) -> bool:
+def is_within(most: int) -> Check:
     # A lone surrogate can only come from an escape, which no bundle has. `read` refuses such a line later.
-    return is_text(value) and 1 <= len(value.encode("utf-8", "surrogatepass")) <= 255  # noqa: PLR2004
+    return lambda value: is_text(value) and len(value.encode("utf-8", "surrogatepass")) <= most
+
+
+def is_name(value: Any) -> bool:
+    return is_label(value) and value != ""
 
 
 def is_checkpoint(value: Any) -> bool:
@@ -135,19 +140,22 @@ def fields(names: str, check: Check) -> list[tuple[str, Check]]:
     return [(name, check) for name in names.split()]
 
 
+is_label = is_within(255)
 INTEGER, TEXT, DIGEST = absent_or(is_integer), absent_or(is_text), absent_or(like(HASH))
+LABEL = absent_or(is_label)
 FIELDS: dict[str, list[tuple[str, Check]]] = {
     "manifest": [
         ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name),
         ("thread_uid", like(UUID)), ("name_salt", absent_or(like(SALT))), ("name_commitment", like(HASH)),
-        ("schema", is_text),
+        ("schema", is_label),
         ("made_at", like(MOMENT)), ("metadata", is_text),
         *fields("last_pos last_seq last_number", is_integer), ("head", like(HASH)),
         ("checkpoint", absent_or(is_checkpoint)),
     ],
     "message": [
-        *fields("pos seq microseconds", is_integer), ("role", TEXT), ("tokens", is_count), ("counter", is_text),
-        ("key", TEXT), ("call_size", absent_or(is_count)), ("receipt", TEXT), ("meta_commitment", DIGEST),
+        *fields("pos seq microseconds", is_integer), ("role", absent_or(is_within(64))), ("tokens", is_count),
+        ("counter", is_label), ("key", absent_or(is_within(272))), ("call_size", absent_or(is_count)),
+        ("receipt", absent_or(is_within(SIZES["receipt"]))), ("meta_commitment", DIGEST),
         ("redacted_pos", INTEGER), *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))),
         *fields("meta payload", TEXT),
     ],
@@ -155,12 +163,12 @@ FIELDS: dict[str, list[tuple[str, Check]]] = {
         *fields("pos number microseconds", is_integer), *fields("kind outcome", like(KIND)),
         *fields(" ".join(SPANS), INTEGER),
         *fields("source_before source_end", DIGEST), ("inputs", is_inputs), ("run_id", like(UUID)),
-        *[(name, is_text if name == "login" else TEXT) for name in LABELS], *fields("revokes redacted_pos", INTEGER),
+        *[(name, is_label if name == "login" else LABEL) for name in LABELS], *fields("revokes redacted_pos", INTEGER),
         *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
     ],
     "event": [
-        *fields("pos microseconds", is_integer), ("kind", like(KIND)), ("critical", is_flag), ("actor", TEXT),
-        ("login", is_text),
+        *fields("pos microseconds", is_integer), ("kind", like(KIND)), ("critical", is_flag), ("actor", LABEL),
+        ("login", is_label),
         *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
     ],
     "end": [("entries", is_integer), *fields("head sha256", like(HASH))],
@@ -219,10 +227,10 @@ def read(data: bytes) -> Line:
 
 def document(kind: str, content: str) -> dict[str, Any] | None:
     """Parses a document: a payload, a meta, metadata or a body. Returns None if it breaks the rules for documents."""
-    if len(content.encode("utf-8")) > SIZES.get(kind, LONGEST_LINE) or depth(content) > LEVELS[kind]:
+    if len(content.encode("utf-8")) > SIZES[kind] or depth(content) > LEVELS[kind]:
         return None
     try:
-        found = (decode if kind == "payload" else decode_unique)(content)
+        found = (decode if kind in ("payload", "receipt") else decode_unique)(content)
     except (ValueError, RecursionError):
         return None
     return found if type(found) is dict else None
@@ -251,6 +259,12 @@ def is_document(line: Line, content: str) -> bool:
     if line["type"] == "event" and line["kind"] in COPIED:
         return COPIED[line["kind"]].match(content) is not None
     return True
+
+
+def is_receipt(content: str) -> bool:
+    """Returns whether a receipt is a document that names the pos of a view, of at most 18 digits."""
+    pos = (document("receipt", content) or {}).get("pos")
+    return type(pos) is int and 0 <= pos < 10**18
 
 
 def _replaces(body: dict[str, Any], kind: str) -> bool:
@@ -666,7 +680,9 @@ class Walk:
         self._previous = bytes.fromhex(line["entry"])
 
     def _kind(self, line: Line) -> None:
-        """Adds a note about an entry of an unknown kind, which a newer release may have written."""
+        """Checks a receipt. Adds a note about an entry of an unknown kind, which a newer release may have written."""
+        if line["type"] == "message" and line["receipt"] is not None and not is_receipt(line["receipt"]):
+            self.find("the receipt breaks the rule for receipts", line["pos"])
         if line["type"] == "message" or (line["type"] == "compaction" and line["kind"] in KINDS):
             return
         kind, pos = line["kind"], line["pos"]

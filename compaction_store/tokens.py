@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from compaction_store.arguments import other, other_choice, storable_name
 from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
+from compaction_store.models.limits import NAME_BYTES
 from compaction_store.tokenizing import o200k
 from compaction_store.tokenizing.message_text import read
 
@@ -24,7 +25,6 @@ MARK = "…"
 Keep = Literal["head", "tail", "middle", "ends"]
 _KEEPS = ("head", "tail", "middle", "ends")
 _MOST_TOKENS = 2**31 - 1
-_MOST_NAME = 100
 # Bytes. Counting a longer message would block an event loop for more than about ten milliseconds.
 _LONG = 64 * 1024
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
@@ -55,10 +55,12 @@ class Counter:
     prepare: Callable[[], object] = lambda: None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not 1 <= len(self.name) <= _MOST_NAME or not self.name.isprintable():
-            raise InvalidInput(
-                f"a counter's name must be printable text of 1 to {_MOST_NAME} characters{other(self.name)}"
-            )
+        if (
+            not isinstance(self.name, str)
+            or not self.name.isprintable()
+            or not 1 <= len(self.name.encode()) <= NAME_BYTES
+        ):
+            raise InvalidInput(f"a counter's name must be printable text of 1 to {NAME_BYTES} bytes{other(self.name)}")
 
     def tokens(self, payload: Payload, size: int) -> int:
         """Counts the tokens of a message. `size` is the size of its JSON in bytes.
@@ -207,7 +209,7 @@ def from_callable(count: Callable[[Payload], int]) -> Counter:
         raise InvalidInput(f"counter must be a Counter or a callable that takes a message, not {type(count).__name__}")
     given = getattr(count, "name", None)
     name = given if isinstance(given, str) and given else getattr(count, "__qualname__", type(count).__qualname__)
-    return Counter(storable_name(name)[:_MOST_NAME] or "counter", lambda payload, _size: count(payload))
+    return Counter(storable_name(name) or "counter", lambda payload, _size: count(payload))
 
 
 def chosen(counter: Counter | Callable[[Payload], int] | None) -> Counter:

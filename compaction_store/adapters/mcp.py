@@ -172,7 +172,7 @@ class McpTools:
             begin = {} if after is None else {"after_thread": after.thread_id, "after_record": after.number}
             if thread_id is not None:
                 begin.pop("after_thread", None)
-            if count == limit or not page.add(dump(_listed(record)), begin):
+            if count == limit or not page.add(dump(_listed(page, record)), begin):
                 return page.written(begin)
             after, count = record, count + 1
         return page.written(None)
@@ -189,7 +189,7 @@ class McpTools:
         if found.receipt is not None:
             header["answers_the_view_at_pos"] = found.receipt.get("pos")
         page = self._page("records", header)
-        shown = sum(page.add(dump(_listed(record)), {}) for record in reversed(found.records))
+        shown = sum(page.add(dump(_listed(page, record)), {}) for record in reversed(found.records))
         if shown < len(found.records):
             page.put(dump({"older_records": len(found.records) - shown}), {})
         return page.written(None)
@@ -215,15 +215,15 @@ def _element(element: Element) -> Payload:
     }  # fmt: skip
 
 
-def _listed(record: Compaction) -> Payload:
+def _listed(page: ResultPage, record: Compaction) -> Payload:
     found = {
         "thread_id": record.thread_id, "record": record.number, "kind": record.kind, "outcome": record.outcome,
-        "status": record.status, "at": time_text(record.created_at), "actor": record.actor, "login": record.login,
-        "callback": record.callback, "model": record.model, "revokes": record.revokes,
-        "revoked_by": record.revoked_by, "superseded_by": record.superseded_by,
+        "status": record.status, "at": time_text(record.created_at), "actor": page.short(record.actor),
+        "login": page.short(record.login), "callback": page.short(record.callback), "model": page.short(record.model),
+        "revokes": record.revokes, "revoked_by": record.revoked_by, "superseded_by": record.superseded_by,
         "messages": None if record.start_seq is None else [record.start_seq, record.end_seq],
         "tokens": None if record.tokens_before is None else [record.tokens_before, record.tokens_after],
-        "error": None if record.error is None else record.error.get("type"),
+        "error": None if record.error is None else page.short(record.error.get("type")),
     }  # fmt: skip
     return {name: value for name, value in found.items() if value is not None}
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from compaction_store.models.limits import MOST_BYTES
+
 FORMAT = "compaction-store/bundle/1"
 CHAIN = "compaction-store/v1"
 LONGEST_LINE = 1024 * 1024 * 1024
@@ -43,6 +45,17 @@ def _small(value: object) -> bool:
 def _text(value: object) -> bool:
     # Postgres stores no NUL in text, so no row can contain one.
     return type(value) is str and "\0" not in value
+
+
+def _at_most(column: str) -> Callable[[object], bool]:
+    most = MOST_BYTES[column]
+    # A lone surrogate can only come from an escape, which no canonical line has.
+    return lambda value: _text(value) and len(cast("str", value).encode(errors="surrogatepass")) <= most
+
+
+def _labels(*columns: str) -> dict[str, Callable[[object], bool]]:
+    """Returns the checks of columns that may be missing."""
+    return {column: _or_none(_at_most(column)) for column in columns}
 
 
 def _hash(value: object) -> bool:
@@ -84,16 +97,16 @@ _WRITTEN = {"commitment": _hash, "entry": _hash, "salt": _salt}
 
 FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
     "manifest": {
-        "type": _text, "format": _exactly(FORMAT), "chain": _exactly(CHAIN), "tenant": _text, "thread_id": _text,
-        "thread_uid": _matching(_UUID), "name_salt": _salt, "name_commitment": _hash,
-        "schema": _text, "made_at": _matching(_MOMENT), "metadata": _text,
+        "type": _text, "format": _exactly(FORMAT), "chain": _exactly(CHAIN), "tenant": _at_most("tenant"),
+        "thread_id": _at_most("thread_id"), "thread_uid": _matching(_UUID), "name_salt": _salt,
+        "name_commitment": _hash, "schema": _at_most("thread_id"), "made_at": _matching(_MOMENT), "metadata": _text,
         "last_pos": _integer, "last_seq": _integer, "last_number": _integer, "head": _hash,
         "checkpoint": _or_none(is_checkpoint),
     },
     "message": {
-        "type": _text, "pos": _integer, "seq": _integer, "microseconds": _integer, "role": _text_or_none,
-        "tokens": _small, "counter": _text, "key": _text_or_none, "call_size": _or_none(_small),
-        "receipt": _text_or_none, "meta_commitment": _hash_or_none, "redacted_pos": _integer_or_none, **_WRITTEN,
+        "type": _text, "pos": _integer, "seq": _integer, "microseconds": _integer, **_labels("role"),
+        "tokens": _small, "counter": _at_most("counter"), **_labels("key"), "call_size": _or_none(_small),
+        **_labels("receipt"), "meta_commitment": _hash_or_none, "redacted_pos": _integer_or_none, **_WRITTEN,
         "meta": _text_or_none, "payload": _text_or_none,
     },
     "compaction": {
@@ -102,14 +115,13 @@ FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
         "tokens_before": _integer_or_none, "tokens_after": _integer_or_none, "source_count": _integer_or_none,
         "source_before": _hash_or_none, "source_end": _hash_or_none,
         "inputs": lambda value: type(value) is list and all(map(_integer, value)), "run_id": _matching(_UUID),
-        "callback": _text_or_none, "trigger": _text_or_none, "actor": _text_or_none, "login": _text,
-        "model": _text_or_none,
-        "counter": _text_or_none, "revokes": _integer_or_none, "redacted_pos": _integer_or_none, **_WRITTEN,
+        **_labels("callback", "trigger", "actor"), "login": _at_most("login"), **_labels("model", "counter"),
+        "revokes": _integer_or_none, "redacted_pos": _integer_or_none, **_WRITTEN,
         "body": _text_or_none,
     },
     "event": {
         "type": _text, "pos": _integer, "microseconds": _integer, "kind": _matching(_KIND),
-        "critical": lambda value: type(value) is bool, "actor": _text_or_none, "login": _text,
+        "critical": lambda value: type(value) is bool, **_labels("actor"), "login": _at_most("login"),
         **_WRITTEN, "body": _text_or_none,
     },
     "end": {"type": _text, "entries": _integer, "head": _hash, "sha256": _hash},

@@ -18,7 +18,7 @@ from uuid import UUID
 import typer
 
 import compaction_store
-from compaction_store.arguments import MAX_NAME_BYTES, written_bounds
+from compaction_store.arguments import written_bounds
 from compaction_store.cli.bundles import Bundle
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
@@ -31,6 +31,7 @@ from compaction_store.errors import (
     PositionNotFound,
     ThreadNotFound,
 )
+from compaction_store.models.limits import NAME_BYTES
 from compaction_store.models.record_filters import FILTERS, Filter
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def user_at_host() -> str:
     except (KeyError, OSError):
         # In a container, the user may have no name.
         user = f"uid-{os.getuid()}"
-    return f"{user}@{socket.gethostname()}".encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
+    return f"{user}@{socket.gethostname()}".encode(errors="replace")[:NAME_BYTES].decode(errors="ignore")
 
 
 def moment(text: str | None, option: str) -> datetime | None:

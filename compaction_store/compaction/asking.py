@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
+from compaction_store import arguments
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.errors import InvalidCallback, InvalidInput
@@ -142,8 +143,7 @@ class LastPlanned:
 
 def allowed_rules(allow: Collection[str], reason: object) -> frozenset[str]:
     """Checks `allow` and `reason`, and returns the rules that may be broken."""
-    if reason is not None and not isinstance(reason, str):
-        raise InvalidInput(f"reason must be a string, not {type(reason).__name__}")
+    arguments.reason(reason)
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
         # Do not quote the names: a callback may have given content by mistake.

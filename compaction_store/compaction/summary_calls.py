@@ -19,6 +19,7 @@ from compaction_store.compaction.summary_request import TrackedView
 from compaction_store.errors import own_text
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Payload, Summary
+from compaction_store.models.limits import MOST_BYTES
 from compaction_store.probes.secrets import FIELD, MASK
 
 # A longer value, such as the definitions of an agent's tools, is recorded as its hash.
@@ -86,7 +87,7 @@ def recordable(summary: Summary) -> Summary:
     return replace(
         summary,
         model=(storable_name(summary.model) or None) if isinstance(summary.model, str) else None,
-        prompt=_storable(summary.prompt),
+        prompt=_short(_storable(summary.prompt), MOST_BYTES["prompt"]),
         settings=settings(summary.settings) if isinstance(summary.settings, Mapping) else None,
         usage=_storable(summary.usage),
         provider=_storable(summary.provider),
@@ -116,9 +117,10 @@ def _storable(value: Any) -> Any:
     return value if is_valid else _plain(value, 0)
 
 
-def _short(value: Any) -> Any:
+def _short(value: Any, longest: int = _LONGEST) -> Any:
+    """Returns the value, or the hash of its JSON if this is longer than `longest`."""
     text = json.dumps(value)
-    return value if len(text) <= _LONGEST else f"sha256:{sha256(text.encode()).hexdigest()}"
+    return value if len(text) <= longest else f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -6,7 +6,6 @@ from a manipulation.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -20,7 +19,6 @@ from compaction_store.jsonable import time_text
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
-MOST_REASON_BYTES = 8 * 1024
 # In byte order, exactly the names that begin with "erased:" are between these two.
 STUB, AFTER_STUBS = "erased:", "erased;"
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -90,14 +88,12 @@ def check_text(value: object, what: str, *, optional: bool = False) -> None:
     if not isinstance(value, str) or not value.strip():
         given = "blank" if isinstance(value, str) else type(value).__name__
         raise InvalidInput(f"{what} must be a non-empty string, not {given}")
-    if (size := len(value.encode(errors="surrogatepass"))) > MOST_REASON_BYTES:
-        raise InvalidInput(f"{what} must be at most {MOST_REASON_BYTES:,} bytes, not {size:,}")
+    arguments.reason(value, what)
 
 
 def body(**parts: str | int | Payload | None) -> str:
     """Makes the JSON of an event's body from the parts that are not None, in their order."""
-    # Write ASCII with escapes, because UTF-8 cannot encode a lone surrogate.
-    return json.dumps({name: part for name, part in parts.items() if part is not None}, separators=(",", ":"))
+    return documents.body_text({name: part for name, part in parts.items() if part is not None})
 
 
 def until_text(until: object) -> str:

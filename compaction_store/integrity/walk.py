@@ -23,6 +23,7 @@ from compaction_store.models.vocabulary import CRITICAL_EVENTS, EVENT_KINDS, KIN
 # The years 1 to 9999 in microseconds since 1970. Postgres allows years that Python cannot represent.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 _INPUTS = chain.COLUMNS["compaction"].index("inputs")
+_RECEIPT = chain.COLUMNS["message"].index("receipt")
 _MOST_HEADERS = 4096
 _MOST_UNKNOWN = 20
 
@@ -224,8 +225,14 @@ class Walk:
             self._find(entry, "the inputs of the record are not the numbers of earlier records")
 
     def _check_kind(self, entry: Entry) -> None:
-        """Checks that a known event has the right `critical` mark. Adds a note about an entry of an unknown kind."""
+        """Checks a message's receipt, and that a known event has the right `critical` mark.
+
+        Adds a note about an entry of an unknown kind.
+        """
         if entry.kind == "message":
+            receipt = entry.columns[_RECEIPT]
+            if receipt is not None and (fault := documents.receipt_fault(receipt)) is not None:
+                self._find(entry, fault)
             return
         kind, mark = entry.columns[0], entry.columns[1]
         is_event = entry.kind == "event"

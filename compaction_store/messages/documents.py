@@ -16,15 +16,18 @@ from typing import Any, Literal, cast
 
 from pydantic_core import from_json, to_json
 
+from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
+from compaction_store.models.limits import MOST_BYTES
 
-Kind = Literal["payload", "meta", "metadata", "body"]
+Kind = Literal["payload", "meta", "metadata", "body", "receipt"]
 
 # A body may nest deeper than a message, because it holds whole messages.
 LEVELS = 200
 BODY_LEVELS = 210
 DIGITS = 4300
-MOST_BYTES: dict[Kind, int] = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
+# The largest pos that a receipt may name, with one digit less than the largest integer of SQL.
+_MOST_POS = 10**18
 
 _ROLE = re.compile(r"[!-~]{1,64}")
 _BRACKETS = b"{[}]"
@@ -74,6 +77,15 @@ def message_fault(role: str | None, text: str) -> str | None:
     return None if role_of(said) == role else "the role is not the message's"
 
 
+def receipt_fault(text: str) -> str | None:
+    """Returns the problem of a receipt, or None. A receipt is a document that names the pos of a view."""
+    try:
+        pos = read("receipt", text).get("pos")
+    except ValueError as refusal:
+        return str(refusal)
+    return None if type(pos) is int and 0 <= pos < _MOST_POS else "the receipt does not have the pos of a view"
+
+
 def role_of(payload: Payload) -> str | None:
     """Returns the value for the role column: a message's role, or None if it has no role that the column can store."""
     role = payload.get("role")
@@ -83,14 +95,14 @@ def role_of(payload: Payload) -> str | None:
 def read(kind: Kind, text: str) -> dict[str, Any]:
     """Parses a document. If it breaks the rules, raises ValueError with the problem as its text."""
     levels = BODY_LEVELS if kind == "body" else LEVELS
-    most = MOST_BYTES.get(kind)
+    most = MOST_BYTES[kind]
     try:
         data = text.encode()
-        if most is not None and len(data) > most:
+        if len(data) > most:
             raise _Refused(f"is longer than {most:,} bytes")
         if _is_deeper(data, levels):
             raise _Refused(f"nests deeper than {levels} levels")
-        found = _parsed(text, data, unique=kind != "payload")
+        found = _parsed(text, data, unique=kind not in {"payload", "receipt"})
     except _Refused as refusal:
         raise ValueError(f"the {kind} {refusal}") from None
     except (ValueError, RecursionError):
@@ -164,6 +176,9 @@ def record(columns: Mapping[str, Any], body: Payload) -> Payload:
 
 
 def body_text(body: Payload) -> str:
-    """Returns the JSON text of a record's body."""
+    """Returns the JSON text of the body of a record or an event."""
     # Write ASCII with escapes, because UTF-8 cannot encode a lone surrogate.
-    return json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    if len(text) > MOST_BYTES["body"]:
+        raise InvalidInput(f"the body of an entry must be at most {MOST_BYTES['body']:,} bytes, not {len(text):,}")
+    return text

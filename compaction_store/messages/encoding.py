@@ -23,13 +23,14 @@ from compaction_store.errors import (
 )
 from compaction_store.messages import documents
 from compaction_store.models import Payload
+from compaction_store.models.limits import MOST_BYTES
 
-MAX_MESSAGE_BYTES = documents.MOST_BYTES["payload"]
+MAX_MESSAGE_BYTES = MOST_BYTES["payload"]
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_BATCH = 1000
 _SIMPLE_SIZE = 64 * 1024
 MAX_DEPTH = documents.LEVELS
-MAX_META_BYTES = documents.MOST_BYTES["meta"]
+MAX_META_BYTES = MOST_BYTES["meta"]
 # Python parses integers of at most 4,300 digits. The largest of them has this many bits.
 _MAX_INTEGER_BITS = 14_285
 _MAX_INTEGER = 10**4300

@@ -28,6 +28,7 @@ _WORD = "recall"
 _LINES = 4
 # Tokens reserved for `next`, which is written after the entries.
 _RESERVE = 60
+_COLUMN_TOKENS = 30
 
 
 class Recalled(NamedTuple):
@@ -94,6 +95,10 @@ class ResultPage:
                 return kept
             most -= max(1, excess)
         return text[:1]
+
+    def short(self, value: object) -> str | None:
+        """Returns the beginning of a text in a column, such as an actor. Returns None for anything but text."""
+        return self.beginning(value, dump, _COLUMN_TOKENS) if isinstance(value, str) else None
 
     def written(self, after: Payload | None) -> Recalled:
         """Returns the result. `after` has the arguments for the next call, or is None if nothing follows the entries.

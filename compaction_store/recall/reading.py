@@ -313,8 +313,9 @@ def _described(page: ResultPage, record: Compaction, room: int) -> str:
     parts = {
         "status": record.status, "revoked_by": record.revoked_by, "superseded_by": record.superseded_by,
         "messages": span, "revokes": record.revokes, "tokens": tokens,
-        "written": record.created_at.astimezone(UTC).isoformat(timespec="seconds"), "callback": record.callback,
-        "actor": record.actor, "model": record.model, "made_from_records": ranges(record.inputs)[:_MOST_RANGES] or None,
+        "written": record.created_at.astimezone(UTC).isoformat(timespec="seconds"),
+        "callback": page.short(record.callback), "actor": page.short(record.actor), "model": page.short(record.model),
+        "made_from_records": ranges(record.inputs)[:_MOST_RANGES] or None,
         "erased": True if record.redacted else None,
     }  # fmt: skip
     entry |= {name: value for name, value in parts.items() if value is not None}

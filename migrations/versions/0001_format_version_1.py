@@ -54,6 +54,8 @@ _FILES = (
     "functions/refuse_bad_document.sql",
     "functions/refuse_bad_unusual_message.sql",
     "functions/refuse_bad_message.sql",
+    "functions/refuse_bad_unusual_receipt.sql",
+    "functions/refuse_bad_receipt.sql",
     "functions/refuse_bad_record.sql",
     "functions/new_salt.sql",
     "functions/open_thread.sql",

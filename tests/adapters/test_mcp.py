@@ -19,8 +19,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from support.later_releases import change_views
+from support.superuser_edits import unlock
 
-from compaction_store import AsyncReader, InvalidInput, Store
+from compaction_store import AsyncReader, InvalidInput, Store, tokens
 from compaction_store.adapters.mcp import McpTools, server
 
 SAID = "The parcel for Chur is in hall seven."
@@ -92,6 +93,25 @@ def test_the_tools_answer(url: str) -> None:
             assert [r["record"] for r in explained["records"]] == [1]
             seen = await called(client, "seen_by_reply", thread_id="parcels", seq=4)
             assert (seen["evidence"], [e.get("seq") for e in seen["elements"]]) == ("proved", [None, 3])
+
+    asyncio.run(check())
+
+
+@pytest.mark.usefixtures("stored")
+def test_no_column_of_a_record_makes_a_result_too_long(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as superuser:
+        unlock(superuser)
+        superuser.execute(
+            "UPDATE compaction_store.compactions SET callback = repeat('é~', 100000), actor = repeat('🔒', 60000),"
+            " model = repeat('x y', 100000), login = repeat('z', 300000)"
+        )
+
+    async def check() -> None:
+        async with connected(url, max_tokens=500) as client:
+            for tool, given in (("list_compactions", {}), ("explain_message", {"thread_id": "parcels", "seq": 2})):
+                found = await called(client, tool, **given)
+                assert tokens.o200k_base().text(json.dumps(found)) <= 500
+                assert len(found["records"]) == 1
 
     asyncio.run(check())
 

@@ -261,7 +261,7 @@ class AsyncStore(AsyncReader):
         self._writable_key(new_thread_id)
         if at is not None:
             arguments.number(at, "at", least=1)
-        arguments.text(reason, "reason")
+        arguments.reason(reason)
         checked_key = None if key is None else Key(key).text
         return await forking.fork(
             self._db, thread, new_thread_id, at, key=checked_key, reason=reason, actor=self._chosen_actor(actor),
@@ -436,7 +436,7 @@ class AsyncStore(AsyncReader):
         thread = self._writable_key(thread_id)
         arguments.number(number, "number", least=1)
         _check_view(view, thread_id)
-        arguments.text(reason, "reason")
+        arguments.reason(reason)
         return await compacting.revoke(
             self._db, thread, number, view, reason=reason, actor=self._chosen_actor(actor),
             authority=encoding.authority(authority),
@@ -479,7 +479,7 @@ class AsyncStore(AsyncReader):
                 arguments.number(seq, what, least=1)
         if made.record is not None and made.record.thread_id != thread_id:
             raise InvalidInput(f"compaction must be of thread {thread_id!r}, not of {made.record.thread_id!r}")
-        arguments.text(reason, "reason")
+        arguments.reason(reason)
         return await adopting.adopt(
             self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
             reason=reason, actor=self._chosen_actor(actor), authority=encoding.authority(authority),
@@ -532,7 +532,7 @@ class AsyncStore(AsyncReader):
         thread = self._writable_key(thread_id)
         arguments.number(seq, "seq", least=0)
         _check_view(view, thread_id)
-        arguments.text(reason, "reason")
+        arguments.reason(reason)
         return await rewinding.rewind(
             self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._chosen_actor(actor),
             authority=encoding.authority(authority),
@@ -554,7 +554,7 @@ class AsyncStore(AsyncReader):
         """
         thread = self._writable_key(thread_id)
         arguments.instance(hide, bool, "hide")
-        arguments.text(reason, "reason")
+        arguments.reason(reason)
         return await rewinding.rewind(
             self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._chosen_actor(actor),
             authority=encoding.authority(authority),

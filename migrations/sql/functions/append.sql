@@ -40,6 +40,7 @@ BEGIN
     END IF;
     -- Use an assignment, because PERFORM is slower: it would run the executor.
     v_is_fine := compaction_store.refuse_bad_message(p_payload, p_role, p_meta);
+    v_is_fine := compaction_store.refuse_bad_receipt(p_receipt);
     v_commitment := compaction_store.commitment(p_salt, p_payload);
     IF p_meta IS NOT NULL THEN
         v_meta_commitment := compaction_store.meta_commitment(p_salt, p_meta);

@@ -42,6 +42,7 @@ BEGIN
     IF octet_length(p_key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'a key must be 1 to 255 bytes of text, not %', octet_length(p_key) USING ERRCODE = 'CS019';
     END IF;
+    v_is_fine := compaction_store.refuse_bad_receipt(p_receipt);
     FOR i IN 1 .. v_count LOOP
         -- Use an assignment, because PERFORM is slower: it would run the executor.
         v_is_fine := compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);

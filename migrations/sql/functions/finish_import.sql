@@ -39,6 +39,8 @@ BEGIN
     PERFORM compaction_store.refuse_bad_document('metadata', p_metadata);
     PERFORM compaction_store.refuse_bad_message(s.body, s.role, s.meta)
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message' AND s.body IS NOT NULL;
+    PERFORM compaction_store.refuse_bad_receipt(s.receipt)
+    FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message';
     PERFORM compaction_store.refuse_bad_document('body', s.body)
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
     -- A retention whose body begins with another field would be listed with an end, but would forbid nothing.

@@ -46,6 +46,10 @@ CREATE TABLE compaction_store.compactions (
     CONSTRAINT compactions_tokens_check CHECK (
         tokens_before BETWEEN 0 AND 9007199254740991 AND tokens_after BETWEEN 0 AND 9007199254740991
     ),
+    CONSTRAINT compactions_texts_check CHECK (
+        octet_length(callback) <= 255 AND octet_length(trigger) <= 255 AND octet_length(actor) <= 255
+        AND octet_length(login) <= 255 AND octet_length(model) <= 255 AND octet_length(counter) <= 255
+    ),
     CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
 );
 

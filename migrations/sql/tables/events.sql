@@ -16,7 +16,8 @@ CREATE TABLE compaction_store.events (
     body json,
     CONSTRAINT events_pkey PRIMARY KEY (thread_uid, pos),
     CONSTRAINT events_tenant_check CHECK (tenant <> ''),
-    CONSTRAINT events_kind_check CHECK (kind ~ '^[a-z][a-z0-9_]{0,62}$')
+    CONSTRAINT events_kind_check CHECK (kind ~ '^[a-z][a-z0-9_]{0,62}$'),
+    CONSTRAINT events_texts_check CHECK (octet_length(actor) <= 255 AND octet_length(login) <= 255)
 );
 
 -- Like messages_listed_idx, but with every row, because a thread has few events, and the pos of its first event is not

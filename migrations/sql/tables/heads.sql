@@ -24,6 +24,7 @@ CREATE TABLE compaction_store.heads (
     head bytea NOT NULL,
     CONSTRAINT heads_pkey PRIMARY KEY (thread_uid),
     CONSTRAINT heads_tenant_check CHECK (tenant <> ''),
+    CONSTRAINT heads_texts_check CHECK (octet_length(lease_actor) <= 255),
     CONSTRAINT heads_dense_check CHECK (last_seq >= 0 AND last_number >= 0 AND last_pos >= last_seq + last_number)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01);
 

@@ -20,7 +20,11 @@ CREATE TABLE compaction_store.messages (
     payload json,
     CONSTRAINT messages_pkey PRIMARY KEY (thread_uid, seq),
     CONSTRAINT messages_tenant_check CHECK (tenant <> ''),
-    CONSTRAINT messages_tokens_check CHECK (tokens >= 0)
+    CONSTRAINT messages_tokens_check CHECK (tokens >= 0),
+    CONSTRAINT messages_texts_check CHECK (
+        octet_length(role) <= 64 AND octet_length(counter) <= 255 AND octet_length(key) <= 272
+        AND octet_length(receipt) <= 65536
+    )
 );
 
 CREATE UNIQUE INDEX messages_key_idx ON compaction_store.messages (thread_uid, key) WHERE key IS NOT NULL;

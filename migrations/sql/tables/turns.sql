@@ -13,5 +13,6 @@ CREATE TABLE compaction_store.turns (
     login text COLLATE "C",
     waiting uuid[] NOT NULL DEFAULT '{}',
     waiting_until timestamptz[] NOT NULL DEFAULT '{}',
-    CONSTRAINT turns_pkey PRIMARY KEY (tenant, thread_id)
+    CONSTRAINT turns_pkey PRIMARY KEY (tenant, thread_id),
+    CONSTRAINT turns_texts_check CHECK (octet_length(actor) <= 255 AND octet_length(login) <= 255)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01);

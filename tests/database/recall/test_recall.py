@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 from support.faces import Face, Faces
 from support.later_releases import change_views
+from support.superuser_edits import unlock
 
 import compaction_store as cs
 from compaction_store import tokens
@@ -427,3 +428,17 @@ def test_messages_that_a_newer_release_may_have_withdrawn_are_not_shown(
         told = recall.refusal(name, given)
         assert "pos 5 is of a kind that this release does not know" in told
         assert "parcel" not in told
+
+
+def test_no_column_of_a_record_makes_a_result_too_long(store: Face, superuser: psycopg.Connection[Any]) -> None:
+    store.append("t", [said(part) for part in range(1, 10)])
+    store.compact("t", lambda ctx: ctx.compact(1, 3, "short"), force=True)
+    unlock(superuser)
+    superuser.execute(
+        "UPDATE compaction_store.compactions SET callback = repeat('é~', 100000), actor = repeat('🔒', 60000),"
+        " model = repeat('x y', 100000), trigger = repeat('z', 300000), counter = repeat('0 ', 200000)"
+    )
+    recall = Tools(store, max_tokens=500)
+    for arguments in ({}, {"record": 1}, {"start_seq": 2}):
+        [record] = recall.data("recall_describe", **arguments)["records"]
+        assert (record["callback"][:2], record["actor"][:1], record["model"][:3]) == ("é~", "🔒", "x y")
