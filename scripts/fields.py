@@ -409,7 +409,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "where": "The place of the message in the source.",
         "why": "Why the message could not be read.",
     },
-    "Notes": {"skip_bad": "Whether messages that cannot be read are skipped."},
+    "Notes": {
+        "skip_bad": "Whether messages that cannot be read are skipped.",
+        "hint": "How the source could be read otherwise, or None.",
+    },
     "Progress": {
         "done": "How much has been read.",
         "total": "How much there is, if it is known.",
@@ -419,11 +422,13 @@ FIELDS: dict[str, dict[str, str]] = {
     "SourceThread": {
         "items": "An iterator over messages and observed compactions, which can be read once.",
         "notes": "What was skipped.",
+        "title": "The title of the conversation, which becomes metadata, or None.",
     },
     "ThreadImported": {
         "format": "The format of the source.",
         "loaded": "The result of the load, or None.",
         "refused": "The error, if the store refused the thread.",
+        "hint": "How the source could be read otherwise, if it looks as if it should be, or None.",
     },
     "Distributed": {
         "now": "Whether this call distributed the tables; False if they were distributed before.",

@@ -5,6 +5,7 @@ The same command continues an interrupted import. After a complete import, it ad
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,15 @@ def import_(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip lines and threads that cannot be read or stored, and report them.")
     ] = False,
+    thread_field: Annotated[
+        str | None,
+        typer.Option(
+            "--thread-field",
+            metavar="NAME",
+            help="The field of JSON lines that names the thread of each line, such as conversation_id.",
+            show_default=False,
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,9 +102,15 @@ def import_(
     tenant: Annotated[
         str | None,
         typer.Option(
-            "--tenant", metavar="NAME", help="The tenant to import into.", show_default="default, or a bundle's tenant"
+            "--tenant",
+            metavar="NAME",
+            help="The tenant to import into. A bundle of another tenant is refused.",
+            show_default="default",
         ),
     ] = None,
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Import each bundle into the tenant that it names.")
+    ] = False,
     as_json: AsJson = None,
 ) -> None:
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
@@ -105,9 +121,13 @@ def import_(
     """
     if form is not None and form not in FORMATS:
         raise misuse(f"must be one of {', '.join(FORMATS)}, not {form!r}", "--format")
+    if all_tenants and tenant is not None:
+        raise misuse("give either --tenant or --all-tenants", "--all-tenants")
     how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
+    if thread_field is not None:
+        how["thread_field"] = thread_field
     with reachable(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
-        run = _Import(address, tenant, Output(as_json=as_json), progress, stack)
+        run = _Import(address, tenant or "default", all_tenants, Output(as_json=as_json), progress, stack)
         for source in sources:
             run.take(source, form, how)
     if run.code:
@@ -127,7 +147,8 @@ class _Import:
     """The state of an import: a store for each tenant, and the exit code so far."""
 
     address: str
-    tenant: str | None
+    tenant: str
+    all_tenants: bool
     out: Output
     progress: Progress
     stack: ExitStack
@@ -148,7 +169,7 @@ class _Import:
             raise misuse(f"file {source} does not exist", "SOURCES")
         else:
             for thread in importers.import_into(
-                self._store(self.tenant or "default"), source, format=form, progress=self._reached, **how
+                self._store(self.tenant), source, format=form, progress=self._reached, **how
             ):
                 self._show(source, thread)
 
@@ -165,7 +186,10 @@ class _Import:
     def _bundle(self, file: Path, *, alone: bool) -> None:
         try:
             try:
-                tenant = self.tenant or bundling.tenant_of(file)
+                tenant = bundling.tenant_of(file)
+                if not self.all_tenants and tenant != self.tenant:
+                    # The file must not choose the tenant that it gets into.
+                    raise InvalidBundle(f"the bundle is of another tenant: give --tenant {shlex.quote(tenant)}")
                 with file.open("rb") as stream:
                     done = self._store(tenant).import_bundle(self.progress.over(stream))
             except OSError as error:
@@ -189,6 +213,8 @@ class _Import:
 
     def _show(self, source: str, thread: ThreadImported) -> None:
         loaded, refused = thread.loaded, thread.refused
+        if thread.hint is not None:
+            note(f"compaction-store: {thread.hint} (--thread-field)")
         for bad in thread.bad:
             note(f"compaction-store: skipped: {bad.where}{_line(bad.line)}: {bad.why}")
         if refused is not None:
@@ -196,7 +222,7 @@ class _Import:
             self.code = self.code or exits.REFUSED
         if self.out.as_json:
             self.out.json({
-                "source": _named(source), "format": thread.format, "tenant": self.tenant or "default",
+                "source": _named(source), "format": thread.format, "tenant": self.tenant,
                 "thread_id": thread.thread_id, "source_id": thread.source_id,
                 "added": 0 if loaded is None else loaded.added, "messages": 0 if loaded is None else loaded.count,
                 "last_seq": None if loaded is None else loaded.last_seq, "skipped": thread.skipped,

@@ -16,6 +16,7 @@ from compaction_store.importers.sources import Item, Notes, moment, text, to_loa
 
 FORMAT = "chatgpt"
 IDS = ("conversation_id", "id")
+TITLE = "title"
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _EVERYBODY = ("all", "", None)
 # The fields that hold text in the different kinds of content; `parts` is a list.

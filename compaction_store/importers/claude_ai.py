@@ -14,6 +14,7 @@ from compaction_store.importers.sources import Item, Notes, moment, text, to_loa
 
 FORMAT = "claude-ai"
 IDS = ("uuid",)
+TITLE = "name"
 _ROLES = {"human": "user", "assistant": "assistant"}
 # For each type of block: the fields that stay in the block. All others are moved to "claude".
 _FIELDS = {

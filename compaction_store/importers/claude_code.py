@@ -1,9 +1,9 @@
 """Reads Claude Code's session files. A session becomes a thread, and so does each of its side chains.
 
 Lines of users and assistants become messages, in the order of the file, as they were sent to the API; rewound messages
-keep their place. Other lines, such as titles and snapshots of files, are left out. A compact boundary becomes a record
-of the messages before it. If the boundary lists messages as preserved, the record ends before the first of them. The
-summary after the boundary becomes a message.
+keep their place. What a user typed while a tool ran becomes a message too. Other lines, such as titles, are left out. A
+compact boundary becomes a record of the messages before it. If the boundary lists messages as preserved, the record
+ends before the first of them. The summary after the boundary becomes a message.
 """
 
 from __future__ import annotations
@@ -115,6 +115,8 @@ class _Reading:
             kind = found.get("type")
             if kind in ("user", "assistant") and isinstance(found.get("message"), dict):
                 yield from self._message(line, found)
+            elif (prompt := _typed_meanwhile(found)) is not None:
+                yield from self._message(line, found | {"message": {"role": "user", "content": prompt}})
             elif kind == "system" and found.get("subtype") == "compact_boundary":
                 yield from self._compaction(None)
                 self._boundary = found
@@ -166,6 +168,15 @@ class _Reading:
             tokens_after=count(about.get("postTokens")), occurred_at=moment(found.get("timestamp")),
             last=last if last != 0 else None, spans=last != 0,
         )  # fmt: skip
+
+
+def _typed_meanwhile(found: dict[str, Any]) -> str | list[Any] | None:
+    """Returns what the user typed while a tool ran. Claude Code stores it as an attachment, and not as a message."""
+    attached = found.get("attachment")
+    if found.get("type") != "attachment" or not isinstance(attached, dict) or attached.get("type") != "queued_command":
+        return None
+    prompt = attached.get("prompt")
+    return prompt if isinstance(prompt, str | list) and prompt else None
 
 
 def _preserved(about: dict[str, Any]) -> list[str]:

@@ -1,21 +1,24 @@
 """Reads JSON lines with messages of OpenAI's chat and Responses APIs and of Anthropic's API.
 
-If the first line is a message, an item or an API's response, the file is one thread. If the first line is a
-conversation, as in a fine-tuning file or a batch of requests, each line is a thread. Messages are stored unchanged. The
-`system` or `instructions` of a request becomes its first message.
+If the first line is a message, an item or an API's response, the file is one thread, or one thread for each value of
+`thread_field`. If the first line is a conversation, as in a fine-tuning file or a batch of requests, each line is a
+thread. Messages are stored unchanged, without that field. The `system` or `instructions` of a request becomes its first
+message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compaction_store.importers.line_files import Files, Line, LineFile
+from compaction_store.importers.line_files import Files, Line, LineFile, Run
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 
 CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
+# Fields of a message that usually say to which thread it belongs.
+_COLUMNS = ("thread_id", "conversation_id", "session_id", "chat_id")
 _IDS = ("thread_id", "conversation_id", "session_id", "custom_id", "id")
 _TIMES = ("created_at", "created", "timestamp")
 
@@ -30,26 +33,63 @@ class _Part(NamedTuple):
 class Conversations(Files):
     """A file of messages or of conversations, or a folder of such files."""
 
-    def __init__(self, path: Path, form: str, *, skip_bad: bool = False) -> None:
+    def __init__(self, path: Path, form: str, *, skip_bad: bool = False, thread_field: str | None = None) -> None:
         super().__init__(path, skip_bad=skip_bad)
         self.format = form
+        self._field = thread_field
 
     def threads(self) -> Iterator[SourceThread]:
+        of_messages = []
         for file in self._files:
             if any(request(found) is not None for _, found in islice(file.sample(), 1)):
                 yield from self._each_line(file)
+            elif self._field is not None:
+                of_messages.append(file)
             else:
-                notes = Notes(self.skip_bad)
-                yield SourceThread(_stem(file), self._items(file, notes), notes)
+                notes = Notes(self.skip_bad, hint=_hint(file))
+                yield SourceThread(_stem(file), self._items([(file, None)], notes), notes)
+        if self._field is not None:
+            yield from self._each_value(of_messages, self._field)
 
-    def _items(self, file: LineFile, notes: Notes) -> Iterator[Item]:
-        for line, found in file.objects(notes):
-            if request(found) is not None:
-                notes.refuse(
-                    file.where(line.number), "it must be a message like the first line, not a conversation", line.number
-                )
-                continue
-            yield from self._checked(file, line, notes, answered(found) or [_Part(found, _known(found))])
+    def _each_value(self, files: list[LineFile], field: str) -> Iterator[SourceThread]:
+        """Yields a thread for each value of a field.
+
+        Memory grows only with the number of times that the value changes from one line to the next.
+        """
+        threads: dict[str, list[tuple[LineFile, list[Run]]]] = {}
+        notes = Notes(self.skip_bad)
+        for file in files:
+            for line, found in file.objects(notes):
+                name = _named(found.get(field))
+                if name is None:
+                    notes.refuse(file.where(line.number), f"it must have text or a number in {field!r}", line.number)
+                    continue
+                places = threads.setdefault(name, [])
+                if not places or places[-1][0] is not file:
+                    places.append((file, []))
+                runs = places[-1][1]
+                if runs and runs[-1].end == line.start:
+                    runs[-1] = runs[-1]._replace(end=line.end)
+                else:
+                    runs.append(Run(line.number, line.start, line.end))
+            file.done = 0
+        for name, places in threads.items():
+            # Lines that were skipped are reported with the first thread.
+            own = notes.take()
+            yield SourceThread(name, self._items(places, own), own)
+        if notes.skipped:
+            yield SourceThread(_stem(files[0]), (), notes)
+
+    def _items(self, places: Sequence[tuple[LineFile, list[Run] | None]], notes: Notes) -> Iterator[Item]:
+        for file, runs in places:
+            for line, found in file.objects(notes, runs):
+                if request(found) is not None:
+                    why = "it must be a message like the first line, not a conversation"
+                    notes.refuse(file.where(line.number), why, line.number)
+                    continue
+                if self._field is not None:
+                    del found[self._field]
+                yield from self._checked(file, line, notes, answered(found) or [_Part(found, _known(found))])
 
     def _each_line(self, file: LineFile) -> Iterator[SourceThread]:
         notes = Notes(self.skip_bad)
@@ -58,7 +98,9 @@ class Conversations(Files):
             if asked is None:
                 notes.refuse(file.where(line.number), "it must be a conversation like the first line", line.number)
                 continue
-            names = (text(found.get(name)) for name in _IDS)
+            names = [text(found.get(name)) for name in _IDS]
+            if self._field is not None:
+                names.insert(0, _named(found.get(self._field)))
             source_id = next((name for name in names if name), f"{_stem(file)}:{line.number}")
             said = [_Part(message, _known(message)) for message in said_in(asked)]
             # Bad lines are reported with the next thread.
@@ -77,6 +119,22 @@ class Conversations(Files):
             message = to_load(part.message, meta, notes, file.where(line.number), line.number)
             if message is not None:
                 yield message
+
+
+def _named(value: Any) -> str | None:
+    """Returns the name of a thread from a field with text or a number."""
+    return str(value) if type(value) is int else text(value)
+
+
+def _hint(file: LineFile) -> str | None:
+    """Returns a hint if a usual field has different values in the lines of a file that becomes one thread."""
+    first: dict[str, str | None] = {}
+    for _, found in file.sample():
+        for column in _COLUMNS:
+            name = _named(found.get(column))
+            if name is not None and first.setdefault(column, name) != name:
+                return f"{file.name} becomes one thread; if {column!r} names the thread of a line, give thread_field"
+    return None
 
 
 def _stem(file: LineFile) -> str:

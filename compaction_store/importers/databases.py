@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,8 @@ from compaction_store.postgres.foreign_databases import ForeignPostgres
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
 _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///")
+# A row of a file from elsewhere may say that it is larger than all memory.
+_LONGEST_VALUE = 64 * 1024 * 1024
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
@@ -59,6 +61,9 @@ class Sqlite:
         with _translated():
             # An async import reads from several OS threads, but never from two at once.
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+            # Functions in the file's own schema, such as those of generated columns, must be harmless.
+            self._connection.execute("PRAGMA trusted_schema = OFF")
 
     def tables(self) -> set[str]:
         with _translated():
@@ -68,9 +73,12 @@ class Sqlite:
         return template.format(**{field: _quoted(name) for field, name in tables.items()})
 
     def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]:
-        with _translated(), closing(self._connection.cursor()) as cursor:
+        with _translated():
+            # Not `yield from`, which would close the cursor: after an error, the connection is closed first.
+            cursor = self._connection.cursor()
             cursor.arraysize = page
-            yield from cursor.execute(statement, parameters)
+            for row in cursor.execute(statement, parameters):
+                yield row  # noqa: UP028
 
     def close(self) -> None:
         self._connection.close()

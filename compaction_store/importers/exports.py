@@ -14,15 +14,17 @@ from typing import IO, Any
 
 from compaction_store.errors import InvalidSource
 from compaction_store.importers.line_files import Unreadable, parsed
-from compaction_store.importers.sources import Item, Notes, SourceThread
+from compaction_store.importers.sources import Item, Notes, SourceThread, text
 
 # The maximum size of a conversation in bytes, including its branches that are no longer shown.
 LONGEST_CONVERSATION = 256 * 1024 * 1024
 _BLOCK = 1024 * 1024
 _NAME = re.compile(r"conversations(?:-\d+)?\.json")
 # Matches a whole string, or a byte that matters outside of strings. A lone quote begins a string that goes on after the
-# block.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\],]', re.DOTALL)
+# block. The quantifiers do not backtrack, which would take memory for each escape.
+_REST = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_TOKEN = re.compile(rb'"' + _REST + rb'"|["{}\[\],]', re.DOTALL)
+_REST_OF_STRING = re.compile(_REST, re.DOTALL)
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 _OPEN, _CLOSE = frozenset({b"{", b"["}), frozenset({b"}", b"]"})
@@ -106,27 +108,44 @@ class _Splitter:
         self.depth = 0
         self._longest = longest
         # The bytes from the start of the current element on. They have been scanned up to `_at`.
-        self._data = b""
+        self._data = bytearray()
         self._at = 0
+        self._in_string = False
+        self._string_bytes = 0
         self._too_long = False
 
     def feed(self, block: bytes) -> Iterator[bytes | None]:
         self._data += block
         start = 0
-        for token in _TOKEN.finditer(self._data, self._at):
-            if token[0] == b'"':
-                # The string continues in the next block.
-                self._at = token.start()
-                break
-            self._at = token.end()
-            begins, ends = self._step(token[0])
-            if ends and (self._too_long or self._data[start : token.start()].strip(_SPACE)):
-                yield None if self._too_long else self._data[start : token.start()]
-            if begins or ends:
-                start, self._too_long = token.end(), False
-        else:
-            self._at = len(self._data)
+        if self._in_string:
+            self._end_string(self._at)
+        if not self._in_string:
+            for token in _TOKEN.finditer(self._data, self._at):
+                if token[0] == b'"':
+                    self._end_string(token.end())
+                    break
+                self._at = token.end()
+                begins, ends = self._step(token[0])
+                if ends and (self._too_long or self._data[start : token.start()].strip(_SPACE)):
+                    yield None if self._too_long else bytes(self._data[start : token.start()])
+                if begins or ends:
+                    start, self._too_long = token.end(), False
+            else:
+                self._at = len(self._data)
         self._keep(start)
+
+    def _end_string(self, at: int) -> None:
+        """Goes on to the end of a string, or to the end of the block, but not into the middle of an escape."""
+        found = _REST_OF_STRING.match(self._data, at)
+        assert found is not None  # noqa: S101 — the pattern matches the empty text
+        self._at = found.end()
+        self._string_bytes += self._at - at
+        if self._string_bytes > self._longest:
+            raise Unreadable(f"a string is longer than {self._longest:,} bytes")
+        self._in_string = self._data[self._at : self._at + 1] != b'"'
+        if not self._in_string:
+            self._at += 1
+            self._string_bytes = 0
 
     def _step(self, token: bytes) -> tuple[bool, bool]:
         """Returns whether the array begins with this token, and whether an element ends before it."""
@@ -142,9 +161,8 @@ class _Splitter:
         """Drops the bytes before the current element. If the element is too long, also drops its own bytes."""
         if len(self._data) - start > self._longest:
             start, self._too_long = self._at, True
-        if len(self._data) - start > self._longest:
-            raise Unreadable(f"a string is longer than {self._longest:,} bytes")
-        self._data, self._at = self._data[start:], self._at - start
+        del self._data[:start]
+        self._at -= start
 
 
 def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -160,14 +178,20 @@ def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Export:
-    """The files of an export. `read` yields a conversation's messages. `ids` names the fields that may hold its id."""
+    """The files of an export. `read` yields a conversation's messages.
+
+    `ids` names the fields that may hold its id, and `title` the field of its title.
+    """
 
     unit = "bytes"
 
-    def __init__(self, path: Path, form: str, read: Read, ids: tuple[str, ...], *, skip_bad: bool = False) -> None:
+    def __init__(
+        self, path: Path, form: str, read: Read, ids: tuple[str, ...], title: str, *, skip_bad: bool = False
+    ) -> None:
         self.format = form
         self._read = read
         self._ids = ids
+        self._title = title
         self._skip_bad = skip_bad
         self._files = files(path)
         self.total: int | None = sum(file.size for file in self._files)
@@ -186,7 +210,8 @@ class Export:
                     continue
                 # Skipped conversations are reported with the next one.
                 own = notes.take()
-                yield SourceThread(source_id, self._read(conversation, own, where), own)
+                title = text(conversation.get(self._title))
+                yield SourceThread(source_id, self._read(conversation, own, where), own, title)
             if notes.skipped:
                 yield SourceThread(file.name, (), notes)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compaction_store import arguments
 from compaction_store.errors import InvalidInput, InvalidSource
 from compaction_store.importers import (
     agents,
@@ -35,7 +36,8 @@ def open_source(
     """Opens a source: a file or folder of JSON lines, an account export, a SQLite file, or a database's URL.
 
     `format` is one of `FORMATS`; without it, the format is detected. `options` depend on the format: openai-agents has
-    `messages_table`, langgraph has `channel`, and the others have none.
+    `messages_table`, and langgraph has `channel`. JSON lines of messages have `thread_field`, the name of the field
+    that says to which thread a line belongs; without it, a file of messages is one thread.
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
@@ -46,9 +48,9 @@ def open_source(
         except BaseException:
             database.close()
             raise
-    if options:
-        raise InvalidInput(f"option {next(iter(options))!r} must not be given for a file")
-    return _files(Path(source), format, skip_bad)
+    if unknown := options.keys() - {"thread_field"}:
+        raise InvalidInput(f"option {min(unknown)!r} must not be given for a file")
+    return _files(Path(source), format, skip_bad, **options)
 
 
 def _database(database: databases.Database, form: str, skip_bad: bool, options: Mapping[str, Any]) -> Source:
@@ -62,15 +64,19 @@ def _database(database: databases.Database, form: str, skip_bad: bool, options: 
     raise InvalidInput(f"the option of {form} must be {', '.join(_DATABASES[form])}, not {unknown!r}")
 
 
-def _files(path: Path, form: str | None, skip_bad: bool) -> Source:
+def _files(path: Path, form: str | None, skip_bad: bool, thread_field: str | None = None) -> Source:
     form = form or detecting.of_files(path)
+    if thread_field is not None and form not in (ANTHROPIC, CHAT, RESPONSES):
+        raise InvalidInput(f"thread_field must be given only for JSON lines of messages, not for the format {form}")
+    if thread_field is not None:
+        arguments.name(thread_field, "thread_field")
     if form == claude_code.FORMAT:
         return claude_code.ClaudeCode(path, skip_bad=skip_bad)
     if form == codex.FORMAT:
         return codex.Codex(path, skip_bad=skip_bad)
     for export in (chatgpt, claude_ai):
         if form == export.FORMAT:
-            return Export(path, form, export.messages, export.IDS, skip_bad=skip_bad)
+            return Export(path, form, export.messages, export.IDS, export.TITLE, skip_bad=skip_bad)
     if form in (ANTHROPIC, CHAT, RESPONSES):
-        return Conversations(path, form, skip_bad=skip_bad)
+        return Conversations(path, form, skip_bad=skip_bad, thread_field=thread_field)
     raise InvalidSource(f"{path.name} must be a database for the format {form}")

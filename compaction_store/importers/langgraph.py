@@ -5,7 +5,8 @@ Messages that a later checkpoint no longer contains are still imported. A record
 rewritten, and contains the message that replaced them, if one did. If a checkpoint only adds messages, only the new
 messages are decoded.
 
-Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches.
+Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches. UNION ends
+the search even if checkpoints name each other as parents.
 
 In Postgres, each version of the messages is in a separate row; in SQLite, every checkpoint contains the whole state.
 """
@@ -38,7 +39,7 @@ _STATES = """
             FROM {checkpoints} WHERE thread_id = %(thread)s AND checkpoint_ns = ''
             ORDER BY checkpoint_id DESC LIMIT 1
         )
-        UNION ALL
+        UNION
         SELECT p.checkpoint_id, p.parent_checkpoint_id, p.checkpoint -> 'channel_versions' ->> %(channel)s,
             p.checkpoint ->> 'ts'
         FROM chain AS c JOIN {checkpoints} AS p
@@ -60,7 +61,7 @@ _SQLITE_CHAIN = """
             SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints WHERE thread_id = :thread AND checkpoint_ns = ''
             ORDER BY checkpoint_id DESC LIMIT 1
         )
-        UNION ALL
+        UNION
         SELECT p.checkpoint_id, p.parent_checkpoint_id FROM chain AS c JOIN checkpoints AS p
             ON p.thread_id = :thread AND p.checkpoint_ns = '' AND p.checkpoint_id = c.parent_checkpoint_id
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from itertools import chain, islice
@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compaction_store.drivers import Result, UninterruptedCall, Work, iterate, iterate_async
-from compaction_store.errors import CompactionStoreError, Conflict, InvalidInput, InvalidSource
+from compaction_store.errors import (
+    CompactionStoreError,
+    Conflict,
+    InvalidInput,
+    InvalidSource,
+    SequenceConflict,
+    ThreadExists,
+)
 from compaction_store.importers.formats import open_source
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 _PAGE = 256
 _PAGE_SECONDS = 0.02
 _REPORT_EVERY = 100
+_LONGEST_TITLE = 500
 
 
 class Progress(NamedTuple):
@@ -54,7 +62,7 @@ class ThreadImported(AsDict):
     `loaded` is None if the thread had no messages, if it could not be read, or if the store refused it. In the last two
     cases, `refused` is the error. `skipped` is the number of lines, rows or messages that could not be read, and `bad`
     describes the first hundred of them. `left_out` is the number of lines, rows or messages that do not belong to the
-    conversation.
+    conversation. `hint` says how the source could be read otherwise, if it looks as if it should be.
     """
 
     thread_id: str
@@ -65,6 +73,7 @@ class ThreadImported(AsDict):
     left_out: int = 0
     bad: tuple[Bad, ...] = field(default=(), repr=False)
     refused: Exception | None = None
+    hint: str | None = None
 
 
 Reporter = Callable[[Progress], object]
@@ -84,9 +93,11 @@ def import_into(
 ) -> Iterator[ThreadImported]:
     """Imports the threads of a source and yields a result for each. The login needs the role compaction_store_loader.
 
-    A thread's name is `prefix` followed by its id in the source; by default, `prefix` is the format and a colon. For a
-    source of one thread, `thread_id` sets the whole name. If `only` is given, only the threads with these ids in the
-    source are imported.
+    A thread's name is `prefix` followed by its id in the source; by default, `prefix` is the format and a colon. A
+    thread of this name that another import or an application made is refused. For a source of one thread, `thread_id`
+    sets the whole name, and the messages are appended if the thread exists. If `only` is given, only the threads with
+    these ids in the source are imported. Titles of conversations become the thread's metadata `title`, unless it has
+    one.
 
     A line, row or message that cannot be read, or a thread that the store refuses, raises an error and ends the import.
     With `skip_bad` it is skipped and reported in the result. Threads that were loaded before an error stay, and the
@@ -95,8 +106,8 @@ def import_into(
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate(_to_load(importing, iter))
-    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad))
-    return Results("import_into(…)", iterate(_imported(importing, lambda: next(load(), None))))
+    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
+    return Results("import_into(…)", iterate(_imported(store, importing, lambda: next(load(), None))))
 
 
 def import_into_async(
@@ -114,8 +125,9 @@ def import_into_async(
     """`import_into` for an AsyncStore. A worker thread reads the source. It and the event loop call `progress`."""
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate_async(_to_load(importing, _Pages))
-    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad))
-    return AsyncResults("import_into_async(…)", iterate_async(_imported(importing, lambda: anext(load(), None))))
+    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
+    results = iterate_async(_imported(store, importing, lambda: anext(load(), None)))
+    return AsyncResults("import_into_async(…)", results)
 
 
 def key_of(form: str, source_id: str) -> str:
@@ -137,17 +149,36 @@ def _to_load(importing: _Import, messages: Callable[[Iterator[Item]], object]) -
             importing.end()
 
 
-def _imported(importing: _Import, next_result: Callable[[], Any]) -> Work[None]:
+def _imported(store: Any, importing: _Import, next_result: Callable[[], Any]) -> Work[None]:
     """Yields each thread's result, in order. `next_result` returns a `ThreadLoaded`, None, or an awaitable of these."""
     try:
         yield UninterruptedCall(importing.open)
-        while (loaded := (yield next_result())) is not None:
+        while (loaded := (yield from _next(next_result))) is not None:
             for result in importing.results(loaded):
                 yield Result(result)
+            if loaded.loaded is not None and (title := importing.title):
+                found = (yield store.thread(loaded.thread_id, hidden=True)).metadata or {}
+                if "title" not in found:
+                    yield store.set_metadata(loaded.thread_id, {**found, "title": title[:_LONGEST_TITLE]})
         for result in importing.results(None):
             yield Result(result)
     finally:
         importing.close()
+
+
+def _next(next_result: Callable[[], Any]) -> Work[ThreadLoaded | None]:
+    """Returns the next result. Says of a thread that another import or an application made what to do about it."""
+    try:
+        loaded: ThreadLoaded | None = yield next_result()
+    except SequenceConflict as error:
+        raise _foreign(error) from None
+    if loaded is not None and isinstance(loaded.refused, SequenceConflict):
+        loaded = replace(loaded, refused=_foreign(loaded.refused))
+    return loaded
+
+
+def _foreign(error: SequenceConflict) -> ThreadExists:
+    return ThreadExists(f"{error}: the thread has other messages than this import's; choose another prefix")
 
 
 class _Begun(NamedTuple):
@@ -187,6 +218,13 @@ class _Import:
         self._is_open = False
         self._items: Generator[Item] | None = None
         self._begun: deque[_Begun] = deque()
+        #: The title of the thread whose result was yielded last.
+        self.title: str | None = None
+
+    @property
+    def expected_seq(self) -> int | None:
+        """Returns 0 unless the caller chose the whole name: a source must not choose where its messages go."""
+        return 0 if self._thread_id is None else None
 
     def open(self) -> None:
         """Opens the source. Keeps it as an attribute, so that `close` can close it even if the caller is cancelled."""
@@ -273,9 +311,17 @@ class _Import:
     def _result(self, thread: SourceThread, loaded: Loaded | None, refused: Exception | None) -> ThreadImported:
         name = self.name(thread)
         self._report(name)
-        notes = thread.notes
+        notes, self.title = thread.notes, thread.title
         return ThreadImported(
-            name, thread.source_id, self.source.format, loaded, notes.skipped, notes.left_out, tuple(notes.bad), refused
+            name,
+            thread.source_id,
+            self.source.format,
+            loaded,
+            notes.skipped,
+            notes.left_out,
+            tuple(notes.bad),
+            refused,
+            notes.hint,
         )
 
 

@@ -37,6 +37,7 @@ class Bad(AsDict):
 class Notes:
     """Counts of input that was not imported: bad input in `skipped`, and data such as titles in `left_out`.
 
+    `hint` says how the source could be read otherwise.
     `refuse` counts and describes bad input if `skip_bad` is true. Otherwise it raises `InvalidSource`.
     """
 
@@ -44,6 +45,7 @@ class Notes:
     skipped: int = 0
     left_out: int = 0
     bad: list[Bad] = field(default_factory=list)
+    hint: str | None = None
 
     def refuse(self, where: str, why: str, line: int | None = None) -> None:
         if not self.skip_bad:
@@ -63,12 +65,13 @@ class Notes:
 class SourceThread:
     """A thread in a source. The idempotency key of its load is made from `source_id`, its id in the source.
 
-    The items are read while they are iterated, and can be iterated only once.
+    The items are read while they are iterated, and can be iterated only once. The thread gets the title as metadata.
     """
 
     source_id: str
     items: Iterable[Item] = field(repr=False)
     notes: Notes = field(repr=False)
+    title: str | None = field(default=None, repr=False)
 
 
 class Source(Protocol):

@@ -216,7 +216,7 @@ def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
 
 
 def _checks() -> Iterator[tuple[str, str]]:
-    for table in schema.metadata.sorted_tables:
+    for table in (*schema.metadata.sorted_tables, schema.turns):
         text = (schema.scripts() / "sql" / "tables" / f"{table.name}.sql").read_text(encoding="utf-8")
         for match in _CHECK.finditer(text):
             yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['condition']}")

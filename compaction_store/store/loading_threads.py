@@ -35,6 +35,7 @@ class Options(NamedTuple):
     meta: Mapping[str, Any] | None
     tokens: int | None
     skip_refused: bool
+    expected_seq: int | None = None
 
 
 def check(threads: object) -> None:
@@ -140,7 +141,7 @@ def begin(given: object, options: Options) -> Thread:
     if not isinstance(thread_id, str):
         arguments.check_thread_id(thread_id)
     load = loading.Load(
-        Key(key[0]).text if key else options.key, options.counter, expected_seq=None, meta=options.meta,
+        Key(key[0]).text if key else options.key, options.counter, expected_seq=options.expected_seq, meta=options.meta,
         tokens=options.tokens, of_thread=arguments.about(thread_id),
     )  # fmt: skip
     thread = Thread(ThreadKey(None, options.tenant, thread_id), load, messages)

@@ -55,14 +55,19 @@ def test_a_whole_store_goes_by_a_folder_and_only_what_changed_is_written_again(
     run("export", "--all-tenants", "--to", str(folder))
     assert sorted(folder.glob("*.jsonl")) == files
     assert sum(file.stat().st_mtime > 1 for file in files) == 1
-    done = other.json("import", str(folder))
+    refused = other("import", str(folder), code=2)
+    assert refused.stderr.count("give --tenant second") == 2
+    assert "second" not in refused.stdout
+    assert "--all-tenants" in other("import", str(folder), "--all-tenants", "--tenant", "second", code=2).stderr
+    other("import", str(folder), "--tenant", "second", code=2)
+    done = other.json("import", str(folder), "--all-tenants")
     assert sorted((d["tenant"], d["thread_id"]) for d in done)[:2] == [("default", THREAD), ("default", "t-2/../x")]
     for tenant in ("default", "second"):
         for arguments in (("threads",), ("verify", "--all")):
             here = run(*arguments, "--tenant", tenant).stdout
             # Only the time at which the thread was created differs.
             assert _undated(other(*arguments, "--tenant", tenant).stdout) == _undated(here)
-    assert [d["added"] for d in other.json("import", str(folder))] == [0] * 4
+    assert [d["added"] for d in other.json("import", str(folder), "--all-tenants")] == [0] * 4
 
 
 def _undated(text: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import tracemalloc
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -228,3 +229,53 @@ def test_an_export_is_closed_after_a_thread(tmp_path: Path) -> None:
     with closing(open_source(path)) as source:
         next(source.threads())
     path.unlink()
+
+
+def test_titles_become_metadata_unless_the_thread_has_one(store: Face, tmp_path: Path) -> None:
+    conversations = json.loads(CHATGPT.read_text(encoding="utf-8"))
+    conversations[0]["title"] = "Größe 🔒 \ud800" + "x" * 9000
+    conversations[1]["title"] = ""
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps(conversations))
+    first, second = run(store, path)
+    assert store.thread(first.thread_id).metadata == {"title": "Größe 🔒 \ud800" + "x" * 491}
+    assert store.thread(second.thread_id).metadata == {}
+    store.set_metadata(first.thread_id, {"title": "mine", "user": 7})
+    store.set_metadata(second.thread_id, {"user": 8})
+    conversations[1]["title"] = "A later title"
+    path.write_text(json.dumps(conversations))
+    run(store, path)
+    assert store.thread(first.thread_id).metadata == {"title": "mine", "user": 7}
+    assert store.thread(second.thread_id).metadata == {"user": 8, "title": "A later title"}
+    named = json.loads(CLAUDE.read_text(encoding="utf-8"))
+    titles = {r.source_id: store.thread(r.thread_id).metadata.get("title") for r in run(store, CLAUDE) if r.loaded}
+    assert titles == {c["uuid"]: c.get("name") or None for c in named if c["uuid"] in titles}
+    assert len(titles) > 1
+
+
+def test_a_string_is_read_once_however_many_blocks_it_has() -> None:
+    """Scanning it again from its start for each block would take hours."""
+
+    def blocks(text: bytes) -> Iterator[bytes]:
+        yield b'[{"a":"'
+        for _ in range(32_000):
+            yield text
+        yield b'"},{"b":"\\"]}"},3]'
+
+    for text in (b"x" * 1024, b"\\n" * 512, b'\\"' * 512, b"\\"):
+        kept = list(elements(blocks(text), 64 * 1024 * 1024))
+        assert kept[0] == b'{"a":"' + text * 32_000 + b'"}'
+        assert kept[1:] == [b'{"b":"\\"]}"}', b"3"]
+        with pytest.raises(Unreadable, match="a string is longer than 1,000 bytes"):
+            list(elements(blocks(text), 1000))
+
+
+def test_escapes_take_no_memory_of_their_own() -> None:
+    text = b'["' + b"\\n" * 1_000_000 + b'"]'
+    tracemalloc.start()
+    try:
+        [kept] = elements(iter([text]), 2**30)
+        assert kept is not None
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(text)
+    finally:
+        tracemalloc.stop()

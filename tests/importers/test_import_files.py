@@ -265,3 +265,34 @@ def test_what_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
 
 def write(path: Path, *found: Any) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in found), encoding="utf-8")
+
+
+def test_what_a_user_typed_while_a_tool_ran_is_a_message_at_its_place(store: Face, tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    attached = {"type": "queued_command", "prompt": "Stop! Never touch the database.", "commandMode": "prompt"}
+    image = [
+        {"type": "text", "text": "like this"},
+        {"type": "image", "source": {"type": "url", "url": "https://a.b/c"}},
+    ]
+    said: list[dict[str, Any]] = [
+        {"type": "user", "message": {"role": "user", "content": "Clean up."}},
+        {"type": "assistant", "message": {"role": "assistant", "content": "I begin."}},
+        {"type": "attachment", "attachment": attached, "rendered": [{"content": "<system-reminder>…"}]},
+        {"type": "attachment", "attachment": attached | {"prompt": image}},
+        {"type": "attachment", "attachment": {"type": "todo_reminder", "content": []}},
+        {"type": "attachment", "attachment": attached | {"prompt": ""}},
+        {"type": "attachment", "attachment": "odd"},
+        {"type": "assistant", "message": {"role": "assistant", "content": "I stop."}},
+    ]
+    when = "2026-01-02T03:04:05.678Z"
+    for number, line in enumerate(said):
+        line |= {"uuid": uuid(number), "sessionId": SESSION, "timestamp": when}
+    path.write_text("".join(json.dumps(line) + "\n" for line in said))
+    [result] = run(store, path)
+    assert (result.left_out, result.skipped) == (3, 0)
+    assert [(m["role"], m["content"]) for m in stored(store, result.thread_id)] == [
+        ("user", "Clean up."), ("assistant", "I begin."), ("user", "Stop! Never touch the database."), ("user", image),
+        ("assistant", "I stop."),
+    ]  # fmt: skip
+    assert metas(store, result.thread_id, "external_id")[2] == uuid(2)
+    assert metas(store, result.thread_id, "occurred_at")[2] == when

@@ -144,3 +144,27 @@ def test_a_long_thread_is_decoded_once(path: Path, monkeypatch: pytest.MonkeyPat
     with closing(open_source(path)) as source:
         [thread] = [t for t in source.threads() if t.source_id == "long"]
         assert len(list(thread.items)) == decoded == 20
+
+
+def test_checkpoints_that_name_each_other_as_parents_end(store: Face, path: Path, other: sqlite3.Connection) -> None:
+    whole = said_of(store, path, "langgraph:")
+    other.execute("UPDATE checkpoints SET parent_checkpoint_id = checkpoint_id WHERE parent_checkpoint_id IS NULL")
+    other.execute(
+        "UPDATE checkpoints AS c SET parent_checkpoint_id = (SELECT max(p.checkpoint_id) FROM checkpoints AS p"
+        " WHERE p.thread_id = c.thread_id AND p.checkpoint_ns = '') WHERE c.thread_id = 'folded' AND"
+        " c.parent_checkpoint_id = c.checkpoint_id"
+    )
+    assert said_of(store, path, "circles:") == whole
+
+
+def said_of(store: Face, path: Path, prefix: str) -> list[list[tuple[str, Any]]]:
+    return [said(store, r.thread_id) for r in run(store, path, prefix=prefix)]
+
+
+def test_a_value_larger_than_any_message_is_refused_and_not_made(
+    store: Face, path: Path, other: sqlite3.Connection
+) -> None:
+    other.execute("ALTER TABLE checkpoints RENAME COLUMN checkpoint TO stored")
+    other.execute("ALTER TABLE checkpoints ADD COLUMN checkpoint BLOB GENERATED ALWAYS AS (zeroblob(900000000))")
+    with pytest.raises(cs.InvalidSource, match="SQLITE_TOOBIG"):
+        run(store, path)

@@ -227,3 +227,56 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
         assert count == copies
         peaks.append(peak)
     assert peaks[1] < peaks[0] * 1.2
+
+
+def _columned(path: Path, *names: Any) -> Path:
+    said = [
+        {"role": "user", "content": f"message {n}"} | ({} if name is None else {"conversation_id": name})
+        for n, name in enumerate(names)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in said))
+    return path
+
+
+def test_a_field_names_the_thread_of_each_line(store: Face, tmp_path: Path) -> None:
+    _columned(tmp_path / "a.jsonl", "x", "y", "y", 7, "x")
+    _columned(tmp_path / "b.jsonl", "y", "z")
+    for added in ((3, 3, 1, 1), (0, 0, 0, 0)):
+        results = run(store, tmp_path, thread_field="conversation_id")
+        # In the order in which they begin. A thread may go on in another file.
+        assert [r.source_id for r in results] == ["x", "y", "7", "z"]
+        assert [r.loaded.added for r in results if r.loaded] == [a - (n == 0 and a > 0) for n, a in enumerate(added)]
+        assert {r.hint for r in results} == {None}
+    numbers = {"x": [0, 4], "y": [1, 2, 0], "7": [3], "z": [1]}
+    for name, there in numbers.items():
+        assert stored(store, f"openai-chat:{name}") == [{"role": "user", "content": f"message {n}"} for n in there]
+        sound(store, f"openai-chat:{name}")
+
+
+def test_a_line_without_the_field_is_named_or_skipped(store: Face, tmp_path: Path) -> None:
+    path = _columned(tmp_path / "a.jsonl", "x", None, "x", ["odd"], "", 1.5, True)
+    with pytest.raises(cs.InvalidSource, match=r"line 2 of a\.jsonl: it must have text or a number in"):
+        run(store, path, thread_field="conversation_id")
+    [result] = run(store, path, thread_field="conversation_id", skip_bad=True)
+    assert (result.source_id, result.skipped, [bad.line for bad in result.bad]) == ("x", 5, [2, 4, 5, 6, 7])
+    assert len(stored(store, result.thread_id)) == 2
+    with pytest.raises(cs.InvalidInput, match="thread_field"):
+        run(store, FIXTURES / "codex.jsonl", thread_field="id")
+    with pytest.raises(cs.InvalidInput, match="thread_field"):
+        run(store, path, thread_field="")
+
+
+def test_the_field_names_whole_conversations_too(store: Face, tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    said = [{"chat": n, "id": "same", "messages": [{"role": "user", "content": "hi"}]} for n in range(2)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in said))
+    assert [r.source_id for r in run(store, path, thread_field="chat", prefix="c/")] == ["0", "1"]
+
+
+def test_a_file_of_several_conversations_that_becomes_one_thread_gets_a_hint(store: Face, tmp_path: Path) -> None:
+    [several] = run(store, _columned(tmp_path / "several.jsonl", "x", "x", "y"))
+    assert several.hint == (
+        "several.jsonl becomes one thread; if 'conversation_id' names the thread of a line, give thread_field"
+    )
+    [one] = run(store, _columned(tmp_path / "one.jsonl", "x", "x", None))
+    assert one.hint is None

@@ -203,19 +203,25 @@ class AsyncStore(AsyncReader):
         meta: Mapping[str, Any] | None = None,
         tokens: int | None = None,
         skip_refused: bool = False,
+        expected_seq: int | None = None,
     ) -> AsyncIterator[ThreadLoaded]:
         """Loads many threads from an iterator of pairs `(thread_id, messages)` or triples `(thread_id, messages, key)`.
 
         Each thread is loaded as by `load`, and its result is yielded after it is stored. Short new threads share
         transactions of up to 10,000 messages or 16 MiB, so several threads may be read before the first is stored.
         Nothing is read or stored until the result is iterated over; if nobody does, the result warns when it is
-        dropped. Repeating a call with the same `key` adds only new messages.
+        dropped. Repeating a call with the same `key` adds only new messages. With `expected_seq=0`, a thread that has
+        messages of other calls is refused.
 
         If a thread fails, the threads before it are stored before the error is raised. With `skip_refused`, a thread
         that the store refuses is reported in its result, and the other threads are loaded.
         """
         loading_threads.check(threads)
-        options = loading_threads.Options(self._tenant, self._counter, Key(key).text, meta, tokens, skip_refused)
+        if expected_seq is not None:
+            arguments.number(expected_seq, "expected_seq", least=0)
+        options = loading_threads.Options(
+            self._tenant, self._counter, Key(key).text, meta, tokens, skip_refused, expected_seq
+        )
         return AsyncResults("load_threads(…)", load_threads(self._db, threads, options))
 
     async def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:

@@ -66,7 +66,7 @@ BEGIN
         TO compaction_store_app;
     GRANT EXECUTE ON FUNCTION
         compaction_store.find_load, compaction_store.load, compaction_store.load_threads, compaction_store.observe,
-        compaction_store.begin_import, compaction_store.finish_import
+        compaction_store.begin_import, compaction_store.finish_import, compaction_store.set_metadata
         TO compaction_store_loader;
 
     -- Applications must not have this function, because nobody should judge their own compactions.
