@@ -74,11 +74,10 @@ class Sqlite:
 
     def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]:
         with _translated():
-            # Not `yield from`, which would close the cursor: after an error, the connection is closed first.
+            # `map` hides the cursor, which `yield from` would close: after an error, the connection is closed first.
             cursor = self._connection.cursor()
             cursor.arraysize = page
-            for row in cursor.execute(statement, parameters):
-                yield row  # noqa: UP028
+            yield from map(tuple, cursor.execute(statement, parameters))
 
     def close(self) -> None:
         self._connection.close()
