@@ -17,6 +17,7 @@ from compaction_store.arguments import other, other_choice, storable_name
 from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
 from compaction_store.models.limits import NAME_BYTES
+from compaction_store.models.messages import is_erased
 from compaction_store.tokenizing import o200k
 from compaction_store.tokenizing.message_text import read
 
@@ -88,8 +89,9 @@ class Counter:
         return self.function in _OURS
 
     def messages(self, payloads: Iterable[Payload | None]) -> int:
-        """Returns the sum of the tokens of several messages. None, for a redacted message, counts 0."""
-        return sum(self.tokens(payload, _size(payload)) for payload in payloads if payload is not None)
+        """Returns the sum of the tokens of several messages. An erased message counts 0."""
+        kept = (payload for payload in payloads if payload is not None and not is_erased(payload))
+        return sum(self.tokens(payload, _size(payload)) for payload in kept)
 
     def text(self, text: str) -> int:
         """Counts the tokens of a plain text, without a message around it."""

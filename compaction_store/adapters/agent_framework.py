@@ -12,6 +12,7 @@ from compaction_store.adapters.calling import Calls
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.models import Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
@@ -91,7 +92,7 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
             view: View = await self._call(method, *given, **options)
         except ThreadNotFound:
             return []
-        return [from_payload(payload) for payload in view.messages if payload is not None]
+        return [from_payload(payload) for payload in view.messages if not is_erased(payload)]
 
 
 def _checked(session_id: str | None) -> str:

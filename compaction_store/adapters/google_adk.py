@@ -229,7 +229,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             return {}
         state: Payload = {}
         for message in view.messages:
-            state.update(message["state"] if message else {})
+            state.update(message.get("state", {}))
         if len(view.elements) > _FOLD_STATE:
             folded = {"type": _STATE, "state": state}
             # A conflict means that another process has changed the view. A later call then replaces the changes.

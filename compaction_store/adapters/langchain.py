@@ -14,6 +14,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
@@ -89,7 +90,7 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         given = {name(payload): (payload, message) for payload, message in zip(state, messages, strict=True)}
         shown = []
         for each in () if view is None else view.messages:
-            if each is not None:
+            if not is_erased(each):
                 payload, message = given.get(name(as_given(each)), (None, None))
                 shown.append(message if payload == as_given(each) else from_payload(each))
         return _Sent(request.override(messages=shown), thread_id, view, state)

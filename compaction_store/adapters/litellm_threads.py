@@ -25,6 +25,7 @@ from compaction_store.adapters.states import Threads, items_of, name
 from compaction_store.drivers import Work
 from compaction_store.errors import HeadConflict, SpanConflict
 from compaction_store.models import Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import Store
 
@@ -89,7 +90,7 @@ class Sessions:
         sent = [compared(json.loads(text)) for text in call.sent[1:]]
         while True:
             view: View = yield from self._threads.call("view", thread_id)
-            shown = [each for each in view.elements if not any(is_system(m) for m in each.messages if m is not None)]
+            shown = [each for each in view.elements if not any(is_system(m) for m in each.messages)]
             kept = 0
             while kept < len(shown) - 1 and _is_sent(shown[-1 - kept].messages, sent):
                 kept += 1
@@ -180,8 +181,8 @@ def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
     return max(written, key=len, default=text)
 
 
-def _is_sent(messages: tuple[Payload | None, ...], sent: list[Payload]) -> bool:
-    return all(each is not None and compared(each) in sent for each in messages)
+def _is_sent(messages: tuple[Payload, ...], sent: list[Payload]) -> bool:
+    return all(not is_erased(each) and compared(each) in sent for each in messages)
 
 
 def _begins(known: list[Payload], state: list[Payload]) -> bool:

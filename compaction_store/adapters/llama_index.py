@@ -16,6 +16,7 @@ from compaction_store.adapters.batches import batches
 from compaction_store.adapters.stand_ins import as_given, as_user
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import Store
 
@@ -200,7 +201,7 @@ def _items(view: View | None) -> list[_Item]:
         _Item(_as_given(payload), element)
         for element in elements
         for payload in element.messages
-        if payload is not None
+        if not is_erased(payload)
     ]
 
 

@@ -14,6 +14,7 @@ from compaction_store.adapters.batches import batches
 from compaction_store.adapters.calling import Calls
 from compaction_store.errors import Conflict, MissingExtra, ThreadNotFound
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
@@ -133,7 +134,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         if now is None or (now.pos, now.head) != (view.pos, view.head):
             return False
         # An element may have several items, such as the output of an earlier compaction: keep those before `first`.
-        kept = [payload for payload in first.element.messages[: first.place] if payload is not None]
+        kept = [payload for payload in first.element.messages[: first.place] if not is_erased(payload)]
         start = first.element.seq
         try:
             if kept or output:
@@ -150,7 +151,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
             if view is None or not (items := _items(view)):
                 return None
             payload, element, place = items[-1]
-            rest = [each for each in element.messages[:place] if each is not None]
+            rest = [each for each in element.messages[:place] if not is_erased(each)]
             try:
                 if rest:
                     end = view.elements[-1].end_seq
@@ -191,5 +192,5 @@ def _items(view: View | None) -> list[_Item]:
         _Item(payload, element, place)
         for element in elements
         for place, payload in enumerate(element.messages)
-        if payload is not None
+        if not is_erased(payload)
     ]

@@ -193,7 +193,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         ids = {each.seq: entry_id(each) for each in messages}
         place = end = last = 0
         for element in () if view is None else view.elements:
-            if element.kind in _HIDDEN or (element.number is None and element.message is None):
+            if element.kind in _HIDDEN or element.is_erased:
                 continue
             last = element.end_seq
             inside = {ids.get(seq) for seq in range(element.seq, last + 1)}

@@ -11,6 +11,7 @@ from compaction_store.adapters.pydantic_ai import StoreConversations
 from compaction_store.adapters.pydantic_ai_messages import OURS, from_payload, to_payload
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra
 from compaction_store.models import Element
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 
 try:
@@ -79,7 +80,7 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
             _Shown(from_payload(payload, element.created_at), element)
             for element in view.elements
             for payload in element.messages
-            if payload is not None and OURS not in payload
+            if not is_erased(payload) and OURS not in payload
         ]
         stored = [each.message for each in shown]
         for known in (stored, [from_payload(each.payload) for each in await self.conversations.path(name)]):

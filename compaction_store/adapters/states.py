@@ -21,6 +21,7 @@ from compaction_store.drivers import Call, Work
 from compaction_store.errors import Conflict, ThreadNotFound
 from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
@@ -179,7 +180,7 @@ class Threads:
         there = {name(payload) for payload in state}
         found: dict[int, frozenset[str]] = {}
         for element in view.elements:
-            own = [self._compared(as_given(payload)) for payload in element.messages if payload is not None]
+            own = [self._compared(as_given(payload)) for payload in element.messages if not is_erased(payload)]
             if element.number is None or element.kind in _OF_STATES or (own and all(name(p) in there for p in own)):
                 continue
             key = (view.thread_id, element.number, element.created_at)
@@ -213,7 +214,7 @@ def name(payload: Payload) -> str:
 def items_of(view: View) -> list[Item]:
     found: list[Item] = []
     for element in view.elements:
-        found.extend(Item(None if each is None else as_given(each), element) for each in element.messages)
+        found.extend(Item(None if is_erased(each) else as_given(each), element) for each in element.messages)
         if not element.messages:
             found.append(Item(None, element, is_message=False))
     return found

@@ -11,6 +11,7 @@ from compaction_store.display.events import Kept
 from compaction_store.display.saying import said
 from compaction_store.display.visible import named
 from compaction_store.models.compactions import status_in_words
+from compaction_store.models.messages import is_erased
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Element, Event, Message, View
@@ -141,7 +142,7 @@ def who(part: Element) -> str:
 
 
 def role(payload: Payload | None) -> str:
-    if payload is None:
+    if payload is None or is_erased(payload):
         return "(erased)"
     found = payload.get("role", payload.get("type"))
     return found if isinstance(found, str) else ""

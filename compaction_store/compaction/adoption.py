@@ -157,7 +157,7 @@ def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequenc
     runs = [run for run in runs if run]
     if not runs:
         raise InvalidInput("the range must have a message that is not a system message")
-    kept = {encoding.canonical(m) for element in inside for m in element.messages if m is not None and is_system(m)}
+    kept = {encoding.canonical(m) for element in inside for m in element.messages if is_system(m)}
     given = tuple(m for m in stand_ins or () if encoding.canonical(m) not in kept)
     if any(map(is_system, given)):
         raise InvalidInput("the messages that replace a range must not be system messages")

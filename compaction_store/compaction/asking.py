@@ -55,18 +55,18 @@ class Ask:
 Steps = Generator[Ask, "Exception | None", None]
 
 
-class Planned(Sequence["Payload | None"]):
+class Planned(Sequence[Payload]):
     """The result of `compact`: the messages of the view with all planned compactions applied.
 
     If `is_waiting` is true, the plan is made only when this object is awaited.
     """
 
     def __init__(
-        self, result: Callable[[], list[Payload | None]], waiting: Callable[[], Awaitable[None]] | None = None
+        self, result: Callable[[], list[Payload]], waiting: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         self._result = result
         self._waiting = waiting
-        self._known: list[Payload | None] | None = None
+        self._known: list[Payload] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -84,7 +84,7 @@ class Planned(Sequence["Payload | None"]):
         if self._known is None and self._waiting is None:
             self._known = self._result()
 
-    def _list(self) -> list[Payload | None]:
+    def _list(self) -> list[Payload]:
         if self._waiting is not None:
             raise InvalidCallback("the result of ctx.compact(…) must be awaited before its messages are read")
         self.settle()
@@ -92,12 +92,12 @@ class Planned(Sequence["Payload | None"]):
         return self._known
 
     @overload
-    def __getitem__(self, index: int) -> Payload | None: ...
+    def __getitem__(self, index: int) -> Payload: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[Payload | None]: ...
+    def __getitem__(self, index: slice) -> list[Payload]: ...
 
-    def __getitem__(self, index: int | slice) -> Payload | list[Payload | None] | None:
+    def __getitem__(self, index: int | slice) -> Payload | list[Payload]:
         return self._list()[index]
 
     def __len__(self) -> int:

@@ -67,7 +67,7 @@ class CompactionContext:
         return self._builder.plan.folded()
 
     @property
-    def result_messages(self) -> list[Payload | None]:
+    def result_messages(self) -> list[Payload]:
         """The messages that the model will be sent if the plan is committed."""
         return self._builder.plan.messages()
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from compaction_store.messages.framing import framed_text
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.tokenizing import media
 
 _SEALED = frozenset({"signature", "encrypted_content", "encrypted_stdout"})
@@ -53,9 +54,9 @@ def source_document(elements: Iterable[Element]) -> SourceDocument:
         messages = []
         left_out: list[int] = []
         for payload in element.messages:
-            if payload is None:
+            if is_erased(payload):
                 erased.append(element.seq)
-            messages.append(_erased() if payload is None else _plain(payload, left_out))
+            messages.append(_erased() if is_erased(payload) else _plain(payload, left_out))
         if left_out:
             with_media.append(element.seq)
         pieces.append(ElementJson(element.seq, element.end_seq, dump(_entry(element, messages))))

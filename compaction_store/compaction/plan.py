@@ -121,7 +121,7 @@ class Plan:
             self._folded = tuple(self.elements(0, len(self.base) - 1))
         return self._folded
 
-    def messages(self) -> list[Payload | None]:
+    def messages(self) -> list[Payload]:
         """Returns the messages that the model will be sent if the plan is committed."""
         return [message for element in self.folded() for message in element.messages]
 

@@ -158,7 +158,7 @@ class PlanBuilder:
         indexes = self.rules.check(span, "truncation", allow, reason)
         self.rules.check_progress(span, allow)
         stand_ins = tuple(encode(message).payload for message in messages)
-        replaced = [m for element in self.plan.elements(*indexes) for m in element.messages if m is not None]
+        replaced = [m for element in self.plan.elements(*indexes) for m in element.messages]
         if not stand_ins:
             raise InvalidInput("messages must have at least one message; call remove() to leave nothing in the view")
         if any(map(tool_pairs.is_system, stand_ins)) and not any(map(tool_pairs.is_system, replaced)):

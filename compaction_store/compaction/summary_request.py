@@ -13,6 +13,7 @@ from typing import Protocol, overload, runtime_checkable
 from compaction_store.errors import InvalidCallback
 from compaction_store.messages.framing import framed_text
 from compaction_store.models import Element, Summary
+from compaction_store.models.messages import is_erased
 from compaction_store.tokenizing.message_text import read
 from compaction_store.tokens import Counter, count_text
 
@@ -179,6 +180,6 @@ class Request(Sequence[Element]):
 def texts(element: Element) -> Iterator[str]:
     """Yields the texts of an element that a model would read."""
     for payload in element.messages:
-        if payload is not None:
+        if not is_erased(payload):
             inside = framed_text(payload) if element.is_summary else None
             yield from read(payload)[0] if inside is None else (inside,)

@@ -9,6 +9,7 @@ from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.saying import said
 from compaction_store.display.visible import CUT
 from compaction_store.models import Compaction, Element, Message, Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.probes.names import NameReader
 
 # The maximum number of messages, and of characters, with which a summary is compared.
@@ -72,7 +73,7 @@ def element_texts(element: Element, *, content: bool) -> list[Said]:
     """Returns the messages of one element of a view, as they are shown in a list."""
     found = []
     for payload in element.messages:
-        if payload is None:
+        if is_erased(payload):
             found.append(Said("", None, [], 0, erased=True))
             continue
         text, cut = cut_text(said(payload)) if content else ("", 0)

@@ -8,6 +8,7 @@ from typing import Any
 
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.tokenizing.message_text import read
 
 _ARGUMENTS = ("arguments", "input", "action")
@@ -15,7 +16,7 @@ _ARGUMENTS = ("arguments", "input", "action")
 
 def said(payload: Payload | None) -> str:
     """Formats a message of any API. If it has no text, call or result, returns its JSON."""
-    if payload is None:
+    if payload is None or is_erased(payload):
         return "(erased)"
     content = payload.get("content")
     if isinstance(content, str) and payload.keys() <= {"role", "content"}:

@@ -78,9 +78,9 @@ class Judge:
         self.replicates = replicates
         self.use = SummarizerUse()
 
-    def of(self, source: Sequence[Element], replacement: Sequence[Payload | None]) -> Verdict:
+    def of(self, source: Sequence[Element], replacement: Sequence[Payload]) -> Verdict:
         """Returns the verdict on a summary that replaces the elements in `source`."""
-        notes = "\n".join(framed_text(message) or "" for message in replacement if message is not None)
+        notes = "\n".join(framed_text(message) or "" for message in replacement)
         shown = document(source_document(source).pieces)
         asked = f'{{"source":{shown},"notes":{dump(notes)}}}'
         said = Counter(self._once(asked) for _ in range(self.replicates))

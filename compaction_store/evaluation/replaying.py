@@ -21,6 +21,7 @@ from compaction_store.evaluation.recorded_thread import RecordedThread
 from compaction_store.evaluation.usage import SummarizerUse, Usage, usage_of
 from compaction_store.messages import framing
 from compaction_store.models import Attempt, Compaction, Element, Message, Payload
+from compaction_store.models.messages import shown
 from compaction_store.probes import Fold, Probe, ThreadProbe
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import speaker
@@ -138,8 +139,9 @@ class _Walk:
             self.result.over_window += self._limit is not None and self.tokens > self._limit
             self._prefix = self.tokens
         self._before = who
+        payload = shown(message.payload)
         self.elements.append(
-            Element(message.seq, message.seq, message.pos, (message.payload,), message.tokens, None, message.created_at)
+            Element(message.seq, message.seq, message.pos, (payload,), message.tokens, None, message.created_at)
         )
         self.tokens += message.tokens
         self._appended.append(message.seq)
@@ -159,7 +161,7 @@ class _Walk:
         by: Attempt | Compaction,
         start: int,
         end: int,
-        replacement: tuple[Payload | None, ...],
+        replacement: tuple[Payload, ...],
         cost: tuple[str, SummarizerUse] | None = None,
     ) -> None:
         """Replaces a span of the view. `cost` is the name of the summarizer, with the tokens used."""
@@ -276,7 +278,7 @@ class _Recorded(_Walk):
         return usage_of(message.payload or {}) or usage_of(message.meta or {})
 
 
-def _replacement(record: Compaction) -> tuple[Payload | None, ...]:
+def _replacement(record: Compaction) -> tuple[Payload, ...]:
     """Returns the messages that replaced the span of a record. For an observed summary, only the text is known."""
     if record.outcome == "applied":
         return tuple(record.replacement or ())

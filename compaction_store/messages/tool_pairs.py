@@ -20,6 +20,7 @@ from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased
 
 # The field that has the id of a call, by the type of the block or item. Items that hold both a call and its result,
 # such as web_search_call, are not listed, because no span can separate the two.
@@ -154,7 +155,7 @@ def is_system(payload: Payload | None) -> bool:
 
 
 def _is_users(payload: Payload | None) -> bool:
-    if not isinstance(payload, dict) or payload.get("role") != "user":
+    if not isinstance(payload, dict) or is_erased(payload) or payload.get("role") != "user":
         return False
     content = payload.get("content")
     if isinstance(content, list):

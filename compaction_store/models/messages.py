@@ -11,6 +11,30 @@ from typing import Any, Literal, NamedTuple
 from compaction_store.jsonable import AsDict, named, plain
 
 Payload = dict[str, Any]
+ERASED = "(A message was erased here.)"
+
+
+class Erased(Payload):
+    """Stands in a view for a message that was erased, so that callbacks and summarizers never get None.
+
+    It is a user's message with a text that says so, as the model gets it. `Message.payload` is None for the same
+    message, and so is what `replay` yields.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(role="user", content=ERASED)
+
+
+def is_erased(payload: object) -> bool:
+    """Returns whether a message of a view is a stand-in for an erased message."""
+    return isinstance(payload, Erased)
+
+
+def shown(payload: Payload | None) -> Payload:
+    """Returns a stored message as a view shows it."""
+    return Erased() if payload is None else payload
 
 
 class Message(NamedTuple):
@@ -61,13 +85,13 @@ class Element(NamedTuple):
     """One element of a view: a message, or the messages that replace the span of a compaction.
 
     `kind`, `number` and `callback` describe the compaction, and are None for a message. If the compaction is only
-    planned, `pos` is None, and `number` is negative or None. An erased message is None in `messages`.
+    planned, `pos` is None, and `number` is negative or None. A stand-in that says so is in place of an erased message.
     """
 
     seq: int
     end_seq: int
     pos: int | None
-    messages: tuple[Payload | None, ...]
+    messages: tuple[Payload, ...]
     tokens: int
     number: int | None
     created_at: datetime
@@ -76,14 +100,19 @@ class Element(NamedTuple):
 
     @property
     def message(self) -> Payload | None:
-        """The first message of the element. None if it was erased, and for a removal, which has no messages."""
+        """The first message of the element. None for a removal, which has no messages."""
         return self.messages[0] if self.messages else None
 
     @property
     def role(self) -> str | None:
         """The role of the first message. None if there is no message, or if the message was erased or has no role."""
-        found = None if self.message is None else self.message.get("role")
+        found = None if self.message is None or self.is_erased else self.message.get("role")
         return found if isinstance(found, str) else None
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether the element is a message that was erased."""
+        return is_erased(self.message)
 
     @property
     def is_summary(self) -> bool:

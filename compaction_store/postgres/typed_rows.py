@@ -9,6 +9,7 @@ from compaction_store.arguments import about
 from compaction_store.errors import Unreadable
 from compaction_store.messages import documents
 from compaction_store.models import ComparedPart, Comparison, Element, Message, Outline, Part, Payload, Thread
+from compaction_store.models.messages import Erased, shown
 from compaction_store.models.outlines import outlined
 from compaction_store.rendering.view import View
 
@@ -41,7 +42,7 @@ def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
     elements = []
     for _, seq, end_seq, number, own_pos, text, tokens, created_at, kind, callback, _, _ in rows:
         if text is None:
-            messages: tuple[Any, ...] = (None,)
+            messages: tuple[Payload, ...] = (Erased(),)
         elif number is None:
             messages = (_read("payload", text, f"seq {seq}", thread_id),)
         else:
@@ -91,10 +92,10 @@ def comparison(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> Comparison:
 
 
 def element(row: tuple[Any, ...]) -> Element:
-    """Makes an element from its row. Its message is None if the stored text is erased or cannot be read."""
+    """Makes an element from its row. A stand-in is in place of a message that is erased or cannot be read."""
     seq, end_seq, number, pos, text, tokens, created_at, kind, callback, _ = row
     found = None if text is None else documents.parsed("payload" if number is None else "body", text)[0]
-    messages: tuple[Any, ...] = (found,)
+    messages: tuple[Payload, ...] = (shown(found),)
     if found is not None and number is not None:
         replacement = found.get("replacement")
         messages = tuple(each for each in replacement if type(each) is dict) if type(replacement) is list else ()

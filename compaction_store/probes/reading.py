@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
+from compaction_store.models.messages import is_erased
 
 # A "label" is the name of a tool or of a field, or a number of lines to read or of seconds to wait. A summary may quote
 # a label, but the names in it do not count as needed later.
@@ -83,7 +84,7 @@ class Reading:
         self.said: list[Said] = []
         self.calls: list[Call] = []
         self.results: list[Result] = []
-        if not isinstance(payload, dict):
+        if not isinstance(payload, dict) or is_erased(payload):
             return
         inside = framed_text(payload) if is_summary else None
         if inside is not None:

@@ -12,6 +12,7 @@ from compaction_store.drivers import Call, Pause, Work
 from compaction_store.errors import CompactionNotFound, ThreadNotFound, UnknownEntry
 from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload, Thread
+from compaction_store.models.messages import shown
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
 from compaction_store.recall.pages import Recalled, ResultPage
 from compaction_store.recall.searching import Hit, Search, words
@@ -258,7 +259,7 @@ class _Messages:
 
 def _piece(message: Message) -> ElementJson:
     element = Element(
-        message.seq, message.seq, message.pos, (message.payload,), message.tokens, None, message.created_at
+        message.seq, message.seq, message.pos, (shown(message.payload),), message.tokens, None, message.created_at
     )
     return source_document([element]).pieces[0]
 

@@ -46,7 +46,7 @@ class _Message:
 def request(elements: Sequence[Element], options: Options) -> Payload:
     """Makes the arguments of a request to the Messages API."""
     messages = list(_read(elements, options))
-    results = _results(messages, erased=any(None in e.messages for e in elements))
+    results = _results(messages, erased=any(e.is_erased for e in elements))
     _settle_server_calls(messages)
     system, turns = _turns(messages, results, in_place=options.system_messages == "in_place")
     turns = list(_finished(turns))
@@ -111,7 +111,7 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
     last = (-1, 0, 0)
     for index, element in enumerate(elements):
         for place, payload in enumerate(element.messages if element.kind is None else ()):
-            content = payload.get("content") if payload is not None and payload.get("role") == "assistant" else None
+            content = payload.get("content") if payload.get("role") == "assistant" else None
             if isinstance(content, list) and any(map(_is_compaction, content)):
                 blocks = [part.block for part in parts(element.seq, payload)]
                 last = index, place, max(number for number, block in enumerate(blocks) if _is_compaction(block))
@@ -134,7 +134,7 @@ def notes(block: Payload, element: Element) -> str:
     return framed
 
 
-def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
+def _messages(found: list[Part], payload: Payload) -> Iterator[_Message]:
     """Yields the parts of a payload as messages of one role each. This is nearly always one message."""
     seq, message = (found[0].seq, None) if found else (0, None)
     for part in found:
@@ -144,7 +144,7 @@ def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
             if message is not None:
                 yield message
             message = _Message(seq, part.role, [])
-            if part.role == "system" and payload is not None:
+            if part.role == "system":
                 message.fields = {n: payload[n] for n in ("clear_at", "output_config") if n in payload}
         # Copy the block, because blocks are distinguished by identity and the same object may occur twice.
         message.blocks.append({**part.block})

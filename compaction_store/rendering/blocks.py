@@ -17,7 +17,6 @@ from compaction_store.errors import NotRenderable
 from compaction_store.messages.encoding import decode
 from compaction_store.models import Payload
 
-ERASED = "(A message was erased here.)"
 OF_ERASED = "(The result of an erased call is left out.)"
 OF_NO_CALL = "(A result is left out: the call that it answers is not there.)"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
@@ -37,10 +36,8 @@ class Part(NamedTuple):
     block: Payload
 
 
-def parts(seq: int, payload: Payload | None) -> list[Part]:
-    """Converts a message to blocks. An erased message becomes a text that says so."""
-    if payload is None:
-        return [Part(seq, "user", {"type": "text", "text": ERASED})]
+def parts(seq: int, payload: Payload) -> list[Part]:
+    """Converts a message to blocks."""
     return list(_parts(seq, payload))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from compaction_store.api_rules.openai_chat import LONGEST_ID, PARTS
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.anthropic import notes
-from compaction_store.rendering.blocks import BY_NAME, ERASED, OF_ERASED, OF_NO_CALL, Part, parts, refuse
+from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, Part, parts, refuse
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
@@ -40,14 +40,12 @@ def request(elements: Sequence[Element]) -> Payload:
     said = [
         one for element in elements for payload in element.messages for one in _read(element, payload)
     ]  # fmt: skip
-    erased = any(None in element.messages for element in elements)
+    erased = any(element.is_erased for element in elements)
     return {"messages": [one.message for one in _ordered(list(_joined(said)), erased=erased)]}
 
 
-def _read(element: Element, payload: Payload | None) -> Iterator[_Said]:
-    if payload is None:
-        yield _Said(element.seq, {"role": "user", "content": ERASED})
-    elif (message := as_it_is(payload)) is not None:
+def _read(element: Element, payload: Payload) -> Iterator[_Said]:
+    if (message := as_it_is(payload)) is not None:
         if message.get("content") or any(message.get(name) for name in _SAYS) or message["role"] == "tool":
             yield _Said(element.seq, message, calls=list(message.get("tool_calls", ())))
     else:

@@ -11,7 +11,7 @@ from typing import Any
 from compaction_store.api_rules.openai_responses import IN_MESSAGES, IN_REPLIES, ITEMS
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload
-from compaction_store.rendering.blocks import ERASED, OF_ERASED, OF_NO_CALL, refuse
+from compaction_store.rendering.blocks import OF_ERASED, OF_NO_CALL, refuse
 from compaction_store.rendering.openai_chat import as_it_is, converted, image_url
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
@@ -24,11 +24,8 @@ def request(elements: Sequence[Element]) -> Payload:
     items: list[tuple[int, Payload]] = []
     for element in elements:
         for payload in element.messages:
-            if payload is None:
-                items.append((element.seq, {"role": "user", "content": ERASED}))
-            else:
-                items.extend((element.seq, item) for item in _items(element, payload))
-    erased = any(None in element.messages for element in elements)
+            items.extend((element.seq, item) for item in _items(element, payload))
+    erased = any(element.is_erased for element in elements)
     return {"input": list(_whole(items, erased=erased))}
 
 

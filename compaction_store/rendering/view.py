@@ -41,8 +41,11 @@ class View(AsDict):
     _derived: ClassVar = ("tokens",)
 
     @property
-    def messages(self) -> list[Payload | None]:
-        """The messages in order, with the replacement of each active compaction. An erased message is None."""
+    def messages(self) -> list[Payload]:
+        """The messages in order, with the replacement of each active compaction.
+
+        A stand-in that says so is in place of an erased message.
+        """
         return [message for element in self.elements for message in element.messages]
 
     @property

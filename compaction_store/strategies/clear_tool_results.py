@@ -18,6 +18,7 @@ from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.messages import stand_ins
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
 from compaction_store.strategies.changes import Change
 from compaction_store.strategies.contents import contents_of
@@ -147,7 +148,6 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
     alone = len(messages) == 1
     for found in results:
         message = messages[found.message]
-        assert message is not None  # noqa: S101 — the result was found in it
         part = message if found.block == WHOLE else _block(message, found.block)
         if part is None or _is_cleared(part):
             continue
@@ -157,9 +157,9 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
         if (new := with_line(part, line)) is None or counter.messages([_bare(new)]) >= before:
             continue
         messages[found.message] = new if found.block == WHOLE else _put(message, found.block, new)
-    if all(a is b for a, b in zip(messages, element.messages, strict=True)) or None in messages:
+    if all(a is b for a, b in zip(messages, element.messages, strict=True)) or any(map(is_erased, messages)):
         return None
-    return tuple(message for message in messages if message is not None)
+    return tuple(messages)
 
 
 def _block(message: Payload, index: int) -> Payload | None:

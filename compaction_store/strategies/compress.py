@@ -20,6 +20,7 @@ from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
 from compaction_store.models import Payload, Summary
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.strategies import base
 from compaction_store.strategies.ladder import PART_CHARS, Ladder
@@ -184,7 +185,7 @@ class _Job:
         ctx = self._ctx
         done = [attempt for attempt in self._builder.attempts if attempt.outcome == "applied"]
         sizes = {kind: sum(_length(a) for a in done if a.kind == kind) for kind in ("summary", "removal")}
-        messages = [message for message in ctx.result_messages if message is not None]
+        messages = [message for message in ctx.result_messages if not is_erased(message)]
         recent = self.ladder.recent(self.elements)
         return CompressResult(
             messages,

@@ -29,6 +29,7 @@ from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
 from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Summary
+from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
 from compaction_store.strategies.changes import Change, changes_of
 from compaction_store.strategies.contents import compact
@@ -254,4 +255,4 @@ def _tokens(layout: Layout, low: int, high: int) -> int:
 
 
 def _chars(element: Element) -> int:
-    return sum(len(compact(message)) for message in element.messages if message is not None)
+    return sum(len(compact(message)) for message in element.messages if not is_erased(message))

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased, shown
 from compaction_store.strategies.pins import Pins
 
 Speaker = Literal["system", "user", "assistant", "result", "summary", "other"]
@@ -37,7 +38,7 @@ def speaker(payload: Payload | None) -> Speaker:
     For an item of OpenAI's Responses API without a role, this is `assistant` if the item is a call or reasoning, and
     `result` if it is a result.
     """
-    if not isinstance(payload, dict):
+    if not isinstance(payload, dict) or is_erased(payload):
         return "other"
     role, kind = payload.get("role"), payload.get("type")
     if role == "user":
@@ -66,8 +67,12 @@ def speakers(element: Element) -> frozenset[Speaker]:
 
 def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], int] | None = None) -> list[Element]:
     """Returns messages as elements of a view. The first has seq 1. Without `count`, all token counts are 0."""
+
+    def size(message: Payload | None) -> int:
+        return 0 if count is None or message is None else count(message)
+
     return [
-        Element(seq, seq, None, (message,), 0 if count is None or message is None else count(message), None, _NO_TIME)
+        Element(seq, seq, None, (shown(message),), size(message), None, _NO_TIME)
         for seq, message in enumerate(messages, 1)
     ]
 

@@ -11,6 +11,7 @@ from typing import Any
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Element, Payload
+from compaction_store.models.messages import is_erased
 
 Pin = int | tuple[int, int] | Callable[[Payload], Any]
 PinOption = Pin | Iterable[Pin]
@@ -54,7 +55,7 @@ class Pins:
             return True
         if element.is_summary:
             return False
-        messages = [message for message in element.messages if message is not None]
+        messages = [message for message in element.messages if not is_erased(message)]
         return any(predicate(message) for predicate in self.predicates for message in messages)
 
     def __repr__(self) -> str:

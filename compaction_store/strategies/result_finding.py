@@ -32,8 +32,6 @@ def tool_results(elements: Sequence[Element]) -> Iterator[ToolResult]:
         if element.is_summary:
             continue
         for index, message in enumerate(element.messages):
-            if not isinstance(message, dict):
-                continue
             for block, part in _parts(message):
                 if (called := _called(part)) is not None:
                     waiting[called[0]].append(called[1])

@@ -18,6 +18,7 @@ from itertools import accumulate
 from compaction_store.compaction.summary_room import LEAST_TEXT, frame_tokens, joined
 from compaction_store.messages.framing import Role, framed_text
 from compaction_store.models import Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.strategies.contents import contents_of
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.shortening import Rule, shorten, size_of
@@ -234,8 +235,8 @@ class Draft:
         last_user = self.layout.last_user
         rule = Rule(self.caps.inputs, thinking=last_user is not None and index < last_user)
         old = self.forms.get(index, self.layout.elements[index].messages)
-        new = [message if message is None else shorten(message, cap, self.counter, rule) for message in old]
-        kept = tuple(message for message in new if message is not None)
+        new = [message if is_erased(message) else shorten(message, cap, self.counter, rule) for message in old]
+        kept = tuple(message for message in new if not is_erased(message))
         if len(kept) < len(new) or all(a is b for a, b in zip(old, new, strict=True)):
             return
         tokens = self.counter.messages(kept)
@@ -325,7 +326,6 @@ class Draft:
         return any(
             piece.kind in {"input", "arguments"} and size_of(piece, self.counter) > self.caps.floor
             for message in self.layout.elements[index].messages
-            if message is not None
             for piece in contents_of(message)
         )
 

@@ -24,6 +24,7 @@ from compaction_store.messages import stand_ins
 from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload, Summary
+from compaction_store.models.messages import is_erased
 from compaction_store.probes import NameReader, sentences
 from compaction_store.probes.decisions import decides
 from compaction_store.probes.force import mentions_force
@@ -128,7 +129,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
     found: list[_Said] = []
     for element in elements:
         for payload in element.messages:
-            if payload is None:
+            if is_erased(payload):
                 continue
             inside = framed_text(payload) if element.is_summary else None
             if inside is not None:

@@ -60,7 +60,7 @@ def _check_blocks(elements: Iterable[Element]) -> None:
     are_first = [
         place == 0 and number == 0
         for place, payload in enumerate(_payloads(elements))
-        if payload is not None and payload.get("role") == "assistant"
+        if payload.get("role") == "assistant"
         for number, block in enumerate(_blocks(payload))
         if block.get("type") == "compaction" and block.get("content")
     ]
@@ -90,12 +90,12 @@ def _roles(elements: Iterable[Element]) -> Iterable[str]:
             yield from (part.role for part in parts(element.seq, payload))
 
 
-def _payloads(elements: Iterable[Element]) -> Iterable[Payload | None]:
+def _payloads(elements: Iterable[Element]) -> Iterable[Payload]:
     return (payload for element in elements for payload in element.messages)
 
 
-def _blocks(payload: Payload | None) -> list[Payload]:
-    content = payload.get("content") if payload is not None else None
+def _blocks(payload: Payload) -> list[Payload]:
+    content = payload.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

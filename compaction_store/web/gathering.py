@@ -355,7 +355,7 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
         "rows": rows[start : start + ROWS], "start": start,
         "more": len(rows) > start + ROWS, "count": len(rows), "tokens": seen.view.tokens,
         "receipt": seen.receipt, "of": seen.view.thread_id, "at": seen.view.pos,
-        "has_erased": any(payload is None for payload in seen.view.messages),
+        "has_erased": any(element.is_erased for element in seen.view.elements),
     }  # fmt: skip
 
 

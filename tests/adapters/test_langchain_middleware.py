@@ -63,7 +63,7 @@ def stored(store: Store) -> list[Any]:
 
 
 def view(store: Store) -> list[Any]:
-    return [from_payload(payload) for payload in store.view("k").messages if payload is not None]
+    return [from_payload(payload) for payload in store.view("k").messages]
 
 
 def say(agent: Any, *given: str) -> Any:

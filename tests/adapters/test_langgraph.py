@@ -54,7 +54,7 @@ def say(app: Any, *texts: str, config: Any = K) -> Any:
 
 
 def view(store: Store, thread: str = "k") -> list[Any]:
-    return [from_payload(payload) for payload in store.view(thread).messages if payload is not None]
+    return [from_payload(payload) for payload in store.view(thread).messages]
 
 
 def texts(messages: list[Any]) -> list[Any]:

@@ -62,7 +62,7 @@ def store(url: str) -> Iterator[Store]:
 
 def said(store: Store, name: str = "c") -> list[Any]:
     """The texts in the view of a thread."""
-    return [m["content"][0]["text"] for m in store.view(name).messages if m is not None]
+    return [m["content"][0]["text"] for m in store.view(name).messages]
 
 
 def test_the_view_is_the_history_and_the_thread_has_all(store: Store) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from compaction_store.messages.framing import frame
 from compaction_store.models import Payload
+from compaction_store.models.messages import Erased
 
 NO_PROGRESS = {"EmptySummary", "NotSmaller"}
 HIDES = ("rewind", "clear")
@@ -115,10 +116,10 @@ class Model:
             (seq, owner), *rest = group
             end = rest[-1][0] if rest else seq
             if isinstance(owner, Record):
-                messages = (None,) if owner.number in self.gone else owner.messages
+                messages = (Erased(),) if owner.number in self.gone else owner.messages
                 pieces.append(Piece(seq, end, owner.number, owner.kind, owner.after or 0, messages))
             else:
-                message = None if seq in self.lost else owner.message
+                message = Erased() if seq in self.lost else owner.message
                 pieces.append(Piece(seq, end, None, None, owner.tokens, (message,)))
         return pieces
 

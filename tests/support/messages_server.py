@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from compaction_store.models import Element
+from compaction_store.models.messages import shown
 
 Payload = dict[str, Any]
 Behaviour = Callable[["Handler", Payload], None]
@@ -31,7 +32,7 @@ SOURCE = "We should meet. Would Tuesday at 14:30 do, in room B-17, as it did las
 
 def elements(*payloads: Payload | None) -> tuple[Element, ...]:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return tuple(Element(i, i, i, (p,), len(str(p)) // 4, None, now) for i, p in enumerate(payloads, 1))
+    return tuple(Element(i, i, i, (shown(p),), len(str(p)) // 4, None, now) for i, p in enumerate(payloads, 1))
 
 
 def talk(count: int = 4, said: str = SOURCE) -> tuple[Element, ...]:

@@ -42,7 +42,7 @@ def _graph(saver: Any, *, waits: bool) -> Any:
 
 
 def _shown(store: Store, at: int | None = None) -> list[str]:
-    return [message["content"] for message in store.view("trip", at=at).messages if message is not None]
+    return [message["content"] for message in store.view("trip", at=at).messages]
 
 
 def _replayed(store: Store) -> list[str]:

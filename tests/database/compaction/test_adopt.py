@@ -12,6 +12,7 @@ from support.faces import Face, Faces
 from compaction_store import CompactionNotFound, InvalidInput, Report, SpanConflict, verify_bundle
 from compaction_store.errors import InvalidSpan
 from compaction_store.models import Observed, Payload
+from compaction_store.models.messages import Erased
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 TALK = [
@@ -215,7 +216,7 @@ def test_erasing_a_message_erases_its_stand_ins(store: Face) -> None:
     store.append("t", TALK)
     store.adopt("t", compacted(KEPT, ITEM), view=store.view("t"))
     store.redact("t", 3, reason="asked")
-    assert store.view("t").messages == [TALK[0], TALK[1], None, TALK[3]]
+    assert store.view("t").messages == [TALK[0], TALK[1], Erased(), TALK[3]]
     assert is_sound(store.verify("t"))
 
 

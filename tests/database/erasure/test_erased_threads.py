@@ -18,6 +18,7 @@ from support.redactable_thread import LATER, PLAIN, SECRET, check, commit, dump,
 
 import compaction_store as cs
 from compaction_store.integrity import chain, erasure
+from compaction_store.models.messages import Erased, is_erased
 
 HI = {"role": "user", "content": "hi"}
 
@@ -47,9 +48,9 @@ def test_an_erased_thread_leaves_a_stub_that_verifies(thread: Face, superuser: p
     assert rows(superuser, "SELECT salt, commitment FROM compaction_store.threads") == [(None, commitment)]
     check(thread, stub)
     assert [(m.payload, m.redacted) for m in thread.replay(stub)] == [(None, True)] * 12
-    assert thread.view(stub).messages == [None] * 12
+    assert thread.view(stub).messages == [Erased()] * 12
     assert [c.body for c in thread.compactions(stub)] == [None, None]
-    assert thread.view(stub, at=thread.compaction(stub, 1)).elements[0].messages == (None,)
+    assert thread.view(stub, at=thread.compaction(stub, 1)).elements[0].messages == (Erased(),)
     assert [c.thread_id for c in thread.compactions()] == [stub, stub]
     # The genesis follows from what is left, so there is nothing that could not be checked.
     assert thread.verify(stub).notes == thread.verify(stub, level="structure").notes == ()
@@ -290,7 +291,7 @@ def test_a_record_of_the_erased_thread_leads_to_that_thread(thread: Face) -> Non
     thread.erase("t", reason="r")
     thread.append("t", [{"role": "user", "content": "new"}] * 20)
     assert [m.redacted for m in thread.originals(applied)] == [True] * 4
-    assert thread.view("t", at=applied).messages[0] is None
+    assert is_erased(thread.view("t", at=applied).messages[0])
     with pytest.raises(cs.ThreadErased):
         thread.adopt("t", observed)
     assert thread.thread("t").last_number == 0

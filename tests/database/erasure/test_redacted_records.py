@@ -14,6 +14,7 @@ from support.faces import Face
 from support.redactable_thread import LEVELS, PLAIN, SECRET, check, commit, dump, events, record, shape, span
 
 import compaction_store as cs
+from compaction_store.models.messages import Erased, is_erased
 
 
 def test_every_record_that_reaches_a_message_is_erased_and_no_other(
@@ -84,7 +85,7 @@ def test_the_view_unfolds_from_the_redaction_on_and_keeps_its_folds_before(threa
     raw = [(seq, seq, None) for seq in range(1, 13)]
     assert shape(thread) == [(1, 2, 1), *raw[2:8], (9, 10, 4), *raw[10:]]
     view = thread.view("t")
-    assert view.messages[3] is None
+    assert is_erased(view.messages[3])
     assert [m is None for m in view.messages].count(True) == 1
     for at, then in before.items():
         now = thread.view("t", at=at)
@@ -93,7 +94,7 @@ def test_the_view_unfolds_from_the_redaction_on_and_keeps_its_folds_before(threa
         ]
         for a, b in zip(now.elements, then.elements, strict=True):
             erased = a.number in {2, 3} or (a.number is None and a.seq == 5)
-            assert a.messages == ((None,) if erased else b.messages)
+            assert a.messages == ((Erased(),) if erased else b.messages)
     assert thread.tree(outer).inside[0].record == inner
     check(thread)
     run = thread.compact("t", span(1, 7, "anew"))
@@ -120,7 +121,11 @@ def test_explain_shows_the_redaction(thread: Face) -> None:
     told = thread.explain("t", 5)
     assert told.redaction is not None
     assert (told.redaction.reason, told.redaction.actor, told.redaction.pos) == ("this one", "clerk", 15)
-    assert (told.message.redacted, [c.status for c in told.records], told.element.message) == (True, ["redacted"], None)
+    assert (told.message.redacted, [c.status for c in told.records], told.element.is_erased) == (
+        True,
+        ["redacted"],
+        True,
+    )
     assert thread.explain("t", 6).redaction is None
 
 
@@ -132,7 +137,7 @@ def test_what_a_reply_was_written_from_differs_once_part_of_it_is_erased(thread:
     assert thread.seen_by("t", 13).evidence == "proved"
     thread.redact("t", 5, reason="r")
     seen = thread.seen_by("t", 13)
-    assert (seen.evidence, seen.view.pos, seen.view.messages[4]) == ("differs", 12, None)
+    assert (seen.evidence, seen.view.pos, seen.view.messages[4]) == ("differs", 12, Erased())
 
 
 def test_an_erased_record_cannot_be_revoked_and_another_can(thread: Face) -> None:
@@ -208,7 +213,7 @@ def test_compactors_writers_and_a_redactor_at_once_leave_no_trace(url: str, supe
                 def compact(ctx: cs.CompactionContext) -> None:
                     low = chosen.randrange(len(ctx.elements) - 6)
                     part = ctx.elements[low : low + chosen.randint(1, 5)]
-                    text = " ".join(str(m["content"])[:10] for e in part for m in e.messages if m is not None)
+                    text = " ".join(str(m["content"])[:10] for e in part for m in e.messages if not is_erased(m))
                     ctx.compact(part[0].seq, part[-1].end_seq, text[:60] or "x", allow={"larger"})
 
                 try:

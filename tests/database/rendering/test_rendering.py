@@ -23,6 +23,7 @@ from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, 
 from compaction_store.errors import NotRenderable
 from compaction_store.messages.framing import frame
 from compaction_store.models import Element
+from compaction_store.models.messages import shown
 from compaction_store.rendering.view import Rendered, View, for_anthropic, for_openai
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,7 +34,7 @@ _RESPONSES: Any = TypeAdapter(ResponsesArguments)
 
 
 def message(seq: int, payload: Payload | None, pos: int | None = None) -> Element:
-    return Element(seq, seq, pos or seq, (payload,), 1, None, NOW)
+    return Element(seq, seq, pos or seq, (shown(payload),), 1, None, NOW)
 
 
 def folded(seq: int, end: int, pos: int, *payloads: Payload, kind: str = "summary") -> Element:

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from support.faces import Face, Faces
 import compaction_store as cs
 from compaction_store import importers
 from compaction_store.errors import NotConfigured
+from compaction_store.strategies import SlidingWindow
+from compaction_store.summarizers import FallbackSummarizer
 
 TIGHT = cs.TokenBudget(700)
 SECRET = "marmalade-7741"
@@ -201,3 +204,38 @@ def test_an_opening_that_was_not_awaited_says_so(url: str) -> None:
         opening.append("t", chat())
     assert not hasattr(opening, "view")
     opening.close()
+
+
+# ---- erased messages
+
+
+def test_a_callback_and_a_summarizer_get_a_stand_in_for_an_erased_message(store: Face, faces: Faces) -> None:
+    store.append("t", chat())
+    store.redact("t", 3, reason="asked for")
+    seen: list[Any] = []
+
+    def summarize(elements: Sequence[cs.Element]) -> str:
+        seen.append([message["content"] for element in elements for message in element.messages])
+        return "short"
+
+    def callback(ctx: cs.CompactionContext) -> None:
+        assert all(message["role"] for message in ctx.result_messages)
+        assert all(message["role"] for element in ctx.message_elements for message in element.messages)
+        planned = ctx.compact(1, 4, summarize)
+        seen.append([message["content"] for message in planned][-1])
+
+    async def callback_async(ctx: cs.CompactionContext) -> None:
+        assert all(message["role"] for message in ctx.result_messages)
+        planned = await ctx.compact(1, 4, summarize)
+        seen.append([message["content"] for message in planned][-1])
+
+    given: Any = callback_async if faces.kind == "async" else callback
+    run = store.compact("t", given)
+    assert (run.applied, run.errors) == (True, ())
+    assert seen[0][2] == "(A message was erased here.)"
+    assert store.compact("t", SlidingWindow(FallbackSummarizer(summarize), retain=2)).applied
+    view = store.view("t", at=13)
+    # What a view shows can be sent as it is; `replay` tells an erased message from one with the same text.
+    assert [message["content"] for message in view.messages][2] == "(A message was erased here.)"
+    assert [element.is_erased for element in view.elements].count(True) == 1
+    assert [message.payload for message in store.replay("t")][2] is None

@@ -74,7 +74,7 @@ def test_the_old_messages_are_summarized_and_the_recent_ones_kept() -> None:
     assert kinds(ctx) == [("summary", 2, 56)]
     assert ctx.result_messages[-5:] == messages[-5:]
     assert ctx.result_messages[0] == SYSTEM
-    assert ctx.result_messages[1]["role"] == "user"  # type: ignore[index]
+    assert ctx.result_messages[1]["role"] == "user"
 
 
 def test_the_target_is_the_budgets_less_the_reserve() -> None:
@@ -123,7 +123,7 @@ def test_the_cap_is_the_largest_that_will_do_and_the_newest_stay_whole() -> None
     assert kinds(ctx) == [("truncation", 2, 9)]
     assert "512" in (attempts_of(ctx)[0].reason or "")
     assert ctx.result_messages[9:] == messages[9:]
-    cut = str(ctx.result_messages[1]["content"])  # type: ignore[index]
+    cut = str(ctx.result_messages[1]["content"])
     assert cut.startswith("word word")
     assert cut.endswith("word word")
     assert "…" in cut
@@ -147,7 +147,7 @@ def test_the_recent_messages_are_removed_after_all_others() -> None:
     removed = [(start, end) for kind, start, end in kinds(ctx) if kind == "removal"]
     assert removed
     assert max(end for _, end in removed) <= 41 - 15
-    assert [str(m["content"])[:3] for m in ctx.result_messages[-15:]] == [f"{n:03}" for n in range(25, 40)]  # type: ignore[index]
+    assert [str(m["content"])[:3] for m in ctx.result_messages[-15:]] == [f"{n:03}" for n in range(25, 40)]
 
 
 def test_the_ends_are_cut_last_and_the_system_message_after_the_others() -> None:
@@ -320,7 +320,7 @@ def test_a_long_reply_to_tools_shrinks_its_inputs_and_keeps_them_json() -> None:
         user("now"),
     ]
     ctx = run(Ladder(target_tokens=1000, reserve=0), elements(messages))
-    cut = json.loads(ctx.result_messages[1]["tool_calls"][0]["function"]["arguments"])  # type: ignore[index]
+    cut = json.loads(ctx.result_messages[1]["tool_calls"][0]["function"]["arguments"])
     assert cut["path"] == "/w/f"
     assert cut["lines"][1] == "kept"
     assert cut["n"] == 2**60

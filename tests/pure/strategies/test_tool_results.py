@@ -101,7 +101,7 @@ def test_parallel_and_late_results_and_words_beside_a_result() -> None:
         {"role": "user", "content": "next"},
     ]
     ctx = run(ClearToolResults(keep=0), elements(messages))
-    cleared = ctx.result_messages[2]["content"]  # type: ignore[index]
+    cleared = ctx.result_messages[2]["content"]
     assert cleared[0]["content"].startswith("[Result of tool_b cleared: ")
     assert cleared[0]["is_error"] is True
     assert cleared[1:] == results[1:]
@@ -205,7 +205,7 @@ def test_what_a_search_found_goes_with_what_points_into_it() -> None:
         {"role": "user", "content": "go"}, {"role": "assistant", "content": blocks}, {"role": "user", "content": "on"},
     ]  # fmt: skip
     ctx = run(ClearToolResults(keep=0), elements(messages))
-    content = ctx.result_messages[1]["content"]  # type: ignore[index]
+    content = ctx.result_messages[1]["content"]
     assert content[1]["content"] == []
     assert content[2] == {"type": "text", "text": "so"}
     assert not REFUSED["anthropic"](ctx.result_messages)
