@@ -24,6 +24,8 @@ class AttemptLog:
         self.callback = "callback"
         self.authority = authority
         self._given_authority = authority
+        #: The number of attempts before the running callback.
+        self.began = 0
         self._plan = plan
         self._thread_id = thread_id
         self._failures: list[Exception] = []
@@ -31,6 +33,7 @@ class AttemptLog:
     def begin(self, callback: str) -> None:
         """Records the next attempts under the name of this callback, and with the authority given to the run."""
         self.callback, self.authority = callback, self._given_authority
+        self.began = len(self._plan.attempts)
 
     def apply(
         self,

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any, cast, overload
 
+from compaction_store.arguments import other
 from compaction_store.compaction.asking import Planned, Summarize, allowed_rules, check_role
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.size_estimate import check_budget
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.compaction.summary_room import SummaryOptions
-from compaction_store.errors import InvalidInput, InvalidSpan
+from compaction_store.drivers import is_on_event_loop
+from compaction_store.errors import InvalidInput, InvalidSpan, Rejected
 from compaction_store.messages import encoding, tool_pairs
 from compaction_store.messages.framing import Role
-from compaction_store.models import Element, Measured, Payload, Span
-from compaction_store.tokens import Counter
+from compaction_store.models import Attempt, Element, Measured, Payload, Span
+from compaction_store.rendering.view import View
+from compaction_store.tokens import Counter, chosen
 
 
 class CompactionContext:
@@ -28,6 +33,33 @@ class CompactionContext:
 
     def __init__(self, builder: PlanBuilder) -> None:
         self._builder = builder
+
+    @classmethod
+    def from_messages(
+        cls,
+        messages: Iterable[Any],
+        *,
+        budget: TokenBudget | None = None,
+        counter: Counter | Callable[[Payload], int] | None = None,
+    ) -> CompactionContext:
+        """Makes a context from plain messages, to test a callback or a strategy without a store.
+
+        The context has the rules, tokens and errors of a store whose thread has these messages, with seqs from 1.
+        Nothing is stored. On an event loop, the context behaves as on an `AsyncStore`, and otherwise as on a `Store`.
+        `attempts` has the records that a store would write.
+        """
+        if budget is not None:
+            check_budget(budget, awaits=is_on_event_loop())
+        counting = chosen(counter)
+        now = datetime.now(UTC)
+        elements = [
+            Element(seq, seq, seq, (one.payload,), counting.tokens(one.payload, one.size), None, now)
+            for seq, one in enumerate(map(encoding.encode, messages), 1)
+        ]
+        if not elements:
+            raise InvalidInput("messages must have at least one message")
+        view = View("messages", len(elements), tuple(elements))
+        return cls(PlanBuilder(view, counter=counting, budget=budget, awaits=is_on_event_loop()))
 
     @property
     def thread_id(self) -> str:
@@ -48,6 +80,11 @@ class CompactionContext:
     def errors(self) -> list[Exception]:
         """The errors that callbacks and summarizers have raised so far, in order."""
         return self._builder.errors
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts of all callbacks so far, in order: planned, rejected and failed ones."""
+        return tuple(self._builder.attempts)
 
     @property
     def authority(self) -> Payload | None:
@@ -127,7 +164,7 @@ class CompactionContext:
     @overload
     def compact(
         self,
-        start_seq: range | slice,
+        start_seq: int | range | slice,
         end_seq: SummaryResult | Summarize,
         *,
         allow: Collection[str] = (),
@@ -149,37 +186,57 @@ class CompactionContext:
     ) -> Planned:
         """Plans to replace a span by a summary: a text, a `Summary`, or a callable that is given the elements.
 
-        The span is two seqs, or a range or slice of positions in `message_elements`: `compact(range(0, 5), summary)`.
-        An empty range plans nothing and calls no summarizer. Returns the messages that are then in the view. If the
-        summary is a callable, an async callback must await the result. Async summarizers then run on the event loop,
-        and others in a thread. The summary's message has the role `user` unless `role="assistant"` is given.
+        The span is two seqs, or one position, range or slice of positions in `message_elements`, from 0:
+        `compact(2, summary)` means the third element, and `compact(range(0, 5), summary)` the first five. An empty
+        range plans nothing and calls no summarizer. Returns the messages that are then in the view. If the summary is a
+        callable, an async callback must await the result. Async summarizers then run on the event loop, and others in a
+        thread. The summary's message has the role `user` unless `role="assistant"` is given.
+
+        A span that the same callback has already summarized is refused, because its summary would be summarized. A
+        larger span may include that summary, and the record names it as an input.
 
         If a summary fails one of `checks`, a summarizer that can repair its summaries is asked once to do so. If a
         strict check still fails, the summary is rejected. Otherwise, lines with the items that are still missing are
         appended.
         """
         check_role(role)
-        options = SummaryOptions(allowed_rules(allow, reason), reason, role, checks=check_checks(checks))
-        if isinstance(start_seq, range | slice):
-            if summary is not None:
-                raise InvalidInput(
-                    "the arguments of compact() must be two seqs and a summary, or a range and a summary: "
-                    "a range needs no end_seq"
-                )
-            span, summary = self._span_at(start_seq), end_seq
-            if span is None:
-                return self.planned()
-        elif summary is None:
+        reasons = allowed_rules(allow, reason)
+        if summary is not None and isinstance(start_seq, range | slice):
+            raise InvalidInput("end_seq must be left out for a range: compact(range(0, 5), summary)")
+        if summary is None and (end_seq is None or isinstance(end_seq, int)):
             raise InvalidInput(
-                "the arguments of compact() must be two seqs and a summary, or a range and a summary: "
-                "the summary is missing"
+                "the arguments of compact() must be two seqs and a summary, or a position or a range of positions and "
+                "a summary: the summary is missing"
             )
-        else:
-            span = Span(start_seq, end_seq)
-        return self._builder.summarize(span, cast("SummaryResult | Summarize", summary), options)
+        by_position = summary is None
+        if by_position and isinstance(start_seq, int):
+            reason = f"the element at position {start_seq}" if reason is None else reason
+        span = self._span_at(start_seq) if by_position else Span(cast("int", start_seq), end_seq)
+        if span is None:
+            return self.planned()
+        options = SummaryOptions(reasons, reason, role, checks=check_checks(checks))
+        try:
+            self._builder.rules.check_new(span)
+            found = end_seq if by_position else summary
+            return self._builder.summarize(span, cast("SummaryResult | Summarize", found), options)
+        except Rejected as error:
+            if by_position and isinstance(start_seq, int):
+                error.add_note(
+                    f"compact({start_seq}, summary) means the element at position {start_seq} of message_elements, "
+                    f"{span}; a span of seqs needs both ends: compact(start_seq, end_seq, summary)"
+                )
+            raise
 
-    def _span_at(self, positions: range | slice) -> Span | None:
+    def _span_at(self, positions: int | range | slice) -> Span | None:
+        """Returns the span of positions in the view before any planning, or None if there are none."""
         base = self._builder.plan.base
+        if not isinstance(positions, range | slice):
+            if type(positions) is not int or not -len(base) <= positions < len(base):
+                raise InvalidSpan(
+                    f"a position must be an integer from 0 to {len(base) - 1}, or from -{len(base)} to -1"
+                    f"{other(positions)}; a span of seqs needs both ends: compact(start_seq, end_seq, summary)"
+                )
+            return Span(base[positions].seq, base[positions].end_seq)
         try:
             found = range(*positions.indices(len(base))) if isinstance(positions, slice) else positions
         except TypeError:

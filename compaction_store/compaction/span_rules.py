@@ -8,7 +8,15 @@ from functools import cached_property
 from compaction_store.compaction.asking import Stalled
 from compaction_store.compaction.attempt_log import AttemptLog, Indexes
 from compaction_store.compaction.plan import Plan
-from compaction_store.errors import LastUserInside, NoProgress, PendingCall, Rejected, SplitPair, SystemInside
+from compaction_store.errors import (
+    InvalidSpan,
+    LastUserInside,
+    NoProgress,
+    PendingCall,
+    Rejected,
+    SplitPair,
+    SystemInside,
+)
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Payload, Span
 from compaction_store.models.vocabulary import Kind
@@ -46,6 +54,15 @@ class SpanRules:
                 f"{callback} was just rejected on {span} and nothing has changed since",
                 start_seq=span.start_seq,
                 end_seq=span.end_seq,
+            )
+
+    def check_new(self, span: Span) -> None:
+        """Raises InvalidSpan if the running callback has already summarized exactly this span."""
+        made = self._plan.attempts[self._log.began :]
+        if any(a.outcome == "applied" and a.kind == "summary" and (a.start_seq, a.end_seq) == span for a in made):
+            raise InvalidSpan(
+                f"a callback must not summarize the same span twice: {span} already has a summary, from which the "
+                "second one would be made"
             )
 
     def safe_span(self, span: Span) -> Span | None:

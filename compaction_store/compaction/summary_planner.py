@@ -92,6 +92,7 @@ class SummaryPlanner:
         if len(self._plan.attempts) != tried:
             # The summarizer, or code that ran at the same time, has planned another compaction: check the span again.
             indexes = self._rules.check(span, "summary", options.allow, options.reason)
+            self._rules.check_new(span)
         self.take(indexes, span, result, options, call)
 
     def take_text(self, indexes: Indexes, span: Span, result: str | Summary, options: SummaryOptions) -> None:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.drivers import Work, drive, drive_async
-from compaction_store.errors import InvalidCallback, NotSmaller
+from compaction_store.errors import InvalidCallback, InvalidInput, NotSmaller
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
@@ -69,16 +68,19 @@ def compress_context(
     counter: Counter | Callable[[Payload], int] | None = None,
     role: Role = "user",
     checks: Sequence[Check] = (),
+    deadline: float | None = None,
 ) -> CompressResult:
     """Fits messages into at most `target_tokens` minus `reserve`, with the steps of `Ladder`.
 
     `client` is a summarizer, or an Anthropic or OpenAI client that summarizes with `model`; without it, nothing is
-    summarized. The default of `model` is a small model of the provider. An async client or summarizer needs
-    `compress_context_async`. The message with the summary has the role `role`, and the summary must pass `checks`.
+    summarized. The default of `model` is a small model of the provider. `deadline` is the number of seconds for all
+    requests of one summary, 600 by default; after it, the list is shortened without that summary. An async client or
+    summarizer needs `compress_context_async`. The message with the summary has the role `role`, and the summary must
+    pass `checks`.
     """
     job = _Job(
-        messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=False, keep_recent=keep_recent,
-        start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
+        messages, target_tokens - reserve, _summarizer(client, model, deadline), counter, awaits=False,
+        keep_recent=keep_recent, start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
         truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
         checks=checks,
     )  # fmt: skip
@@ -105,11 +107,12 @@ async def compress_context_async(
     counter: Counter | Callable[[Payload], int] | None = None,
     role: Role = "user",
     checks: Sequence[Check] = (),
+    deadline: float | None = None,
 ) -> CompressResult:
     """Does the same as `compress_context`, with an async client or summarizer."""
     job = _Job(
-        messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=True, keep_recent=keep_recent,
-        start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
+        messages, target_tokens - reserve, _summarizer(client, model, deadline), counter, awaits=True,
+        keep_recent=keep_recent, start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
         truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
         checks=checks,
     )  # fmt: skip
@@ -120,24 +123,24 @@ async def compress_context_async(
 _MODELS = {"anthropic": "claude-haiku-4-5", "openai": "gpt-4o-mini"}
 
 
-def _summarizer(client: Any, model: str | None) -> base.SummarySource | None:
+def _summarizer(client: Any, model: str | None, deadline: float | None) -> base.SummarySource | None:
     """Makes a summarizer from a client. Returns a summarizer or None unchanged."""
     if client is None or callable(client) or isinstance(client, Summary):
+        if deadline is not None:
+            raise InvalidInput("deadline must be None without a client: a summarizer has its own deadline")
         return cast("base.SummarySource | None", client)
     # Import these here, because few calls need them.
     from compaction_store.summarizers import AnthropicSummarizer, OpenAISummarizer  # noqa: PLC0415
     from compaction_store.summarizers.openai import is_client  # noqa: PLC0415
 
-    summarizer: Summarize
+    options: dict[str, Any] = {} if deadline is None else {"deadline": deadline}
     if is_client(client):
-        summarizer = OpenAISummarizer(client, model=_MODELS["openai"] if model is None else model)
-    elif hasattr(client, "messages"):
-        summarizer = AnthropicSummarizer(client, model=_MODELS["anthropic"] if model is None else model)
-    else:
-        raise InvalidCallback(
-            f"client must be an Anthropic client, an OpenAI client or a summarizer, not {type(client).__name__}"
-        )
-    return summarizer
+        return OpenAISummarizer(client, model=_MODELS["openai"] if model is None else model, **options)
+    if hasattr(client, "messages"):
+        return AnthropicSummarizer(client, model=_MODELS["anthropic"] if model is None else model, **options)
+    raise InvalidCallback(
+        f"client must be an Anthropic client, an OpenAI client or a summarizer, not {type(client).__name__}"
+    )
 
 
 class _Job:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from compaction_store.arguments import other
 from compaction_store.compaction.element_json import ElementJson, document, dump, halves, notes_json, source_document
@@ -78,13 +78,13 @@ class Asked:
         return time.monotonic() - self.start
 
 
-def check(model: object, max_tokens: object, deadline: float) -> None:
+def check(model: object, max_tokens: object, deadline: object) -> None:
     """Checks the options that all summarizers with a model have."""
     if not isinstance(model, str) or not model:
         raise InvalidInput(f"model must be the name of a model{other(model)}")
     if type(max_tokens) is not int or max_tokens < 1:
         raise InvalidInput(f"max_tokens must be an integer >= 1{other(max_tokens)}")
-    if not deadline > 0:
+    if type(deadline) not in (int, float) or not cast("float", deadline) > 0:
         raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
 
 

@@ -471,5 +471,5 @@ def test_a_context_shows_what_a_callback_may_use_and_no_more() -> None:
     assert documented == {
         "thread_id", "authority", "budget", "measured", "errors", "elements", "message_elements", "result_messages",
         "total_tokens", "tokens_before", "counter", "links", "count", "safe_span", "compact", "replace", "remove",
-        "planned",
+        "planned", "attempts", "from_messages",
     }  # fmt: skip

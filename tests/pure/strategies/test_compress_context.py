@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.strategy_runs import COUNTER, FORMS, REFUSED, Payload, malformed, well_formed
 
-from compaction_store.errors import InvalidMessage
+from compaction_store.errors import InvalidInput, InvalidMessage
 from compaction_store.strategies import CompressResult, compress_context, compress_context_async
 from compaction_store.strategies.contents import compact
 from compaction_store.strategies.shortening import Rule, cut, shorten, shorter_json
@@ -200,6 +200,32 @@ def test_a_client_of_anthropics_summarizes_by_itself() -> None:
             return await compress_context_async(talk(30, 100), 4000, client=client, **options)
 
     assert asyncio.run(later()) == result
+
+
+def test_a_client_gets_the_deadline() -> None:
+    transport = httpx2.MockTransport(_anthropic)
+    options: dict[str, Any] = {"model": "claude", "keep_recent": 5, "reserve": 0}
+    with anthropic.Anthropic(api_key="none", http_client=anthropic.DefaultHttpxClient(transport=transport)) as client:
+        result = compress_context(talk(30, 100), 4000, client=client, deadline=60, **options)
+        assert (result.error, result.messages_summarized) == (None, 55)
+        # After the deadline, the list is shortened without the summary.
+        result = compress_context(talk(30, 100), 4000, client=client, deadline=1e-9, **options)
+        assert result.messages_summarized == 0
+        assert "a summary failed" in (result.error or "")
+        assert result.token_count <= 4000
+        for wrong in (0, -1.0, "30"):
+            with pytest.raises((InvalidInput, TypeError)):
+                compress_context(talk(1, 1), client=client, deadline=wrong)  # type: ignore[arg-type]
+
+    async def later() -> CompressResult:
+        http = anthropic.DefaultAsyncHttpxClient(transport=transport)
+        async with anthropic.AsyncAnthropic(api_key="none", http_client=http) as client:
+            return await compress_context_async(talk(30, 100), 4000, client=client, deadline=1e-9, **options)
+
+    assert "a summary failed" in (asyncio.run(later()).error or "")
+    for summarizer in (None, short):
+        with pytest.raises(InvalidInput, match="deadline must be None without a client"):
+            compress_context(talk(1, 1), client=summarizer, deadline=30)
 
 
 def test_sdk_objects_are_taken_and_bad_messages_refused() -> None:
