@@ -25,6 +25,8 @@ from compaction_store.errors import DatabaseUnavailable, NotConfigured, Unsuppor
 from compaction_store.postgres_embedded import postmaster
 
 ACCOUNT = "compaction-store"
+# How a program names its working directory on Linux.
+_WORKING_DIRECTORY = "/proc/self/cwd"
 _INCOMPLETE = "making"
 _LOG_BYTES = 4 * 1024 * 1024
 # The minimum free space that the server needs: one segment of the write-ahead log.
@@ -110,7 +112,7 @@ def create(folder: DataFolder, account: pwd.struct_passwd | None, starting: int)
             with suppress(OSError):
                 os.write(log, done.stdout)
             if done.returncode:
-                why = _failure(done.stdout, folder.path)
+                why = _failure(done.stdout, folder)
                 raise DatabaseUnavailable(f"cannot create the embedded Postgres in {folder.path}: {why}")
         incomplete.rename(folder.data)
     finally:
@@ -175,7 +177,7 @@ def run_options(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, d
     options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     # The folder is often in the home of root, which the account cannot enter. On Linux, a process can reach its working
     # directory nevertheless. So the permissions of the parent folders need not be changed.
-    return ("/proc/self/cwd" if sys.platform == "linux" else str(folder)), options
+    return (_WORKING_DIRECTORY if sys.platform == "linux" else str(folder)), options
 
 
 def run(
@@ -205,19 +207,19 @@ def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
     start = os.fstat(log).st_size
 
     try:
-        yield log, lambda: _failure(os.pread(log, _LOG_BYTES, start), folder.path)
+        yield log, lambda: _failure(os.pread(log, _LOG_BYTES, start), folder)
     finally:
         os.close(log)
 
 
-def _failure(output: bytes, folder: Path) -> str:
+def _failure(output: bytes, folder: DataFolder) -> str:
     """Returns why a program failed: the lines around its first error, and whether the disk is full."""
-    lines = output.decode("utf-8", "replace").splitlines()
+    lines = output.decode("utf-8", "replace").replace(_WORKING_DIRECTORY, str(folder.data)).splitlines()
     serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
     # The reason is in the line with the error, in the line before it or in the line after it.
     first = next(serious, len(lines) - 1)
     why = [line.strip() for line in lines[max(0, first - 1) : first + 2]] or ["it printed nothing"]
-    return "; ".join((*why, *_disk_trouble(folder)))
+    return "; ".join((*why, *_disk_trouble(folder.path)))
 
 
 def _disk_trouble(folder: Path) -> Iterator[str]:

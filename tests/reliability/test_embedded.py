@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import stat
@@ -113,6 +114,16 @@ def test_a_folder_of_another_version_is_refused_untouched(environment: Path, ver
         Store.open()
     assert f"Postgres {version or 'of an unknown version'}" in str(caught.value)
     assert [(path, path.stat().st_mtime_ns) for path in (environment, data, *environment.rglob("*"))] == before
+
+
+def test_a_folder_that_lacks_a_file_is_named(environment: Path) -> None:
+    with Store.open() as store:
+        store.append("t", {"role": "user", "content": "hi"})
+    wait_until(lambda: not processes_in(environment))
+    (environment / "data" / "global" / "pg_control").unlink()
+    with pytest.raises(DatabaseUnavailable, match=re.escape(f'directory "{environment / "data"}"')) as caught:
+        Store.open()
+    assert "/proc/" not in str(caught.value)
 
 
 def test_a_folder_of_anything_else_is_refused(environment: Path) -> None:
