@@ -268,6 +268,53 @@ def test_cancelled_callers_take_nothing_from_the_others(url: str, superuser: psy
         assert [v.findings for v in store.verify_all() if v.findings] == []
 
 
+@BOTH
+def test_a_thread_that_another_transaction_makes_holds_up_no_stranger(
+    url: str, superuser: psycopg.Connection[Any], run: str
+) -> None:
+    shared = Callers(url, superuser, run, deadline=4.0)
+    names = ("a stranger", "new", "other new", "z stranger")
+    with cs.Store.open(url) as store:
+        for name in ("a stranger", "z stranger"):
+            store.append(name, said("first"))
+    with psycopg.connect(url) as maker:
+        maker.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
+        maker.execute("SELECT compaction_store.open_thread('default', 'new')")
+
+        def made_meanwhile(calls: Sequence[dict[str, Any]], free: Callable[[], None]) -> list[Any]:
+            with shared._open(cs.Store) as store, ThreadPoolExecutor(12) as pool:
+                busy = [pool.submit(store.append, name, said("held up")) for name in _PLACES]
+                shared._until_busy()
+                made = {call["thread_id"]: pool.submit(partial(store.append, **call)) for call in calls}
+                strangers = [made[name].result() for name in names if name != "new"]
+                assert not made["new"].done()
+                maker.commit()
+                free()
+                for one in busy:
+                    one.result()
+                return [*strangers, made["new"].result()]
+
+        async def made_meanwhile_async(calls: Sequence[dict[str, Any]], free: Callable[[], None]) -> list[Any]:
+            async with shared._open(cs.AsyncStore) as store:
+                busy = [asyncio.ensure_future(store.append(name, said("held up"))) for name in _PLACES]
+                await asyncio.to_thread(shared._until_busy)
+                made = {call["thread_id"]: asyncio.ensure_future(store.append(**call)) for call in calls}
+                strangers = [await made[name] for name in names if name != "new"]
+                assert not made["new"].done()
+                maker.commit()
+                free()
+                await asyncio.gather(*busy)
+                return [*strangers, await made["new"]]
+
+        shared._in_threads = made_meanwhile  # type: ignore[method-assign]
+        shared._in_tasks = made_meanwhile_async  # type: ignore[method-assign]
+        results = shared.run([{"thread_id": name, "messages": said("hello")} for name in names])
+    assert shared.batches >= 1
+    assert [[m.seq for m in result] for result in results] == [[2], [1], [2], [1]]
+    with cs.Store.open(url) as store:
+        assert [v.findings for v in store.verify_all() if v.findings] == []
+
+
 def test_stores_of_other_tenants_share_commits(url: str, superuser: psycopg.Connection[Any]) -> None:
     shared = Callers(url, superuser, "threads")
 

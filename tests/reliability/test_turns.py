@@ -146,6 +146,58 @@ def test_nobody_is_kept_out_by_the_queues_lock(url: str, superuser: psycopg.Conn
         assert store.verify("t").findings == ()
 
 
+_TOGETHER: LiteralString = (
+    "append_together(%s, array_fill('default'::text, '{8}'), array_fill('t'::text, '{8}'), array_fill(1, '{8}'),"
+    " array_fill('c'::text, '{8}'), array_fill(NULL::text, '{8}'), array_fill(NULL::text, '{8}'),"
+    " array_fill(NULL::bigint, '{8}'), array_fill(%s::boolean, '{8}'), array_fill(NULL::bytea, '{8}'),"
+    " array_fill(NULL::bytea, '{8}'), array_fill('{}'::text, '{8}'), %s, array_fill(NULL::text, '{8}'),"
+    " array_fill(1, '{8}'), array_fill(NULL::text, '{8}'))"
+)
+
+
+def waits_for(superuser: psycopg.Connection[Any], pid: int, event: str, writing: Future[Any]) -> bool:
+    """Returns whether a backend waits for such a lock before it is done."""
+    query = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = %s"
+    end = time.monotonic() + 20
+    while not writing.done():
+        if superuser.execute(query, (pid, event)).fetchall():
+            return True
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    return False
+
+
+@pytest.mark.parametrize("second", ["append_observed", "append_together", "append_together, fresh"])
+def test_a_write_that_has_the_row_does_not_wait_for_the_queues_lock(
+    url: str, superuser: psycopg.Connection[Any], second: str
+) -> None:
+    """The writer that owns the queue's lock may be waiting for the row."""
+    calls: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
+        "append_observed": WRITES["append_observed"],
+        "append_together": (_TOGETHER, ([None] * 8, False, bytes(128))),
+        "append_together, fresh": (_TOGETHER, ([None] * 8, True, bytes(128))),
+    }
+    call, parameters = calls[second]
+    with (
+        cs.Store.open(url) as store, psycopg.connect(url) as holder, psycopg.connect(url) as queued,
+        psycopg.connect(url, autocommit=True) as passing, ThreadPoolExecutor(2) as pool,
+    ):  # fmt: skip
+        store.append("t", [HI] * 4, tokens=1)
+        holder.execute("SELECT FROM compaction_store.heads FOR UPDATE")
+        queued.execute("SELECT pg_advisory_xact_lock(uuid_hash_extended(%s, 0))", (key_of(superuser, "t"),))
+        written = pool.submit(passing.execute, b"SELECT compaction_store." + call.encode(), parameters)
+        # It waits in the queue for a second, then for the row.
+        assert waits_for(superuser, passing.info.backend_pid, "transactionid", written)
+        holder.rollback()
+        assert not waits_for(superuser, passing.info.backend_pid, "advisory", written)
+        write(queued, "append")
+        queued.commit()
+        stored = written.result(20).rowcount
+        assert stored == (1 if second == "append_observed" else 8)
+        assert store.thread("t").last_seq == 4 + 1 + stored
+        assert store.verify("t").findings == ()
+
+
 _LOCKS = re.compile(r"FROM compaction_store\.heads[^;]*FOR UPDATE")
 _QUEUES = re.compile(
     r"PERFORM compaction_store\.queue_up\(\w+\);|pg_try_advisory_xact_lock\(uuid_hash_extended\(v_thread_uid, 0\)\)"

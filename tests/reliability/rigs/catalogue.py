@@ -21,6 +21,7 @@ from reliability.rigs import (
     pooler,
     silent,
     soak,
+    stall,
     standby,
 )
 from reliability.rigs.ground import Postgres
@@ -85,6 +86,10 @@ def _silent(server: Postgres, chance: random.Random, long: bool) -> dict[str, An
     return silent.run(server, chance, silences=60 if long else 3)
 
 
+def _stall(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return stall.run(server, chance, rounds=1) if long else stall.run_some(server, chance, count=2)
+
+
 def _standby(_server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
     failovers, seconds = (12, 4.0) if long else (1, 0.7)
     return standby.run(chance, failovers=failovers, seconds=seconds)
@@ -98,7 +103,7 @@ def run_cluster(chance: random.Random, url: str, *folders: str, long: bool) -> d
 RIGS: dict[str, Rig] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "pooler": _pooler, "cancel": _cancel, "histories": _histories,
     "hostile": _hostile, "fuzz": _fuzz, "soak": _soak, "standby": _standby, "silent": _silent,
-    "bundles": _bundles, "attack": _attack,
+    "stall": _stall, "bundles": _bundles, "attack": _attack,
 }  # fmt: skip
 # Rigs that try a number of inputs.
 COUNTED: dict[str, Callable[..., dict[str, Any]]] = {"bundles": apart.run, "attack": attack.run}

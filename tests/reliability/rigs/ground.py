@@ -80,7 +80,7 @@ class Postgres:
     def version(self) -> str:
         command = (self._binaries / "postgres", "--version")
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return said.split()[-1]
+        return said.split()[2]
 
     def make(self, *options: str) -> None:
         initdb = ("initdb", "-D", str(self.data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C")
