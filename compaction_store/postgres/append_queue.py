@@ -4,16 +4,23 @@ Only a few callers can append at the same time: those that have a place. Further
 is done, its place goes to the first caller in the queue whose thread has fewer than two callers with a place. That
 caller appends for itself and for as many others in the queue as fit into one commit. So a single caller never waits,
 and no timer delays calls in order to combine them.
+
+Ctrl-C can raise KeyboardInterrupt at any line, also in the middle of a change. So each change begins with the flag of a
+caller, what is left of it is ignored later, and `forget` puts right what the interrupted caller has left behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from compaction_store.postgres.queries import Append, Written
 
@@ -21,8 +28,11 @@ from compaction_store.postgres.queries import Append, Written
 _PLACES = 4
 # The number of places for one thread. With two, one append can travel to the server while another one is stored.
 _PLACES_OF_A_THREAD = 2
-#: The number of seconds after which a waiting caller takes a place even if none is free.
+#: The number of seconds after which a waiting caller takes the place of one that has had it for as long.
 PATIENCE = 0.1
+# The number of callers that may append to one thread at the same time, with those that have lost their place. They all
+# wait for the same lock, and each occupies a connection that callers of other threads need.
+_MOST_OF_A_THREAD = 4
 # Postgres keeps the ids of 64 subtransactions of a transaction in shared memory. With more, every reader must look them
 # up elsewhere.
 _MOST_CALLS = 64
@@ -32,71 +42,51 @@ _MOST_MESSAGES_OF_A_CALL = 100
 
 
 class Signal:
-    """Wakes one waiting OS thread, once."""
+    """Wakes one waiting OS thread. It has no lock in Python code, which Ctrl-C could leave locked."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
+        self._arrived: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def set(self) -> bool:
-        """Wakes the OS thread. Always returns True."""
-        self._lock.release()
-        return True
+    def set(self) -> None:
+        self._arrived.put(None)
 
     def wait(self, seconds: float) -> bool:
         """Waits for the signal. Returns False if it did not come in time."""
-        return self._lock.acquire(timeout=max(0.0, seconds))
-
-
-class AsyncSignal:
-    """Wakes one waiting task, once. The task may run on another event loop than the caller of `set`."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._is_set = False
-        self._wake: asyncio.Future[None] = self._loop.create_future()
-
-    def set(self) -> bool:
-        """Wakes the task. Returns False if the event loop of the task is closed."""
         try:
-            if asyncio.get_running_loop() is self._loop:
-                self._arrive()
-            else:
-                self._loop.call_soon_threadsafe(self._arrive)
-        except RuntimeError:
+            self._arrived.get(timeout=max(0.0, seconds))
+        except queue.Empty:
             return False
         return True
 
+
+class AsyncSignal:
+    """Wakes one waiting task of the same event loop."""
+
+    def __init__(self) -> None:
+        self._arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def set(self) -> None:
+        if not self._arrived.done():
+            self._arrived.set_result(None)
+
     async def wait(self, seconds: float) -> bool:
         """Waits for the signal. Returns False if it did not come in time."""
-        if self._is_set:
-            return True
-        self._wake = self._loop.create_future()
-        timer = self._loop.call_later(max(0.0, seconds), self._end_wait)
-        try:
-            await self._wake
-        finally:
-            timer.cancel()
-        return self._is_set
-
-    def _arrive(self) -> None:
-        self._is_set = True
-        self._end_wait()
-
-    def _end_wait(self) -> None:
-        if not self._wake.done():
-            self._wake.set_result(None)
+        await asyncio.wait((self._arrived,), timeout=max(0.0, seconds))
+        return self._arrived.done()
 
 
-class Waiting:
+class Caller:
     """A caller that appends, or that waits for a place.
 
     `has_place` is set when the caller may append for itself and for others. `is_taken` is set when another caller
-    appends for this caller. Then `written` is the result. If `written` is None, this caller must append alone, and
-    `is_in_doubt` says whether the shared append may have been stored.
+    appends for this caller, and `is_done` when that has ended. Then `written` is the result. If `written` is None, this
+    caller must append by itself, and `is_in_doubt` says whether the shared append may have been stored.
     """
 
-    __slots__ = ("append", "has_place", "is_in_doubt", "is_taken", "signal", "since", "thread", "threads", "written")
+    __slots__ = (
+        "append", "has_place", "is_done", "is_in_doubt", "is_late", "is_single", "is_taken", "signal", "since",
+        "taken", "thread", "threads", "written",
+    )  # fmt: skip
 
     def __init__(self, append: Append) -> None:
         self.append = append
@@ -105,109 +95,165 @@ class Waiting:
         self.thread = append.thread[1:]
         #: The threads to which the caller appends while it has a place.
         self.threads = {self.thread}
+        #: The callers for which it appends.
+        self.taken: list[Caller] = []
         self.has_place = False
         self.since = 0.0
+        #: Whether it has lost its place to others, while its append continues.
+        self.is_late = False
         self.is_taken = False
+        self.is_done = False
+        #: Whether the append must have a commit of its own.
+        self.is_single = False
         self.is_in_doubt = False
         self.written: Written | None = None
 
 
 class AppendQueue:
-    """The callers that have a place, and the callers that wait, in all OS threads and event loops that use a store.
+    """The callers that have a place, and the callers that wait: either all OS threads, or the tasks of an event loop.
 
     A caller gets no free place while two callers with a place append to its thread, because the server would make it
-    wait for the thread's lock. If it waits in the queue instead, its append can share a commit.
+    wait for the thread's lock. If it waits in the queue instead, its append can share a commit. No more callers append
+    at the same time than there are connections.
     """
 
-    def __init__(self) -> None:
-        self._begin()
+    def __init__(self, connections: int) -> None:
+        self._connections = connections
+        # This kind of lock can be released by a thread that does not know whether it has the lock.
+        self._lock = threading.RLock()
+        self._appending: list[Caller] = []
+        self._queue: deque[Caller] = deque()
 
-    def _begin(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._appending: list[Waiting] = []
-        self._queue: deque[Waiting] = deque()
-
-    def enter(self, append: Append, signal: type[Signal | AsyncSignal]) -> Waiting:
-        """Takes a free place, or puts the caller into the queue."""
-        if self._process != os.getpid():
-            # In a forked child process, the callers of the parent process do not continue.
-            self._begin()
-        caller = Waiting(append)
+    def enter(self, caller: Caller, signal: type[Signal | AsyncSignal], *, is_single: bool = False) -> None:
+        """Takes a free place, or puts the caller into the queue. A single caller shares no commit."""
         with self._lock:
-            if len(self._appending) < _PLACES and self._uses(caller) < _PLACES_OF_A_THREAD:
-                self._place(caller)
-            else:
+            if is_single:
+                self._remove(caller)
+            caller.is_single = is_single
+            caller.has_place = caller.is_taken = caller.is_done = False
+            self._queue.append(caller)
+            self._hand_out([caller])
+            if not caller.has_place:
                 caller.signal = signal()
-                self._queue.append(caller)
-        return caller
 
-    def leave(self, caller: Waiting) -> None:
-        """Frees the caller's place, and gives free places to the first callers in the queue."""
-        with self._lock:
-            if caller in self._appending:
-                self._appending.remove(caller)
-            for first in list(self._queue):
-                if len(self._appending) >= _PLACES:
-                    break
-                if self._uses(first) < _PLACES_OF_A_THREAD:
-                    self._queue.remove(first)
-                    if first.signal.set():
-                        self._place(first)
-
-    def push_in(self, caller: Waiting) -> None:
-        """Gives a place to a caller that has waited for `PATIENCE`, unless another caller appends for it already.
+    def push_in(self, caller: Caller) -> None:
+        """Gives a place to a caller that has waited for `PATIENCE`, if the server is not busy with its thread.
 
         Every caller that has had a place for longer than `PATIENCE`, for example because its thread is locked, loses
         the place. Its append continues nevertheless.
         """
         with self._lock:
-            if not (caller.has_place or caller.is_taken):
-                long_ago = time.monotonic() - PATIENCE
-                self._appending = [one for one in self._appending if one.since > long_ago]
-                self._queue.remove(caller)
-                self._place(caller)
+            long_ago = time.monotonic() - PATIENCE
+            for one in self._appending:
+                one.is_late = one.since <= long_ago
+            self._hand_out([caller])
 
-    def withdraw(self, caller: Waiting) -> bool:
-        """Removes a caller that stops waiting. Returns False if another caller already appends for it."""
-        with self._lock:
-            if caller.is_taken:
-                return False
-            if not caller.has_place:
-                self._queue.remove(caller)
-        if caller.has_place:
-            self.leave(caller)
-        return True
-
-    def take(self, leader: Waiting) -> list[Waiting]:
-        """Removes from the queue as many callers as fit into one append of the leader. Returns the leader and them.
+    def take(self, leader: Caller) -> None:
+        """Takes as many callers out of the queue as fit into one append of the leader.
 
         If another caller is appending to the leader's thread, only callers for this thread are taken, because they must
         all wait for the same lock. Otherwise, callers are taken if nobody but the leader is appending to their thread.
         """
-        taken, characters = [leader], size(leader.append)
+        characters = size(leader.append)
         with self._lock:
             must_wait = self._uses(leader) > 1
-            for one in list(self._queue):
+            for one in () if leader.is_single else list(self._queue):
+                if one.is_single or one.has_place or one.is_taken:
+                    continue
                 if one.thread not in leader.threads and (must_wait or self._uses(one)):
                     continue
                 characters += size(one.append)
-                if len(taken) == _MOST_CALLS or characters > _MOST_CHARACTERS:
+                if len(leader.taken) == _MOST_CALLS - 1 or characters > _MOST_CHARACTERS:
                     break
-                self._queue.remove(one)
+                leader.taken.append(one)
                 leader.threads.add(one.thread)
-                taken.append(one)
-            for one in taken[1:]:
                 one.is_taken = True
-        return taken
+                self._remove(one)
 
-    def _uses(self, caller: Waiting) -> int:
-        """Returns how many callers with a place append to a caller's thread."""
+    def leave(self, caller: Caller) -> None:
+        """Frees the caller's place, gives it to others, and wakes those for whom the caller has appended."""
+        with self._lock:
+            for one in caller.taken:
+                one.is_done = True
+                _wake(one)
+            caller.taken = []
+            caller.has_place = False
+            self._remove(caller)
+            self._hand_out(list(self._queue))
+
+    def withdraw(self, caller: Caller) -> bool:
+        """Removes a caller that stops waiting. Returns False if another caller already appends for it."""
+        with self._lock:
+            self._remove(caller)
+            return not caller.is_taken
+
+    def forget(self, caller: Caller, error: BaseException) -> None:
+        """Puts right what a caller has left behind whose call was ended by an error at any line."""
+        with suppress(RuntimeError):
+            while True:
+                self._lock.release()
+        # If the task is cancelled, what it appends for others goes on.
+        if not (isinstance(error, asyncio.CancelledError) and caller.taken):
+            self.leave(caller)
+
+    def _uses(self, caller: Caller) -> int:
+        """Returns how many callers append to a caller's thread."""
         return sum(caller.thread in one.threads for one in self._appending)
 
-    def _place(self, caller: Waiting) -> None:
-        caller.has_place, caller.since = True, time.monotonic()
+    def _hand_out(self, callers: Iterable[Caller]) -> None:
+        """Gives free places to the first of some callers that are in the queue."""
+        full: set[tuple[str, str]] = set()
+        for one in callers:
+            if one.thread in full or one.has_place or one.is_taken:
+                continue
+            if len(self._appending) >= self._connections or _places(self._appending) >= _PLACES:
+                break
+            same = [other for other in self._appending if one.thread in other.threads]
+            if len(same) >= _MOST_OF_A_THREAD or _places(same) >= _PLACES_OF_A_THREAD:
+                full.add(one.thread)
+            else:
+                self._place(one)
+
+    def _place(self, caller: Caller) -> None:
+        caller.since, caller.is_late, caller.has_place = time.monotonic(), False, True
         self._appending.append(caller)
+        self._queue.remove(caller)
+        _wake(caller)
+
+    def _remove(self, caller: Caller) -> None:
+        # Ctrl-C may have left it in both lists, or in one of them twice.
+        self._appending = [one for one in self._appending if one is not caller]
+        if caller in self._queue:
+            self._queue.remove(caller)
+
+
+class AppendQueues:
+    """The queues of a store: one for all OS threads, and one for each event loop.
+
+    An event loop that stops while a caller appends takes with it the appends of callers of the same loop only.
+    """
+
+    def __init__(self, connections: int) -> None:
+        self._connections = connections
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._of_os_threads = AppendQueue(self._connections)
+        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, AppendQueue] = WeakKeyDictionary()
+
+    def of(self, signal: type[Signal | AsyncSignal]) -> AppendQueue:
+        """Returns the queue of the callers that can wake the caller with such a signal."""
+        if self._process != os.getpid():
+            # In a forked child process, the callers of the parent process do not continue.
+            self._begin()
+        if signal is Signal:
+            return self._of_os_threads
+        loop = asyncio.get_running_loop()
+        found = self._of_loops.get(loop)
+        if found is None:
+            found = self._of_loops[loop] = AppendQueue(self._connections)
+        return found
 
 
 def may_share(append: Append) -> bool:
@@ -218,3 +264,12 @@ def may_share(append: Append) -> bool:
 
 def size(append: Append) -> int:
     return sum(len(m.payload) + len(m.meta or "") for m in append.new)
+
+
+def _wake(caller: Caller) -> None:
+    if caller.signal is not None:
+        caller.signal.set()
+
+
+def _places(appending: Iterable[Caller]) -> int:
+    return sum(not one.is_late for one in appending)

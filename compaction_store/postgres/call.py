@@ -205,9 +205,8 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
     try:
         return engine.raw_connection(), None
     except sa.exc.TimeoutError:
-        # Do not retry, because the wait for the pool has used up the deadline.
         failure = DatabaseUnavailable("no connection of the pool became free in time")
-        return None, Verdict(failure, again=False, unknown=False)
+        return None, Verdict(failure, again=True, unknown=False)
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         original = error_translation.original(error)
         lines = str(original).strip().splitlines()

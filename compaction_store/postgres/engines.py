@@ -236,6 +236,11 @@ class _AioPool(_ClosingPool, sa.AsyncAdaptedQueuePool):
     _queue_class = _AioQueue
 
 
+def pool_size(engine: sa.Engine) -> int:
+    """Returns how many connections the pool of an engine keeps, or a high number if the pool has no limit."""
+    return (engine.pool.size() if isinstance(engine.pool, sa.QueuePool) else 0) or _MOST_CONNECTING
+
+
 def replace_pool(engine: sa.Engine) -> None:
     """Replaces the pool after Ctrl-C has interrupted a call, and closes the idle connections of the old pool.
 

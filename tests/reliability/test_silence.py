@@ -7,13 +7,11 @@ import gc
 import os
 import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from types import FrameType, ModuleType
 from typing import Any
 
 import psycopg
@@ -21,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 from support.faces import Face, Faces
+from support.interrupts import interrupted_at
 
 import compaction_store as cs
 from compaction_store.postgres import timeouts
@@ -262,31 +261,6 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def interrupted_at(event: int, modules: Collection[ModuleType] = (cs, psycopg)) -> Iterator[list[str]]:
-    """Interrupts the block at its so many-th line in these modules and packages; the function is added to the list."""
-    folders = tuple(str(module.__file__).removesuffix("__init__.py") for module in modules)
-    seen = 0
-    before = sys.gettrace()
-    where: list[str] = []
-
-    def trace(frame: FrameType, what: str, _: object) -> Any:
-        nonlocal seen
-        if what != "line" or not frame.f_code.co_filename.startswith(folders):
-            return trace
-        seen += 1
-        if seen == event:
-            where.append(frame.f_code.co_name)
-            raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield where
-    finally:
-        sys.settrace(before)
 
 
 def test_a_call_that_is_interrupted_at_any_line_comes_back_at_once(way: Proxy) -> None:

@@ -13,82 +13,91 @@ from compaction_store.arguments import about
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, OutcomeUnknown
 from compaction_store.postgres import queries
 from compaction_store.postgres._async.connections import AsyncConnections
-from compaction_store.postgres.append_queue import PATIENCE, AppendQueue, AsyncSignal, Waiting, may_share
+from compaction_store.postgres.append_queue import PATIENCE, AppendQueue, AppendQueues, AsyncSignal, Caller, may_share
 from compaction_store.postgres.call import UNKEYED
 from compaction_store.postgres.queries import Append, Written
+
+# The longest pause in seconds after which a waiting caller looks again for a place that it can take.
+_LONGEST_PAUSE = 1.0
 
 
 class AsyncSharedCommits:
     """Runs the appends of a store and of the stores that it made for other tenants."""
 
-    def __init__(self, *, is_on: bool) -> None:
+    def __init__(self, connections: int, *, is_on: bool = True) -> None:
         self._is_on = is_on
-        self._queue = AppendQueue()
+        self._queues = AppendQueues(connections)
 
     async def append(self, db: AsyncConnections, append: Append) -> Written:
         if not self._is_on or db.is_cluster or not may_share(append):
             return await _alone(db, append)
-        caller = self._queue.enter(append, AsyncSignal)
-        if caller.has_place:
-            return await self._append_and_leave(db, caller)
-        return await self._append_later(db, caller)
-
-    async def _append_and_leave(self, db: AsyncConnections, caller: Waiting) -> Written:
+        queue, caller = self._queues.of(AsyncSignal), Caller(append)
         try:
-            return await _alone(db, caller.append)
-        finally:
-            self._queue.leave(caller)
-
-    async def _append_later(self, db: AsyncConnections, caller: Waiting) -> Written:
-        start = time.monotonic()
-        await self._wait(caller, start + db.deadline)
-        if caller.has_place:
-            taken = self._queue.take(caller)
-            if len(taken) == 1:
-                return await self._append_and_leave(db.with_time_left_since(start), caller)
-            await drivers.uninterrupted(self._append_for_all, db.with_time_left_since(start), taken)
-        if caller.written is not None:
-            return caller.written
-        return await _alone(db.with_time_left_since(start), caller.append, is_in_doubt=caller.is_in_doubt)
-
-    async def _wait(self, caller: Waiting, end: float) -> None:
-        """Waits until the caller has a place, or until another caller has appended for it."""
-        try:
-            is_done = await caller.signal.wait(min(PATIENCE, end - time.monotonic()))
-            if not is_done and time.monotonic() < end:
-                self._queue.push_in(caller)
-                is_done = caller.has_place or await caller.signal.wait(end - time.monotonic())
-        except BaseException:
-            self._queue.withdraw(caller)
+            return await self._append(db, queue, caller)
+        except CompactionStoreError:
+            # It has left the queue. To forget it nevertheless would be one more place for Ctrl-C to interrupt.
             raise
-        if is_done:
-            return
-        thread = about(caller.append.thread.thread_id)
-        if self._queue.withdraw(caller):
-            raise DatabaseUnavailable(f"other appends of this store did not end before the deadline{thread}")
-        what = f"the outcome of the write is unknown{thread}: repeat it with the error's key"
-        raise OutcomeUnknown(what, key=caller.append.key.text)
+        except BaseException as error:
+            queue.forget(caller, error)
+            raise
 
-    async def _append_for_all(self, db: AsyncConnections, taken: list[Waiting]) -> None:
-        """Appends for several callers in one commit. The first of them has a place, and gives it up at the end."""
-        for one in taken:
-            one.is_in_doubt = True
+    async def _append(self, db: AsyncConnections, queue: AppendQueue, caller: Caller) -> Written:
+        start = time.monotonic()
+        queue.enter(caller, AsyncSignal)
+        while True:
+            await self._wait(queue, caller, start + db.deadline)
+            if caller.has_place:
+                left = db.with_time_left_since(start)
+                queue.take(caller)
+                if caller.taken:
+                    await drivers.uninterrupted(self._append_for_all, left, queue, caller)
+                else:
+                    await self._append_alone(left, queue, caller)
+            if caller.written is not None:
+                return caller.written
+            queue.enter(caller, AsyncSignal, is_single=True)
+
+    async def _wait(self, queue: AppendQueue, caller: Caller, end: float) -> None:
+        """Waits until the caller has a place, or until another caller has appended for it."""
+        pause = PATIENCE
+        while not (caller.has_place or caller.is_done):
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._too_late(queue, caller)
+            if not await caller.signal.wait(min(pause, left)):
+                queue.push_in(caller)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _too_late(self, queue: AppendQueue, caller: Caller) -> CompactionStoreError:
+        thread = about(caller.append.thread.thread_id)
+        if queue.withdraw(caller) and not caller.is_in_doubt:
+            return DatabaseUnavailable(f"other appends of this store did not end before the deadline{thread}")
+        what = f"the outcome of the write is unknown{thread}: repeat it with the error's key"
+        return OutcomeUnknown(what, key=caller.append.key.text)
+
+    async def _append_alone(self, db: AsyncConnections, queue: AppendQueue, caller: Caller) -> None:
         try:
-            results = await db.once().call(
-                queries.append_together, [one.append for one in taken], key=UNKEYED
-            )  # fmt: skip
+            caller.written = await _alone(db, caller.append, is_in_doubt=caller.is_in_doubt)
+        finally:
+            queue.leave(caller)
+
+    async def _append_for_all(self, db: AsyncConnections, queue: AppendQueue, leader: Caller) -> None:
+        """Appends in one commit for a caller that has a place and for those that it has taken."""
+        callers = [leader, *leader.taken]
+        try:
+            for one in callers:
+                one.is_in_doubt = True
+            results = await db.once().call(queries.append_together, [one.append for one in callers], key=UNKEYED)
         except OutcomeUnknown:
             pass
         except CompactionStoreError:
-            for one in taken:
+            for one in callers:
                 one.is_in_doubt = False
         else:
-            for one, written in zip(taken, results, strict=True):
+            for one, written in zip(callers, results, strict=True):
                 one.written, one.is_in_doubt = written, False
         finally:
-            for one in taken[1:]:
-                one.signal.set()
-            self._queue.leave(taken[0])
+            queue.leave(leader)
 
 
 async def _alone(db: AsyncConnections, append: Append, *, is_in_doubt: bool = False) -> Written:

@@ -48,7 +48,7 @@ from compaction_store.models import (
 )
 from compaction_store.models.record_filters import RecordFilters, SampleFilters
 from compaction_store.models.vocabulary import EventKind
-from compaction_store.postgres import queries, typed_rows
+from compaction_store.postgres import engines, queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres._sync.shared_commits import SharedCommits
 from compaction_store.postgres.engines import Engine
@@ -96,7 +96,7 @@ class Reader:
         self._actor: str | None = None
         self._require_actor = False
         self._telemetry: Telemetry | None = None
-        self._shared_commits = SharedCommits(is_on=True)
+        self._shared_commits = SharedCommits(engines.pool_size(db.engine))
         self._is_borrowed = False
         # The keys of the threads whose names this store does not look up.
         self._uids: dict[str, UUID] = {}
@@ -151,9 +151,9 @@ class Reader:
             url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline,
             settings=begun_with, telemetry=telemetry,
         )  # fmt: skip
+        shared_commits = SharedCommits(engines.pool_size(db.engine), is_on=share_commits)
         return cls._made(
-            db, tenant, count, share, SharedCommits(is_on=share_commits), actor=actor,
-            require_actor=require_actor, telemetry=telemetry,
+            db, tenant, count, share, shared_commits, actor=actor, require_actor=require_actor, telemetry=telemetry,
         )  # fmt: skip
 
     def of_tenant(self, tenant: str) -> Self:
