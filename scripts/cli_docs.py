@@ -12,6 +12,7 @@ from typing import Literal, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
+from compaction_store.cli.bundles import expanded
 from compaction_store.cli.program import PANELS
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
@@ -28,7 +29,7 @@ def reference() -> str:
 
 
 def _verb(name: str, function: Callable[..., None], example: str) -> str:
-    parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+    parameters = list(inspect.signature(expanded(function), eval_str=True).parameters.values())
     shown = [(p, info) for p in parameters if (info := _info(p)) is not None and p.name not in _SHARED]
     arguments = [(p, info) for p, info in shown if isinstance(info, ArgumentInfo)]
     options = [(p, info) for p, info in shown if isinstance(info, OptionInfo)]

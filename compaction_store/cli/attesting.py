@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store.cli import options
-from compaction_store.cli.options import AsJson, Tenant, Url
-from compaction_store.cli.output import Output, note
+from compaction_store.cli.options import Database, Printed
+from compaction_store.cli.output import note
 from compaction_store.cli.wrong_call import misuse
 
 if TYPE_CHECKING:
@@ -60,9 +59,9 @@ def checkpoint(
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="Cover every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Signs the current heads of all threads and appends the checkpoint to a file.
 
@@ -73,8 +72,8 @@ def checkpoint(
     from compaction_store.checkpoints import CheckpointLog
 
     signer = _read(key) if new_key is None else _make(key, new_key)
-    out = Output(as_json=as_json)
-    with options.reader(url, tenant) as store:
+    out = printed.output()
+    with db.reader() as store:
         made = store.checkpoint(signer, CheckpointLog(log, signer.key), all_tenants=all_tenants)
     if out.as_json:
         out.json({

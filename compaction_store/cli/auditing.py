@@ -12,7 +12,7 @@ import typer
 
 from compaction_store.cli import losses, options, values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AllTenants, AsCsv, AsJson, RecordFilters, Tenant, Thread, Url
+from compaction_store.cli.options import Database, Databases, Listed, RecordFilters, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -49,31 +49,28 @@ def compactions(
         int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N records.", show_default=False)
     ] = None,
     text: _Text = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    all_tenants: AllTenants = False,
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    db: Databases,
+    printed: Listed,
 ) -> None:
     """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
 
     The column `error` says why an attempt failed or was rejected. With --outcome failed or rejected, this column is
     wider. The command show prints the whole error.
     """
-    options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
-    out = options.with_text(as_json, text=text, as_csv=as_csv)
-    with options.reader(url, tenant) as store, Progress("compactions", "records") as progress:
+    db.only_one(thread, "THREAD")
+    out = printed.output("--text" if text else None)
+    with db.reader() as store, Progress("compactions", "records") as progress:
         log = (
             (name, record)
-            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            for name, its in db.readers(store)
             for record in its.compactions(
                 thread, newest_first=newest_first, **filters.given
             )
         )  # fmt: skip
         found = progress.over(islice(log, limit))
         failures = filters.given.get("outcome") in ("failed", "rejected")
-        none = f"no records found in {options.where(tenant, all_tenants=all_tenants)}"
-        if not all_tenants:
+        none = f"no records found in {db.where}"
+        if not db.all_tenants:
             records = (record for _, record in found)
             _list_records(out, records, none, own=thread is not None, failures=failures, text=text)
         elif out.as_json:
@@ -167,10 +164,9 @@ def explain(
     text: Annotated[
         bool, typer.Option("--text", help="Include the message and its replacement, or the lost texts. Prints JSON.")
     ] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    *,
+    db: Database,
+    printed: Listed,
 ) -> None:
     """Shows the history of one message: every record that covers it, and the part of the view that has or replaces it.
 
@@ -183,12 +179,12 @@ def explain(
         raise misuse("must be given, unless --lost is", "SEQ")
     if lost and (tools is not None or system is not None):
         raise misuse("must not be given with --lost", "--tools or --system")
-    if as_csv and not lost and seq is not None:
+    if printed.as_csv and not lost and seq is not None:
         raise misuse("needs --lost: the history of a message is not a list", "--csv")
-    out = options.with_text(as_json, text=text, as_csv=as_csv)
+    out = printed.output("--text" if text else None)
     given_tools = None if tools is None else options.json_list(tools, "--tools")
     given_system = None if system is None else _prompt(system)
-    with options.reader(url, tenant) as store:
+    with db.reader() as store:
         if lost or seq is None:
             losses.show(out, losses.read(store, thread, seq), text=text)
             return
@@ -294,23 +290,21 @@ def events(
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N events.", show_default=False)
     ] = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    all_tenants: AllTenants = False,
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    *,
+    db: Databases,
+    printed: Listed,
 ) -> None:
     """Lists events of one or all threads: erasures, refused erasures, holds, releases, retentions, forks, verdicts and
     evaluations.
     """
-    options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
-    out = options.output(as_json, as_csv=as_csv)
-    names = ["tenant"] * all_tenants + ["thread"] * (thread is None)
+    db.only_one(thread, "THREAD")
+    out = printed.output()
+    names = ["tenant"] * db.all_tenants + ["thread"] * (thread is None)
     of_thread = "" if thread is None else f" of thread {thread!r}"
-    with options.reader(url, tenant) as store:
+    with db.reader() as store:
         found = (
-            ([name] * all_tenants, event)
-            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            ([name] * db.all_tenants, event)
+            for name, its in db.readers(store)
             for event in its.events(
                 thread, kind=kind, actor=actor, since=options.moment(since, "--since"),
                 until=options.moment(until, "--until"), after=after,
@@ -325,5 +319,5 @@ def events(
                 )
                 for of, event in islice(found, limit)
             ),
-            none=f"no events{of_thread} in {options.where(tenant, all_tenants=all_tenants)}",
+            none=f"no events{of_thread} in {db.where}",
         )

@@ -14,7 +14,7 @@ import compaction_store
 from compaction_store.cli import autopsy_page, replaying, transcripts, values
 from compaction_store.cli.evaluating import show_money, write_file
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
-from compaction_store.cli.options import AsJson, Url, reachable
+from compaction_store.cli.options import Printed, Server
 from compaction_store.cli.output import Column, Output, figures, line, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.replaying import Wanted
@@ -74,8 +74,9 @@ def autopsy(
             show_default=False,
         ),
     ] = None,
-    url: Url = None,
-    as_json: AsJson = None,
+    *,
+    db: Server,
+    printed: Printed,
 ) -> None:
     """Shows the losses of other programs' compactions: names that were needed later, tool calls that were repeated,
     standing orders that a summary left out, and names that a summary invented.
@@ -89,13 +90,13 @@ def autopsy(
     if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")
     chosen = _chosen(paths)
-    out = Output(as_json=as_json)
+    out = printed.output()
     wanted = Wanted(prices=prices, model=model, keep_runs=True)
     try:
         setup = wanted.made()
     except InvalidInput as error:
         raise misuse(str(error), "--prices") from None
-    with reachable(url) as address, compaction_store.Store.open(address, tenant=tenant, pool_size=2) as store:
+    with db.reachable() as address, compaction_store.Store.open(address, tenant=tenant, pool_size=2) as store:
         parts = transcripts.parts_of(chosen)
         names = transcripts.imported(store, address, tenant, parts, processes)
         if processes is None and transcripts.is_much(parts):

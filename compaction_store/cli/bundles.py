@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_origin, get_type_hints
 
 
 class Bundle:
@@ -17,7 +17,7 @@ class Bundle:
     def options(cls) -> dict[str, tuple[Any, Any]]:
         """Returns the annotation and the default of each option by the name of its parameter."""
         hints = get_type_hints(cls, include_extras=True)
-        return {name: (kind, vars(cls)[name]) for name, kind in hints.items() if name in vars(cls)}
+        return {name: (kind, getattr(cls, name)) for name, kind in hints.items() if get_origin(kind) is not ClassVar}
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

@@ -21,7 +21,7 @@ import typer
 import compaction_store
 from compaction_store.cli import attesting, csv_text
 from compaction_store.cli.attesting import LogFile, PublicKeys
-from compaction_store.cli.options import Tenant, Url, naming, reachable
+from compaction_store.cli.options import Database, naming
 from compaction_store.cli.output import note, without_bars
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -79,8 +79,8 @@ def export(
     ] = False,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
-    url: Url = None,
-    tenant: Tenant = "default",
+    *,
+    db: Database,
 ) -> None:
     """Exports threads as bundles. A bundle is a file with everything that is stored about a thread. It can be verified
     offline.
@@ -97,8 +97,8 @@ def export(
         raise misuse("is required for more than one thread", "--to")
     log = attesting.open_log(checkpoints, public_key)
     written: list[dict[str, str]] = []
-    with reachable(url) as address, Progress("export", "entries") as progress:
-        for name in doctor.tenants(address) if every_tenant else [tenant]:
+    with db.reachable() as address, Progress("export", "entries") as progress:
+        for name in doctor.tenants(address) if every_tenant else [db.tenant]:
             with naming(name), compaction_store.Reader.open(address, tenant=name) as store:
                 if to is None:
                     for thread in threads or ():

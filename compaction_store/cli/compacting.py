@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.cli import choosing, exits, options, values
-from compaction_store.cli.options import (
-    Actor,
-    AsJson,
-    Authority,
-    Number,
-    Reserve,
-    Target,
-    Tenant,
-    Thread,
-    Trigger,
-    Url,
-    Window,
-)
+from compaction_store.cli.options import Database, Deed, Number, Printed, Reserve, Target, Thread, Trigger, Window
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -80,11 +68,10 @@ def compact(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Run the strategy and the summarizer, show the plan, and write nothing.")
     ] = False,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Compacts threads with a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
 
@@ -98,20 +85,20 @@ def compact(
     if due and budget is None:
         raise misuse("needs --window", "--due")
     callback = choosing.strategy(strategy, summarizer)
-    out = Output(as_json=as_json)
+    out = printed.output()
     failed = False
-    with options.store(url, tenant) as store, Progress("compact", "threads") as progress:
+    with db.store() as store, Progress("compact", "threads") as progress:
         wanted = _wanted(store, threads, budget)
         if not wanted and not out.as_json:
-            out.text(f"no thread is due in tenant {tenant!r}")
+            out.text(f"no thread is due in tenant {db.tenant!r}")
         for thread in progress.over(wanted):
             try:
-                with options.naming(tenant):
+                with options.naming(db.tenant):
                     if dry_run:
                         plan = store.plan(thread, callback, budget=budget, force=force)
                         failed = _show_plan(out, thread, plan) or failed
                         continue
-                    run = store.compact(thread, callback, budget=budget, force=force, actor=actor, authority=authority)
+                    run = store.compact(thread, callback, budget=budget, force=force, **deed.given)
                     failed = show_run(out, thread, run) or failed
             except CompactionStoreError as error:
                 # If one of several threads is refused, continue with the others.
@@ -202,16 +189,15 @@ def revoke(
     thread: Thread,
     record: Number,
     reason: Reason = None,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Revokes an active compaction: the view shows the messages again. The revocation is itself a record."""
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
-        written = store.revoke(thread, record, reason=reason, actor=actor, authority=authority)
+    out = printed.output()
+    with db.store() as store:
+        written = store.revoke(thread, record, reason=reason, **deed.given)
         now = store.thread(thread, hidden=True)
     if out.as_json:
         out.json(values.compaction(written) | {"view_tokens": now.view_tokens})
@@ -229,17 +215,16 @@ def adopt(
         str | None,
         typer.Option("--reason", metavar="TEXT", help="The reason, stored in the records.", show_default=False),
     ] = None,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Applies a provider's compaction, which an observed record describes, to the view of the thread."""
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
+    out = printed.output()
+    with db.store() as store:
         observed = store.compaction(thread, record)
-        written = store.adopt(thread, observed, reason=reason, actor=actor, authority=authority)
+        written = store.adopt(thread, observed, reason=reason, **deed.given)
         now = store.thread(thread)
     if out.as_json:
         out.json({

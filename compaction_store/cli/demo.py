@@ -19,7 +19,7 @@ import typer
 
 import compaction_store
 from compaction_store.cli import choosing, stats, values
-from compaction_store.cli.options import Url, reachable
+from compaction_store.cli.options import Server
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.display import charts
 from compaction_store.models.compactions import status_in_words
@@ -79,7 +79,8 @@ def demo(
             show_default="extractive",
         ),
     ] = ["extractive"],  # noqa: B006 — never changed
-    url: Url = None,
+    *,
+    db: Server,
 ) -> None:
     """Demonstrates the store on a new thread: compacts it, verifies it, revokes a compaction, redacts a message.
 
@@ -88,7 +89,7 @@ def demo(
     start = time.monotonic()
     summarize = choosing.summarize(summarizer)
     out = Output(as_json=False)
-    with reachable(url) as address, compaction_store.Store.open(address, tenant="demo") as store:
+    with db.reachable() as address, compaction_store.Store.open(address, tenant="demo") as store:
         tour = _Tour(store, out, summarize, f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}")
         tour.store_and_compact()
         tour.records()
@@ -96,7 +97,7 @@ def demo(
         tour.replay()
         tour.revoke()
         tour.redact()
-        tour.verify(None if url else address)
+        tour.verify(None if db.url else address)
         tour.goodbye(time.monotonic() - start)
 
 

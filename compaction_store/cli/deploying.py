@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store.cli import exits, options
-from compaction_store.cli.options import AsCsv, AsJson, Url, reachable
-from compaction_store.cli.output import Output
+from compaction_store.cli import exits
+from compaction_store.cli.options import Listed, Printed, Server
 from compaction_store.errors import CompactionStoreError
 
 if TYPE_CHECKING:
@@ -34,8 +33,9 @@ def migrate_(
             show_default=False,
         ),
     ] = None,
-    url: Url = None,
-    as_json: AsJson = None,
+    *,
+    db: Server,
+    printed: Printed,
 ) -> None:
     """Upgrades the database's schema to this version; does nothing if it is up to date.
 
@@ -46,8 +46,8 @@ def migrate_(
     from compaction_store import migrate
     from compaction_store.postgres import schema
 
-    out = Output(as_json=as_json)
-    with reachable(url) as address:
+    out = printed.output()
+    with db.reachable() as address:
         before = migrate.current(address)
         if check:
             migrate.check(address)
@@ -83,8 +83,9 @@ def grant(
     login: Annotated[str, typer.Argument(metavar="LOGIN", help="The database login.", show_default=False)],
     role: Annotated[Role, typer.Argument(metavar="ROLE", help="application, auditor, loader, owner or reviewer.")],
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the role instead.")] = False,
-    url: Url = None,
-    as_json: AsJson = None,
+    *,
+    db: Server,
+    printed: Printed,
 ) -> None:
     """Grants a login one of the schema's roles, with the permissions for one task and no others.
 
@@ -94,8 +95,8 @@ def grant(
     """
     from compaction_store.deploy import roles
 
-    out = Output(as_json=as_json)
-    with reachable(url) as address:
+    out = printed.output()
+    with db.reachable() as address:
         (roles.revoke if revoke else roles.grant)(address, login, role.value)
     if out.as_json:
         out.json({"login": login, "role": role.value, "granted": not revoke})
@@ -110,8 +111,9 @@ def distribute(
             "--shards", metavar="N", help="The number of shards. [default: citus.shard_count]", show_default=False
         ),
     ] = None,
-    url: Url = None,
-    as_json: AsJson = None,
+    *,
+    db: Server,
+    printed: Printed,
 ) -> None:
     """Distributes the tables of a migrated database, with their rows, over the nodes of its Citus cluster.
 
@@ -120,8 +122,8 @@ def distribute(
     """
     from compaction_store.deploy import citus
 
-    out = Output(as_json=as_json)
-    with reachable(url) as address:
+    out = printed.output()
+    with db.reachable() as address:
         done = citus.distribute(address, shards=shards)
     if out.as_json:
         out.json({"distributed": done.now, "nodes": done.nodes})
@@ -129,7 +131,7 @@ def distribute(
         out.text(f"the tables are {'' if done.now else 'already '}distributed over {done.nodes} nodes")
 
 
-def rebalance(url: Url = None, as_json: AsJson = None) -> None:
+def rebalance(db: Server, printed: Printed) -> None:
     """Moves shards of a distributed database until all nodes of its Citus cluster have about the same number.
 
     Run this after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
@@ -138,8 +140,8 @@ def rebalance(url: Url = None, as_json: AsJson = None) -> None:
     """
     from compaction_store.deploy import rebalancing
 
-    out = Output(as_json=as_json)
-    with reachable(url) as address:
+    out = printed.output()
+    with db.reachable() as address:
         moved = rebalancing.rebalance(address)
     if out.as_json:
         out.json({"moved": moved})
@@ -156,17 +158,17 @@ def doctor(
             show_default="recognized by its roles",
         ),
     ] = None,
-    url: Url = None,
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    *,
+    db: Server,
+    printed: Listed,
 ) -> None:
     """Checks the installation and the database: durability, versions, roles, poolers, the managed service.
 
     Prints each problem with its remedy. The exit code is 1 if there is a problem.
     """
-    out = options.output(as_json, as_csv=as_csv)
+    out = printed.output()
     wrong = False
-    for check in _checks(url, None if platform is None else platform.value):
+    for check in _checks(db, None if platform is None else platform.value):
         wrong = wrong or check.state == "problem"
         if out.as_json:
             out.json({"name": check.name, "state": check.state, "what": check.what, "remedy": check.remedy})
@@ -180,14 +182,14 @@ def doctor(
         raise typer.Exit(exits.REFUSED)
 
 
-def _checks(url: str | None, platform: str | None) -> Iterator[Check]:
+def _checks(db: Server, platform: str | None) -> Iterator[Check]:
     from compaction_store import embedded
     from compaction_store.deploy import doctor as diagnosis
     from compaction_store.deploy.doctor import Check
 
     try:
-        with reachable(url) as address:
-            if url is None:
+        with db.reachable() as address:
+            if db.url is None:
                 yield Check("database", "note", f"the embedded Postgres in {embedded.default_folder()}")
             yield from diagnosis.diagnose(address, platform=platform)
     except CompactionStoreError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compaction_store.cli import options, values
-from compaction_store.cli.options import Actor, AsJson, Authority, Reason, Tenant, Thread, Url
+from compaction_store.cli.options import Database, Deed, Printed, Reason, Thread
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
@@ -56,11 +56,10 @@ def redact(
     forks: _Forks = True,
     dry_run: _DryRun = False,
     yes: _Yes = False,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Erases messages, and every compaction record that may contain their text. The thread can still be verified.
 
@@ -71,15 +70,15 @@ def redact(
     """
     wanted = options.seqs(seqs)
     why = _reason(reason, dry_run=dry_run)
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
+    out = printed.output()
+    with db.store() as store:
         last_seq = store.thread(thread, hidden=True).last_seq
         if (beyond := max(span[-1] for span in wanted)) > last_seq:
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
         listed = list(chain.from_iterable(wanted))
         if dry_run or not yes:
             would = store.redact(
-                thread, listed, reason=why, actor=actor, authority=authority, legal_basis=legal_basis,
+                thread, listed, reason=why, **deed.given, legal_basis=legal_basis,
                 override=override, dry_run=dry_run, confirmed=False, forks=forks,
             )  # fmt: skip
             if dry_run:
@@ -88,7 +87,7 @@ def redact(
             copies = _copies(would) if forks else ""
             options.confirm(f"Erase {_all_of(would)} of thread {thread!r}{copies} permanently?", yes=yes)
         done = store.redact(
-            thread, listed, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override,
+            thread, listed, reason=why, **deed.given, legal_basis=legal_basis, override=override,
             forks=forks,
         )  # fmt: skip
     _show_redaction(out, thread, done)
@@ -102,11 +101,10 @@ def erase(
     forks: _Forks = True,
     dry_run: _DryRun = False,
     yes: _Yes = False,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Erases a whole thread: every message and record, its metadata and its name. A stub without content remains, which
     can still be verified.
@@ -115,11 +113,11 @@ def erase(
     --no-forks is given. An erasure cannot be undone: use --dry-run first to see its extent.
     """
     why = _reason(reason, dry_run=dry_run)
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
+    out = printed.output()
+    with db.store() as store:
         if dry_run or not yes:
             would = store.erase(
-                thread, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override,
+                thread, reason=why, **deed.given, legal_basis=legal_basis, override=override,
                 dry_run=dry_run, confirmed=False, forks=forks,
             )  # fmt: skip
             if dry_run:
@@ -128,7 +126,7 @@ def erase(
             copies = _copies(would) if forks else ""
             options.confirm(f"Erase thread {thread!r} with {_all_of(would)}{copies} permanently?", yes=yes)
         done = store.erase(
-            thread, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override,
+            thread, reason=why, **deed.given, legal_basis=legal_basis, override=override,
             forks=forks,
         )  # fmt: skip
     _show_redaction(out, thread, done)
@@ -179,31 +177,29 @@ def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
 def hold(
     thread: Thread,
     reason: Reason,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Puts a thread on hold: nothing can be erased from it until it is released, except with --override."""
-    with options.store(url, tenant) as store:
-        done = store.hold(thread, reason=reason, actor=actor, authority=authority)
-    _show_event(Output(as_json=as_json), done, "is on hold")
+    with db.store() as store:
+        done = store.hold(thread, reason=reason, **deed.given)
+    _show_event(printed.output(), done, "is on hold")
 
 
 def release(
     thread: Thread,
     reason: Reason,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Ends the hold of a thread."""
-    with options.store(url, tenant) as store:
-        done = store.release(thread, reason=reason, actor=actor, authority=authority)
-    _show_event(Output(as_json=as_json), done, "is released")
+    with db.store() as store:
+        done = store.release(thread, reason=reason, **deed.given)
+    _show_event(printed.output(), done, "is released")
 
 
 def retain(
@@ -215,11 +211,10 @@ def retain(
         ),
     ],
     reason: Reason,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Retains a thread: nothing can be erased from it before a date, except with --override. The newest retention
     applies.
@@ -227,9 +222,9 @@ def retain(
     end = options.moment(until, "--until")
     if end is None:  # pragma: no cover — typer requires it
         raise misuse("is required", "--until")
-    with options.store(url, tenant) as store:
-        done = store.retain(thread, end, reason=reason, actor=actor, authority=authority)
-    _show_event(Output(as_json=as_json), done, f"is retained until {end.isoformat(' ', 'minutes')}")
+    with db.store() as store:
+        done = store.retain(thread, end, reason=reason, **deed.given)
+    _show_event(printed.output(), done, f"is retained until {end.isoformat(' ', 'minutes')}")
 
 
 def _show_event(out: Output, done: Event, what: str) -> None:

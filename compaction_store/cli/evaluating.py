@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import compaction_store
-from compaction_store.cli import choosing, evaluation_page, exits, options, replaying
-from compaction_store.cli.options import AsJson, Reserve, Tenant, Trigger, Url
+from compaction_store.cli import choosing, evaluation_page, exits, replaying
+from compaction_store.cli.options import Database, Printed, Reserve, Trigger
 from compaction_store.cli.output import Column, Loss, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.replaying import Wanted
@@ -164,9 +164,9 @@ def evaluate_threads(
             show_default=False,
         ),
     ] = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Evaluates compactions by replaying threads in memory. Writes nothing to the database, except with --record.
 
@@ -186,16 +186,16 @@ def evaluate_threads(
         tuple(strategy or ()), tuple(summarizer), tuple(window or ()), reserve, trigger, tuple(target), seed,
         prices, model, replicates, plant, judge, judge_replicates,
     )  # fmt: skip
-    out = Output(as_json=as_json)
+    out = printed.output()
     try:
         setup = wanted.made()
     except InvalidInput as error:
         raise misuse(str(error), "--prices" if prices is not None else "--strategy") from None
     with ExitStack() as stack:
-        store = stack.enter_context(options.store(url, tenant) if record is not None else options.reader(url, tenant))
+        store = stack.enter_context(db.store() if record is not None else db.reader())
         names = _chosen(store, threads, sample, seed)
         progress = stack.enter_context(Progress("evaluate", "threads", len(names)))
-        runs = replaying.runs(store, url, tenant, names, wanted, setup, processes)
+        runs = replaying.runs(store, db.url, db.tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if record is not None:
             assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for writing above

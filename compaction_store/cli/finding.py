@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from compaction_store.cli import options, values
-from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Url, reachable
+from compaction_store.cli import values
+from compaction_store.cli.options import Databases, Listed, Server
 from compaction_store.cli.output import Column, Output, note, number
 from compaction_store.cli.progress import Progress
 
@@ -25,11 +25,9 @@ def search(
         ),
     ] = "",
     excerpts: Annotated[bool, typer.Option("--text", help="Show the text around each match.")] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    all_tenants: AllTenants = False,
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    *,
+    db: Databases,
+    printed: Listed,
 ) -> None:
     """Finds a text in the messages, records and metadata of a tenant's threads, for example before an erasure.
 
@@ -37,16 +35,17 @@ def search(
     takes long for a large tenant. Does not find text in pictures and files. Erasing a message also erases the records
     that were made from it; redact --dry-run lists them.
     """
-    options.not_with_all_tenants(thread, "--thread", all_tenants=all_tenants)
-    options.not_with_all_tenants(after, "--after", all_tenants=all_tenants)
-    out = options.output(as_json, as_csv=as_csv)
+    db.only_one(thread, "--thread")
+    db.only_one(after, "--after")
+    out = printed.output()
     columns: list[str | Column] = [
-        *([Column("tenant", fold=True)] * all_tenants), Column("thread", fold=True), "where", Column("at", right=True)
+        *([Column("tenant", fold=True)] * db.all_tenants), Column("thread", fold=True), "where",
+        Column("at", right=True),
     ]  # fmt: skip
-    with options.reader(url, tenant) as store, Progress("search", "matches") as progress:
+    with db.reader() as store, Progress("search", "matches") as progress:
         listed = (
-            ([name] * all_tenants, place)
-            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            ([name] * db.all_tenants, place)
+            for name, its in db.readers(store)
             for place in its.search(text, thread_id=thread, after=after)
         )
         found = progress.over(listed)
@@ -65,16 +64,16 @@ def search(
                 )
                 for of, place in found
             ),
-            none=f"no matches in {options.where(tenant, all_tenants=all_tenants)}",
+            none=f"no matches in {db.where}",
         )
 
 
-def tenants(url: Url = None, as_json: AsJson = None, as_csv: AsCsv = False) -> None:
+def tenants(db: Server, printed: Listed) -> None:
     """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
     from compaction_store.deploy import doctor
 
-    out = options.output(as_json, as_csv=as_csv)
-    with reachable(url) as address:
+    out = printed.output()
+    with db.reachable() as address:
         found = doctor.tenants(address)
     out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")
 
@@ -83,14 +82,15 @@ def url_(
     wait: Annotated[
         bool, typer.Option("--wait", help="Keep the embedded Postgres running until Ctrl-C or the end of stdin.")
     ] = False,
-    url: Url = None,
+    *,
+    db: Server,
 ) -> None:
     """Prints the URL of the database that the other commands use, for psql, pandas and other programs.
 
     The embedded Postgres runs only while a program uses it, and for a minute after a command. With --wait it keeps
     running, so that another program can connect.
     """
-    with reachable(url) as address:
+    with db.reachable() as address:
         out = Output(as_json=False)
         out.text(address)
         out.flush()

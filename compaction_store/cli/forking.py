@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from compaction_store.cli import options, values
-from compaction_store.cli.options import Actor, AsJson, Authority, Tenant, Thread, Url
-from compaction_store.cli.output import Output
+from compaction_store.cli import values
+from compaction_store.cli.options import Database, Deed, Printed, Thread
 from compaction_store.display.visible import named
 
 
@@ -32,20 +31,19 @@ def fork(
         str | None,
         typer.Option("--reason", metavar="TEXT", help="The reason to record. It is never deleted.", show_default=False),
     ] = None,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Copies a thread, or its beginning up to a pos, as a new thread.
 
     The two threads are then independent, except that erasing a message also erases its copies in forks. Each thread
     records the thread_uid of the other.
     """
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
-        done = store.fork(thread, new, at=at, key=key, reason=reason, actor=actor, authority=authority)
+    out = printed.output()
+    with db.store() as store:
+        done = store.fork(thread, new, at=at, key=key, reason=reason, **deed.given)
     if out.as_json:
         out.json(done.as_dict())
     elif done.added:

@@ -16,7 +16,7 @@ import typer
 import compaction_store
 from compaction_store.cli import bundling, exits
 from compaction_store.cli.choosing import value
-from compaction_store.cli.options import AsJson, Url, reachable
+from compaction_store.cli.options import Printed, Server
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -98,7 +98,8 @@ def import_(
             show_default=False,
         ),
     ] = None,
-    url: Url = None,
+    *,
+    db: Server,
     tenant: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +112,7 @@ def import_(
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="Import each bundle into the tenant that it names.")
     ] = False,
-    as_json: AsJson = None,
+    printed: Printed,
 ) -> None:
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
     JSON lines of OpenAI or Anthropic messages, and databases of OpenAI Agents and LangGraph.
@@ -126,8 +127,8 @@ def import_(
     how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
     if thread_field is not None:
         how["thread_field"] = thread_field
-    with reachable(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
-        run = _Import(address, tenant or "default", all_tenants, Output(as_json=as_json), progress, stack)
+    with db.reachable() as address, ExitStack() as stack, Progress("import", "entries") as progress:
+        run = _Import(address, tenant or "default", all_tenants, printed.output(), progress, stack)
         for source in sources:
             run.take(source, form, how)
     if run.code:

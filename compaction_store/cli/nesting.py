@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store.cli import options, values
-from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
+from compaction_store.cli import values
+from compaction_store.cli.options import Database, Number, Printed, Thread
 from compaction_store.display.visible import named
 from compaction_store.models.compactions import status_in_words
 
@@ -22,17 +22,17 @@ def tree(
     thread: Thread,
     number_: Number,
     text: Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Shows a compaction record with all records inside it, down to the records that were made from messages alone.
 
     Each record is indented below the record that replaced it. JSON lists all records, each with the numbers of the
     records directly inside it.
     """
-    out = options.with_text(as_json, text=text)
-    with options.reader(url, tenant) as store:
+    out = printed.output("--text" if text else None)
+    with db.reader() as store:
         found = store.tree(store.compaction(thread, number_))
     if out.as_json:
         records = [

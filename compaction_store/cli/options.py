@@ -9,10 +9,10 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import typer
@@ -135,21 +135,94 @@ def _option(row: Filter) -> Any:
     return Annotated[kind | None, typer.Option(row.flag, metavar=metavar, help=row.help, show_default=False, **more)]
 
 
-def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:
-    """Returns the output of a command that prints a list.
+class Printed(Bundle):
+    """How a command prints."""
 
-    If the user gave an option that adds values too long for a table, `content` is its name.
-    """
-    if as_csv and as_json is not None:
-        raise misuse("must not be given with --json or --table", "--csv")
-    if content is not None and as_json is False:
-        raise misuse("prints JSON; it must not be given with --table", content)
-    return Output(as_json=True if content is not None else as_json, as_csv=as_csv)
+    as_json: AsJson = None
+    as_csv: ClassVar[bool] = False
+
+    def output(self, content: str | None = None) -> Output:
+        """Returns the output. `content` is the name of a given option that adds values too long for a table."""
+        if self.as_csv and self.as_json is not None:
+            raise misuse("must not be given with --json or --table", "--csv")
+        if content is not None and self.as_json is False:
+            raise misuse("prints JSON; it must not be given with --table", content)
+        return Output(as_json=True if content is not None else self.as_json, as_csv=self.as_csv)
 
 
-def with_text(as_json: bool | None, *, text: bool, as_csv: bool = False) -> Output:
-    """Returns the output of a command that has the option --text. With --text, the command prints JSON or CSV."""
-    return output(as_json, as_csv=as_csv, content="--text" if text else None)
+class Listed(Printed):
+    """How a command prints a list."""
+
+    as_csv: AsCsv = False  # type: ignore[misc]
+
+
+class Deed(Bundle):
+    """Who acts, and on whose authority."""
+
+    actor: Actor = None
+    authority: Authority = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return {"actor": self.actor, "authority": self.authority}
+
+
+class Server(Bundle):
+    """The database of a command."""
+
+    url: Url = None
+
+    def reachable(self) -> AbstractContextManager[str]:
+        return reachable(self.url)
+
+
+class Database(Server):
+    """The database and the tenant of a command."""
+
+    tenant: Tenant = "default"
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        with (
+            self.reachable() as address,
+            naming(self.tenant),
+            compaction_store.Reader.open(address, tenant=self.tenant) as opened,
+        ):
+            yield opened
+
+    @contextmanager
+    def store(self, *, pool_size: int = 4) -> Iterator[Store]:
+        with (
+            self.reachable() as address,
+            naming(self.tenant),
+            compaction_store.Store.open(
+                address, tenant=self.tenant, pool_size=pool_size, actor=user_at_host()
+            ) as opened,
+        ):
+            yield opened
+
+
+class Databases(Database):
+    """The database of a command that lists one tenant, or all."""
+
+    all_tenants: AllTenants = False
+
+    def readers(self, opened: Reader) -> Iterator[tuple[str, Reader]]:
+        """Yields the name and the reader of the tenant, or of every tenant."""
+        if not self.all_tenants:
+            yield self.tenant, opened
+            return
+        for name in opened.tenants():
+            yield name, opened.of_tenant(name)
+
+    def only_one(self, given: object, option: str) -> None:
+        if given and self.all_tenants:
+            raise misuse("must not be given with --all-tenants", option)
+
+    @property
+    def where(self) -> str:
+        """The end of a message such as "no matches in tenant 'default'"."""
+        return "any tenant" if self.all_tenants else f"tenant {self.tenant!r}"
 
 
 @contextmanager
@@ -180,41 +253,6 @@ def _linger() -> int:
     if re.fullmatch("[0-9]{1,4}", text) is None or int(text) > embedded.LONGEST_LINGER:
         raise NotConfigured(f"${_LINGER} must be a number of seconds from 0 to {embedded.LONGEST_LINGER}, not {text!r}")
     return int(text)
-
-
-@contextmanager
-def reader(url: str | None, tenant: str) -> Iterator[Reader]:
-    with reachable(url) as address, naming(tenant), compaction_store.Reader.open(address, tenant=tenant) as opened:
-        yield opened
-
-
-def readers(opened: Reader, tenant: str, *, all_tenants: bool) -> Iterator[tuple[str, Reader]]:
-    """Yields the name and the reader of the tenant or, with `all_tenants`, of every tenant."""
-    if not all_tenants:
-        yield tenant, opened
-        return
-    for name in opened.tenants():
-        yield name, opened.of_tenant(name)
-
-
-def not_with_all_tenants(given: object, option: str, *, all_tenants: bool) -> None:
-    if given and all_tenants:
-        raise misuse("must not be given with --all-tenants", option)
-
-
-def where(tenant: str, *, all_tenants: bool) -> str:
-    """Returns the end of a message such as "no matches in tenant 'default'"."""
-    return "any tenant" if all_tenants else f"tenant {tenant!r}"
-
-
-@contextmanager
-def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store]:
-    with (
-        reachable(url) as address,
-        naming(tenant),
-        compaction_store.Store.open(address, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened,
-    ):
-        yield opened
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.cli import options, values
-from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Thread, Url
+from compaction_store.cli.options import Database, Databases, Listed, Printed, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -47,26 +47,24 @@ def threads(
     metadata: Annotated[
         bool, typer.Option("--metadata", help="Include the threads' metadata. Prints JSON lines or CSV.")
     ] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    all_tenants: AllTenants = False,
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    *,
+    db: Databases,
+    printed: Listed,
 ) -> None:
     """Lists the threads by name, with their numbers of messages, compactions and tokens."""
-    options.not_with_all_tenants(after, "--after", all_tenants=all_tenants)
-    out = options.output(as_json, as_csv=as_csv, content="--metadata" if metadata else None)
-    with options.reader(url, tenant) as store, Progress("threads", "threads") as progress:
+    db.only_one(after, "--after")
+    out = printed.output("--metadata" if metadata else None)
+    with db.reader() as store, Progress("threads", "threads") as progress:
         listed = (
-            ([name] * all_tenants, thread, kept.get(thread.thread_id, Kept()))
-            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            ([name] * db.all_tenants, thread, kept.get(thread.thread_id, Kept()))
+            for name, its in db.readers(store)
             for kept in [_kept(its)]
             for thread in its.threads(after=after, hidden=hidden)
         )
         found = progress.over(islice(listed, limit))
         out.rows(
             [
-                *([Column("tenant", fold=True)] * all_tenants), Column("thread", fold=True),
+                *([Column("tenant", fold=True)] * db.all_tenants), Column("thread", fold=True),
                 *figures("messages", "compactions", "view tokens"), "last change",
                 Column("state", optional=True),
             ],
@@ -80,7 +78,7 @@ def threads(
                 )
                 for of, thread, kept in found
             ),
-            none=f"no threads of {options.where(tenant, all_tenants=all_tenants)}",
+            none=f"no threads of {db.where}",
         )  # fmt: skip
 
 
@@ -118,15 +116,15 @@ def view(
         typer.Option("--for", help="Print the view as the JSON arguments of this API's request.", show_default=False),
     ] = None,
     full: _Full = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Shows the view of a thread, now or at a past time. Active compactions replace the messages that they fold."""
     if at is not None and seen_by is not None:
         raise misuse("must not be given with --at", "--seen-by")
-    out = Output(as_json=as_json)
-    with options.reader(url, tenant) as store:
+    out = printed.output()
+    with db.reader() as store:
         evidence = None
         if seen_by is None:
             found = store.view(thread, at=_point(store, thread, at))
@@ -197,16 +195,16 @@ def replay(
         typer.Option("--payloads", help="Print only the stored JSON of each message, byte for byte, one per line."),
     ] = False,
     full: _Full = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Shows the messages of a thread as they were appended, without folding.
 
     With --payloads, an erased message is printed as null. On a terminal, control characters in the JSON are escaped.
     """
-    out = Output(as_json=as_json)
-    with options.reader(url, tenant) as store, Progress("replay", "messages") as progress:
+    out = printed.output()
+    with db.reader() as store, Progress("replay", "messages") as progress:
         found = progress.over(store.replay(thread, after=after, until=until, last=last))
         if payloads:
             for message in found:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compaction_store.cli import choosing, options
 from compaction_store.cli import processes as process
+from compaction_store.cli.options import Database
 from compaction_store.cli.wrong_call import misuse
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _worker() -> _Worker:
 
     assert _given is not None  # noqa: S101 — the pool has called _begin
     url, tenant, wanted = _given
-    store = process.opened(options.reader(url, tenant))
+    store = process.opened(Database(url=url, tenant=tenant).reader())
     return _Worker(store, wanted.made(), NameReader())
 
 

@@ -10,7 +10,7 @@ import typer
 
 from compaction_store.cli import exits, options
 from compaction_store.cli.attesting import LogFile, PublicKeys, open_log
-from compaction_store.cli.options import Tenant, Url
+from compaction_store.cli.options import Database
 from compaction_store.cli.output import line, note
 from compaction_store.cli.wrong_call import misuse
 
@@ -44,8 +44,8 @@ def report(
     ] = True,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
-    url: Url = None,
-    tenant: Tenant = "default",
+    *,
+    db: Database,
 ) -> None:
     """Writes an audit report: one HTML file that opens offline, can be printed, and can be verified anywhere.
 
@@ -63,9 +63,9 @@ def report(
     # Imported here, because the page needs an extra.
     from compaction_store.reporting import envelope, gather, page
 
-    with options.reader(url, tenant) as reader:
+    with db.reader() as reader:
         document = gather(
-            reader, threads or None, tenant=tenant, made_by=options.user_at_host(),
+            reader, threads or None, tenant=db.tenant, made_by=options.user_at_host(),
             since=options.moment(since, "--since"), until=options.moment(until, "--until"),
             content=content, checkpoints=log,
         )  # fmt: skip

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store.cli import choosing, exits, options, values
+from compaction_store.cli import choosing, exits, values
 from compaction_store.cli.compacting import Reason, Summarizer, show_run
-from compaction_store.cli.options import Actor, AsJson, Authority, Number, Tenant, Thread, Url
+from compaction_store.cli.options import Database, Deed, Number, Printed, Thread
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
@@ -24,20 +24,19 @@ def rewind(
         int, typer.Argument(metavar="SEQ", min=0, help="The last seq that the view shows.", show_default=False)
     ],
     reason: Reason = None,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Ends the view of a thread at a message, by hiding all later messages.
 
     The hidden messages stay in replay, and revoke shows them again. If a compaction covers messages on both sides of
     the new end, it is revoked in the same run.
     """
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
-        written = store.rewind(thread, seq, reason=reason, actor=actor, authority=authority)
+    out = printed.output()
+    with db.store() as store:
+        written = store.rewind(thread, seq, reason=reason, **deed.given)
         now = store.thread(thread, hidden=True)
     _show(out, thread, written, now, nothing=f"the view ends at seq {seq} or before already")
 
@@ -48,16 +47,15 @@ def clear(
         bool, typer.Option("--hide", help="Also leave the thread out of lists until the next append.")
     ] = False,
     reason: Reason = None,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Empties the view of a thread. Nothing is erased: the messages stay in replay, and revoke restores the view."""
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
-        written = store.clear(thread, hide=hide, reason=reason, actor=actor, authority=authority)
+    out = printed.output()
+    with db.store() as store:
+        written = store.clear(thread, hide=hide, reason=reason, **deed.given)
         now = store.thread(thread, hidden=True)
     _show(out, thread, written, now, nothing="the view is empty already")
 
@@ -82,11 +80,10 @@ def repair(
     record: Number,
     summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
     reason: Reason = None,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    deed: Deed,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Replaces an active compaction: revokes it and summarizes the same span again, in one run.
 
@@ -95,9 +92,9 @@ def repair(
     summarize = choosing.summarize(summarizer)
     if summarize is None:
         raise misuse("repair needs a summarizer other than none", "--summarizer")
-    out = Output(as_json=as_json)
-    with options.store(url, tenant) as store:
-        run = store.repair(thread, record, summarize, reason=reason, actor=actor, authority=authority)
+    out = printed.output()
+    with db.store() as store:
+        run = store.repair(thread, record, summarize, reason=reason, **deed.given)
         failed = show_run(out, thread, run)
     if failed:
         raise typer.Exit(exits.REFUSED)

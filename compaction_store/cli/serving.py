@@ -17,7 +17,7 @@ import typer
 
 from compaction_store.cli import options
 from compaction_store.cli.attesting import LogFile, PublicKeys, open_log
-from compaction_store.cli.options import Tenant, Url
+from compaction_store.cli.options import Database
 from compaction_store.cli.output import note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
@@ -91,8 +91,8 @@ def serve(
     as_login: Annotated[
         bool, typer.Option("--as-login", help="Use the rights of the login instead of those of the roles.")
     ] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
+    *,
+    db: Database,
 ) -> None:
     """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
 
@@ -124,15 +124,15 @@ def serve(
         role = None if as_login else _AUDITOR
         async with AsyncExitStack() as stack:
             reader = await stack.enter_async_context(
-                AsyncReader.open(address, tenant=tenant, pool_size=_CONNECTIONS, role=role, settings=_READ_ONLY)
+                AsyncReader.open(address, tenant=db.tenant, pool_size=_CONNECTIONS, role=role, settings=_READ_ONLY)
             )
             reviews = None
             if review:
                 reviews = await stack.enter_async_context(
-                    AsyncStore.open(address, tenant=tenant, pool_size=1, role=None if as_login else _REVIEWER)
+                    AsyncStore.open(address, tenant=db.tenant, pool_size=1, role=None if as_login else _REVIEWER)
                 )
             app = web.audit_app(
-                reader, access=access, hosts=hosts, tenant=tenant, content=content, budget=budget, checkpoints=log,
+                reader, access=access, hosts=hosts, tenant=db.tenant, content=content, budget=budget, checkpoints=log,
                 reviews=reviews,
             )  # fmt: skip
             await web.warm_up(reader, connections=_CONNECTIONS)
@@ -140,7 +140,7 @@ def serve(
             gc.freeze()
             await _serve_pages(app, access, host, port)
 
-    with options.reachable(url) as address, options.naming(tenant):
+    with db.reachable() as address, options.naming(db.tenant):
         asyncio.run(run(address))
 
 
@@ -204,8 +204,8 @@ def mcp(
     as_login: Annotated[
         bool, typer.Option("--as-login", help="Use the rights of the login instead of those of the auditor's role.")
     ] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
+    *,
+    db: Database,
 ) -> None:
     """Serves the tenant's threads over MCP to an agent, which can search and read them and see what was compacted.
 
@@ -223,14 +223,14 @@ def mcp(
     role = None if as_login else _AUDITOR
 
     async def serve(address: str) -> None:
-        async with AsyncReader.open(address, tenant=tenant, pool_size=4, role=role) as reader:
+        async with AsyncReader.open(address, tenant=db.tenant, pool_size=4, role=role) as reader:
             served = adapter.McpTools(reader, thread_id=thread, max_tokens=max_tokens)
             if http is None:
                 await adapter.run_stdio(served)
             else:
                 await _serve_http(adapter, served, host, port)
 
-    with options.reachable(url) as address:
+    with db.reachable() as address:
         asyncio.run(serve(address))
 
 

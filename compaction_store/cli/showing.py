@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store.cli import options, values
+from compaction_store.cli import values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
+from compaction_store.cli.options import Database, Number, Printed, Thread
 from compaction_store.cli.output import Output, moment, number
 from compaction_store.display import saying
 from compaction_store.display.visible import lines, named, shown
@@ -36,17 +36,17 @@ def show(
     thread: Thread,
     number_: Number,
     full: Annotated[bool, typer.Option("--full", help="Show every original message in full.")] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Shows one compaction record beside the messages that it replaces.
 
     Long messages are shortened, and only the first and last messages of a long span are shown; --full shows everything.
     On a terminal, output longer than the screen goes through your pager.
     """
-    out = Output(as_json=as_json)
-    with options.reader(url, tenant) as store:
+    out = printed.output()
+    with db.reader() as store:
         record = store.compaction(thread, number_)
         originals = [] if record.start_seq is None else list(store.originals(record))
         inside = _inside(store, record)

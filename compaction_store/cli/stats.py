@@ -11,8 +11,8 @@ from uuid import UUID
 
 import typer
 
-from compaction_store.cli import compaction_money, costs, options, values
-from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
+from compaction_store.cli import compaction_money, costs, values
+from compaction_store.cli.options import Database, Listed
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -82,10 +82,9 @@ def stats(
             "--window", metavar="TOKENS", min=1, help="With --prices: the model's context window.", show_default=False
         ),
     ] = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    *,
+    db: Database,
+    printed: Listed,
 ) -> None:
     """Shows a thread's tokens over its life, the savings of each compaction, and the cost of summarizers.
 
@@ -102,10 +101,10 @@ def stats(
         raise misuse("needs --prices and --model", "--window")
     if prices is not None and thread is None:
         raise misuse("needs a thread", "--prices")
-    out = options.output(as_json, as_csv=as_csv)
-    with options.reader(url, tenant) as store:
+    out = printed.output()
+    with db.reader() as store:
         if thread is None:
-            _of_all(store, out, tenant)
+            _of_all(store, out, db.tenant)
         else:
             paid = None if prices is None else compaction_money.read(store, thread, prices, model, window)
             _of_one(store, out, thread, svg, paid)

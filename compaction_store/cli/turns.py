@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from compaction_store.cli import options
-from compaction_store.cli.options import Tenant, Thread, Url
+from compaction_store.cli.options import Database, Thread
 from compaction_store.cli.wrong_call import misuse
 
 # If a signal ended the command, the exit code is this plus the number of the signal, as in a shell.
@@ -31,15 +30,15 @@ def turn(
         str | None,
         typer.Option("--actor", metavar="NAME", help="The actor that holds the turn.", show_default="user@host"),
     ] = None,
-    url: Url = None,
-    tenant: Tenant = "default",
+    *,
+    db: Database,
 ) -> None:
     """Runs a command in a turn on a thread. A thread has one turn at a time, and requests get their turns in order.
 
     The exit code is that of the command. Put `--` before a command that has options. Appends by the command do not
     check that the turn is still valid.
     """
-    with options.store(url, tenant) as store, store.turn(thread, wait=wait, lease=lease, actor=actor):
+    with db.store() as store, store.turn(thread, wait=wait, lease=lease, actor=actor):
         try:
             code = subprocess.run(command, check=False).returncode  # noqa: S603 — it is what the user asked for
         except OSError as error:

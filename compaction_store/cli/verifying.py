@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
-from compaction_store.cli import attesting, exits, options
+from compaction_store.cli import attesting, exits
 from compaction_store.cli.attesting import LogFile, PublicKeys
-from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
+from compaction_store.cli.options import Database, Databases, Listed
 from compaction_store.cli.output import Output, line, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -58,10 +58,9 @@ def verify(
     ] = "content",
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
-    as_csv: AsCsv = False,
+    *,
+    db: Database,
+    printed: Listed,
 ) -> None:
     """Verifies threads: recomputes their chains and reports every difference from what was written.
 
@@ -78,12 +77,12 @@ def verify(
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
     if after and not every:
         raise misuse("needs --all", "--after")
-    out = options.output(as_json, as_csv=as_csv)
+    out = printed.output()
     files = [name for name in what or () if _is_file(name)]
     if not files:
         log = attesting.open_log(checkpoints, public_key)
         verification = _Verification(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
-        _end(out, _threads(out, verification, url, tenant))
+        _end(out, _threads(out, verification, db))
         return
     if len(files) < len(what or ()):
         raise misuse(
@@ -156,12 +155,13 @@ class _Verification:
             )  # fmt: skip
 
 
-def _threads(out: Output, verification: _Verification, url: str | None, tenant: str) -> _Counted:
+def _threads(out: Output, verification: _Verification, given: Database) -> _Counted:
     count = findings = 0
     all_tenants, has_schema = verification.all_tenants, False
     unit = "entries" if verification.names else "threads"
-    with options.reader(url, tenant) as store, Progress("verify", unit) as progress:
-        for name, its in options.readers(store, tenant, all_tenants=all_tenants):
+    db = Databases(**vars(given), all_tenants=all_tenants)
+    with db.reader() as store, Progress("verify", unit) as progress:
+        for name, its in db.readers(store):
             for report in verification.reports(its, progress):
                 is_schema = report.thread_uid is None and report.level == "schema"
                 if is_schema and has_schema:
@@ -172,7 +172,7 @@ def _threads(out: Output, verification: _Verification, url: str | None, tenant: 
                 findings += len(report.findings)
                 _show(out, report, tenant=None if is_schema or not all_tenants else name)
     if not count and not out.as_json:
-        out.text(f"no threads of {options.where(tenant, all_tenants=all_tenants)}")
+        out.text(f"no threads of {db.where}")
     return _Counted(count, findings, "" if verification.names and len(verification.names) == 1 else "thread")
 
 

@@ -24,7 +24,7 @@ import typer
 import compaction_store
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
-from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url, reachable
+from compaction_store.cli.options import Deed, Printed, Reserve, Server, Target, Trigger
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
@@ -63,14 +63,14 @@ def worker(
         typer.Option("--every", metavar="SECONDS", min=0.1, help="The pause between searches for due threads."),
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Stop when no thread is due any more.")] = False,
-    actor: Actor = None,
-    authority: Authority = None,
-    url: Url = None,
+    *,
+    deed: Deed,
+    db: Server,
     tenant: Tenants = ["default"],  # noqa: B006 — never changed
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="Watch every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
-    as_json: AsJson = None,
+    printed: Printed,
 ) -> None:
     """Watches for threads whose view is above --trigger, and compacts them. Run as many workers as you like.
 
@@ -85,8 +85,8 @@ def worker(
     if budget is None:  # pragma: no cover — typer asks for a window
         raise misuse("is required", "--window")
     callback = choosing.strategy(strategy, summarizer)
-    out = Output(as_json=as_json)
-    with reachable(url) as address, _Stores(address, parallel + 1) as stores, _stop_signal() as stop:
+    out = printed.output()
+    with db.reachable() as address, _Stores(address, parallel + 1) as stores, _stop_signal() as stop:
 
         def names() -> Sequence[str]:
             return doctor.tenants(address) if all_tenants else tenant
@@ -95,7 +95,7 @@ def worker(
             # Open the stores now, so that the worker fails at once if it cannot use the database. While it runs, it
             # waits for the database instead.
             stores.of(name)
-        loop = _Loop(stores, names, callback, budget, actor, authority, parallel, stop, out)
+        loop = _Loop(stores, names, callback, budget, deed.actor, deed.authority, parallel, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
         note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:

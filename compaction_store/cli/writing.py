@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.cli import options, values
-from compaction_store.cli.options import AsJson, Tenant, Thread, Url
+from compaction_store.cli.options import Database, Printed, Thread
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import BatchTooLarge, InvalidMessage
@@ -65,9 +65,9 @@ def append(
         ),
     ] = False,
     each: Annotated[bool, typer.Option("--each", help="Append every line as soon as it arrives.")] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
+    *,
+    db: Database,
+    printed: Printed,
 ) -> None:
     """Appends messages to a thread. The input is a JSON object, a list of objects, or JSON lines.
 
@@ -78,10 +78,10 @@ def append(
         raise misuse("must not be given with --key, --expected-seq or --expected-head", "--each")
     if file is None and sys.stdin.isatty():
         note("reading messages from the terminal; end with Ctrl-D")
-    out = Output(as_json=as_json)
+    out = printed.output()
     extra = options.json_object(meta, "--meta")
     head = options.head(expected_head, "--expected-head")
-    with _open(file) as stream, options.store(url, tenant) as store:
+    with _open(file) as stream, db.store() as store:
         if each:
             for number, line in _lines(stream):
                 _show(out, store.append(thread, _parsed(line, number), meta=extra, durable=not not_durable))
