@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import compaction_store
-from compaction_store.cli import autopsy_page, replaying, transcripts, values
-from compaction_store.cli.evaluating import show_money, write_file
+from compaction_store.cli import evaluation_page, evaluation_runs, transcripts, values
+from compaction_store.cli.evaluate import show_money, write_file
+from compaction_store.cli.evaluation_runs import Wanted
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import Printed, Server
 from compaction_store.cli.output import Column, Output, figures, line, number
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.replaying import Wanted
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ _PLACES = (".claude/projects", ".codex/sessions")
 _LISTED = 3
 # The number of compactions that the command prints.
 _FOLDS_LISTED = 20
+_TITLE = "Autopsy of compactions"
+# The maximum numbers of losses and of compactions on the page. A browser could not open a page with all losses of a
+# year of sessions.
+_MOST = 1000
 
 
 def autopsy(
@@ -102,13 +107,13 @@ def autopsy(
         if processes is None and transcripts.is_much(parts):
             processes = os.cpu_count()
         with Progress("examine", "sessions", len(names)) as progress:
-            runs = replaying.runs(store, address, tenant, names, wanted, setup, processes)
+            runs = evaluation_runs.runs(store, address, tenant, names, wanted, setup, processes)
             found = summed(progress.over(runs), setup.policies, setup.settings)
     sessions = _sessions(found, share=share)
     losses = [] if share else losses_of(sessions)
     _show(out, found, sessions, losses)
     if out_file is not None:
-        write_file(out_file, autopsy_page.page(found, sessions, losses))
+        write_file(out_file, _page(found, sessions, losses))
 
 
 def _chosen(paths: list[Path] | None) -> list[Path]:
@@ -202,3 +207,42 @@ def _show_folds(out: Output, sessions: Sequence[Replayed]) -> None:
     out.grid([Column("session", fold=True), *heads], rows)
     if len(folds) > len(rows):
         out.text(f"and {_many(len(folds) - len(rows), 'more compaction')}: --json has all of them")
+
+
+def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:
+    """Returns the HTML. Without `losses`, it quotes no transcript."""
+    from compaction_store.probes import PROBE_TYPES
+
+    kinds = [kind for kind in PROBE_TYPES if any(kind in counts(run) for run in sessions)]
+    rows = []
+    for run in sessions:
+        by = counts(run)
+        cells = [f"{by[kind][1]:,} of {by[kind][0]:,}" if kind in by else "" for kind in kinds]
+        sizes = " → ".join(f"{fold.tokens_after:,}" for fold in run.folds[:8] if fold.tokens_after)
+        rows.append((escape(run.thread_id), f"{len(run.folds):,}", *cells, f"{repeated_tokens(run):,}", sizes))
+    heads = (
+        "session", "compactions", *(f"{kind.replace('_', ' ')}, failed" for kind in kinds), "tokens repeated",
+        "sizes of summaries",
+    )  # fmt: skip
+    body = [f"<p>{len(sessions):,} sessions have compactions.</p>", "<h2>Sessions</h2>"]
+    body += evaluation_page.table(heads, rows)
+    folds = [(run, fold) for run in sessions for fold in run.folds]
+    spans = [
+        (
+            escape(run.thread_id), f"{fold.record:,}", values.span(fold.start_seq, fold.end_seq),
+            f"{fold.tokens_before:,}", f"{fold.tokens_after:,}" if fold.tokens_after else "unknown",
+        )
+        for run, fold in folds[:_MOST]
+    ]  # fmt: skip
+    if spans:
+        body += ["<h2>Compactions</h2>"]
+        body += evaluation_page.table(("session", "record", "seqs", "tokens before", "tokens after"), spans)
+    if len(folds) > _MOST:
+        body.append(f"<p>And {len(folds) - _MOST:,} more.</p>")
+    if losses:
+        body += ["<h2>Losses</h2>", "<ul>"]
+        body += [f"<li>{escape(loss.session)}: {escape(sentence(loss.probe))}</li>" for loss in losses[:_MOST]]
+        body.append("</ul>")
+        if len(losses) > _MOST:
+            body.append(f"<p>And {len(losses) - _MOST:,} more.</p>")
+    return evaluation_page.page(_TITLE, found, body)

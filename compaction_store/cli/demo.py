@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 import compaction_store
-from compaction_store.cli import choosing, stats, values
+from compaction_store.cli import choices, stats, values
 from compaction_store.cli.options import Server
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.display import charts
@@ -74,7 +74,7 @@ def demo(
         typer.Option(
             "--summarizer",
             metavar="NAME[:OPTION=VALUE,...]",
-            autocompletion=choosing.summarizer_names,
+            autocompletion=choices.summarizer_names,
             help="A summarizer, as for compact. extractive needs no model.",
             show_default="extractive",
         ),
@@ -87,7 +87,7 @@ def demo(
     Takes a few seconds, needs no API key and no network, and touches only the new thread, of tenant demo.
     """
     start = time.monotonic()
-    summarize = choosing.summarize(summarizer)
+    summarize = choices.summarize(summarizer)
     out = Output(as_json=False)
     with db.reachable() as address, compaction_store.Store.open(address, tenant="demo") as store:
         tour = _Tour(store, out, summarize, f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}")

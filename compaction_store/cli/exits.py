@@ -1,7 +1,10 @@
-"""The exit codes of the command line, which are part of the public interface."""
+"""The exit codes of the command line, which are part of the public interface, and the error for a wrong call."""
 
 from __future__ import annotations
 
+import typer
+
+from compaction_store.display.visible import shown
 from compaction_store.errors import (
     CompactionStoreError,
     DatabaseError,
@@ -37,3 +40,8 @@ def of(error: CompactionStoreError) -> int:
     if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
         return MISUSED
     return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED
+
+
+def misuse(text: str, option: str) -> typer.BadParameter:
+    """Returns the error for a wrong option or argument, "Invalid value for OPTION: TEXT"."""
+    return typer.BadParameter(shown(text), param_hint=f"'{option}'")

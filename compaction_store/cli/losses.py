@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.output import Column, Output, line
-from compaction_store.cli.wrong_call import misuse
 
 if TYPE_CHECKING:
     from compaction_store import Reader

@@ -20,8 +20,8 @@ import typer
 import compaction_store
 from compaction_store.arguments import written_bounds
 from compaction_store.cli.bundles import Bundle
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.output import Output
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
 from compaction_store.errors import (
     CompactionNotFound,

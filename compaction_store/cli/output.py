@@ -25,9 +25,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store.cli import csv_text
+from compaction_store.cli import formats
 from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
-from compaction_store.cli.json_text import encoded
+from compaction_store.cli.formats import encoded
 from compaction_store.display import visible
 from compaction_store.display.visible import named, shown
 
@@ -140,7 +140,7 @@ class Output:
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
         self.is_terminal = sys.stdout.isatty()
-        self.csv = csv_text.Rows() if as_csv else None
+        self.csv = formats.Rows() if as_csv else None
         self.as_json = as_csv or (not self.is_terminal if as_json is None else as_json)
         self.console = console()
 
@@ -153,7 +153,7 @@ class Output:
     def end(self) -> None:
         """Ends a list. Prints the rows that CSV has collected."""
         for cells in () if self.csv is None else self.csv.lines():
-            self._write(csv_text.line(map(shown, cells) if self.is_terminal else cells))
+            self._write(formats.line(map(shown, cells) if self.is_terminal else cells))
 
     def json_text(self, text: str) -> None:
         """Prints text that is already JSON."""

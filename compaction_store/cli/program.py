@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
 from typing import Annotated, Any, NamedTuple
 
@@ -19,13 +20,13 @@ from typer.core import TyperGroup
 from compaction_store import __version__
 from compaction_store.cli import exits
 from compaction_store.cli.bundles import expanded
-from compaction_store.cli.wrong_call import misuse
+from compaction_store.cli.exits import misuse
 from compaction_store.display.visible import shown
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
 
 class Verb(NamedTuple):
-    """A command. `place` names the module and the function that implement it, as in "reading.threads".
+    """A command. `place` names the module and the function that implement it, as in "view.threads".
 
     The module is imported when the command is called.
     """
@@ -46,51 +47,51 @@ class Verb(NamedTuple):
 PANELS: dict[str, tuple[Verb, ...]] = {
     "Store": (
         Verb("demo", "Demonstrate the store on a new thread.", "demo", "demo.demo"),
-        Verb("threads", "List the threads.", "threads --limit 20", "reading.threads"),
+        Verb("threads", "List the threads.", "threads --limit 20", "view.threads"),
         Verb(
             "append", "Append messages from a file or a pipe.", "append t-1 --key turn-7 < messages.jsonl",
-            "writing.append",
+            "append.append",
         ),
-        Verb("view", "Show a thread's view, now or at a past time.", "view t-1 --at 2026-05-01T12:30", "reading.view"),
-        Verb("replay", "Show messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", "reading.replay"),
+        Verb("view", "Show a thread's view, now or at a past time.", "view t-1 --at 2026-05-01T12:30", "view.view"),
+        Verb("replay", "Show messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", "view.replay"),
         Verb(
             "compact", "Compact threads, or show the plan.",
-            "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", "compacting.compact",
+            "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", "compact.compact",
         ),
         Verb(
             "worker", "Compact threads that are due, until stopped.",
             "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", "worker.worker",
         ),
         Verb(
-            "revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", "compacting.revoke",
+            "revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", "compact.revoke",
         ),
-        Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", "compacting.adopt"),
-        Verb("fork", "Copy a thread, or its beginning, as a new one.", "fork t-1 t-1-again --at 41", "forking.fork"),
+        Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", "compact.adopt"),
+        Verb("fork", "Copy a thread, or its beginning, as a new one.", "fork t-1 t-1-again --at 41", "fork.fork"),
         Verb(
             "repair", "Summarize a compaction's span again.",
-            "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", "rewinding.repair",
+            "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", "rewind.repair",
         ),
         Verb(
             "rewind", "End a view at an earlier message.", "rewind t-1 41 --reason 'asked again'",
-            "rewinding.rewind",
+            "rewind.rewind",
         ),
-        Verb("clear", "Empty a thread's view.", "clear t-1 --hide", "rewinding.clear"),
-        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", "turns.turn"),
+        Verb("clear", "Empty a thread's view.", "clear t-1 --hide", "rewind.clear"),
+        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", "turn.turn"),
         Verb(
             "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
-            "importing.import_",
+            "import_threads.import_",
         ),
-        Verb("export", "Export threads as verifiable bundles.", "export --all --to ./store", "bundling.export"),
+        Verb("export", "Export threads as verifiable bundles.", "export --all --to ./store", "export.export"),
     ),
     "Audit": (
         Verb(
             "compactions", "List compaction records, with filters.", "compactions --since 7d --actor nightly",
-            "auditing.compactions",
+            "compactions.compactions",
         ),
-        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", "showing.show"),
-        Verb("tree", "Show the records that a record was made from.", "tree t-1 3", "nesting.tree"),
-        Verb("explain", "Show what happened to a message.", "explain t-1 42", "auditing.explain"),
-        Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", "auditing.events"),
+        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", "show.show"),
+        Verb("tree", "Show the records that a record was made from.", "tree t-1 3", "tree.tree"),
+        Verb("explain", "Show what happened to a message.", "explain t-1 42", "compactions.explain"),
+        Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", "compactions.events"),
         Verb(
             "autopsy", "Show what Claude Code's or Codex's compactions lost.",
             "autopsy ~/.claude/projects --out autopsy.html", "autopsy.autopsy",
@@ -98,64 +99,69 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         Verb(
             "evaluate", "Compare what strategies would lose and cost.",
             "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",
-            "evaluating.evaluate_threads",
+            "evaluate.evaluate_threads",
         ),
         Verb(
             "report", "Write an audit report: one file that opens offline.", "report t-1 --to t-1.html",
-            "reporting.report",
+            "report.report",
         ),
-        Verb("serve", "Serve pages for an auditor.", "serve --tenant default", "serving.serve"),
+        Verb("serve", "Serve pages for an auditor.", "serve --tenant default", "serve.serve"),
         Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", "stats.stats"),
-        Verb("verify", "Verify the chains of threads and bundles.", "verify --all", "verifying.verify"),
+        Verb("verify", "Verify the chains of threads and bundles.", "verify --all", "verify.verify"),
         Verb(
             "checkpoint", "Sign the heads of all threads.",
-            "checkpoint /media/audit/log.jsonl --key /media/key/audit.key", "attesting.checkpoint",
+            "checkpoint /media/audit/log.jsonl --key /media/key/audit.key", "checkpoint.checkpoint",
         ),
     ),
     "Erase": (
-        Verb("search", "Find a text in messages and records.", "search 'elm street'", "finding.search"),
+        Verb("search", "Find a text in messages and records.", "search 'elm street'", "search.search"),
         Verb(
             "redact", "Erase messages and the records made from them.",
-            "redact t-1 7 12-20 --reason 'requested by the customer'", "erasing.redact",
+            "redact t-1 7 12-20 --reason 'requested by the customer'", "erase.redact",
         ),
-        Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", "erasing.erase"),
+        Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", "erase.erase"),
         Verb(
-            "hold", "Forbid erasing from a thread until its release.", "hold t-1 --reason 'a lawsuit'", "erasing.hold",
+            "hold", "Forbid erasing from a thread until its release.", "hold t-1 --reason 'a lawsuit'", "erase.hold",
         ),
-        Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", "erasing.release"),
+        Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", "erase.release"),
         Verb(
             "retain", "Forbid erasing before a date.", "retain t-1 --until 2031-01-01 --reason 'tax law'",
-            "erasing.retain",
+            "erase.retain",
         ),
     ),
     "Operate": (
         Verb(
             "migrate", "Upgrade a database's schema.", "migrate --url postgresql://owner@host/database",
-            "deploying.migrate_",
+            "migrate.migrate_",
         ),
         Verb("doctor", "Diagnose the installation and the database.", "doctor --url postgresql://app@host/database",
-             "deploying.doctor"),
-        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", "deploying.grant"),
-        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", "finding.tenants"),
-        Verb("mcp", "Serve a tenant's threads to agents over MCP.", "mcp --tenant default", "serving.mcp"),
-        Verb("url", "Print the URL of the database.", "url --wait", "finding.url_"),
+             "migrate.doctor"),
+        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", "migrate.grant"),
+        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", "search.tenants"),
+        Verb("mcp", "Serve a tenant's threads to agents over MCP.", "mcp --tenant default", "serve.mcp"),
+        Verb("url", "Print the URL of the database.", "url --wait", "search.url_"),
         Verb(
             "distribute", "Distribute the tables over a Citus cluster.",
-            "distribute --shards 32 --url postgresql://postgres@coordinator/database", "deploying.distribute",
+            "distribute --shards 32 --url postgresql://postgres@coordinator/database", "migrate.distribute",
         ),
         Verb(
             "rebalance", "Move shards to new nodes of a Citus cluster.",
-            "rebalance --url postgresql://postgres@coordinator/database", "deploying.rebalance",
+            "rebalance --url postgresql://postgres@coordinator/database", "migrate.rebalance",
         ),
-        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", "documentation.docs"),
+        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", "docs.docs"),
     ),
 }  # fmt: skip
 VERBS = tuple(chain.from_iterable(PANELS.values()))
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
 
-# The base class of all usage errors; typer has no public name for it.
-_Misuse: type[Exception] = typer.BadParameter.__base__ or Exception
+# Depending on its version, typer contains a copy of click or uses the installed click.
+_CLICK = "typer._click" if find_spec("typer._click") is not None else "click"
+_exceptions: Any = import_module(f"{_CLICK}.exceptions")
+_Misuse: type[Exception] = _exceptions.UsageError
+_ClickException: Any = _exceptions.ClickException
+_NoArguments: Any = getattr(_exceptions, "NoArgsIsHelpError", ())
+_CompletionItem: Any = import_module(f"{_CLICK}.shell_completion").CompletionItem
 _OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
 
 
@@ -236,7 +242,8 @@ def _shown_misuse() -> Iterator[None]:
     try:
         yield
     except _Misuse as error:
-        error.message = shown(error.message)  # type: ignore[attr-defined]
+        if not isinstance(error, _NoArguments):
+            error.message = shown(error.message)  # type: ignore[attr-defined]
         raise
 
 
@@ -247,12 +254,6 @@ def _output() -> Any:
 
 def _note(text: str) -> None:
     _output().note(text)
-
-
-# Depending on its version, typer contains a copy of click or uses the installed click.
-_ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-_CompletionItem: Any = import_module(f"{_ClickException.__module__.rpartition('.')[0]}.shell_completion").CompletionItem
-_NoArguments: Any = getattr(sys.modules[_ClickException.__module__], "NoArgsIsHelpError", ())
 
 
 # Options that other programs have, and the options that say the same here.

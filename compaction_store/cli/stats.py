@@ -11,15 +11,16 @@ from uuid import UUID
 
 import typer
 
-from compaction_store.cli import compaction_money, costs, values
+from compaction_store.cli import values
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Listed
-from compaction_store.cli.output import Column, Output, figures, note, number
+from compaction_store.cli.output import Column, Loss, Output, figures, note, number
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import charts
 from compaction_store.display.charts import Course, Step
 from compaction_store.display.costing import NO_ATTEMPTS, Costs
 from compaction_store.display.visible import named
+from compaction_store.errors import InvalidInput
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.vocabulary import OUTCOMES
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 _HEIGHT = 8
 _WIDEST = 100
+_COSTS: list[str | Column] = [
+    "week", Column("summarizer", fold=True), Column("model", fold=True, optional=True),
+    Column("actor", fold=True, optional=True), *figures("calls", "failed", "tokens in", "tokens out"),
+]  # fmt: skip
 
 
 @dataclass
@@ -106,7 +111,7 @@ def stats(
         if thread is None:
             _of_all(store, out, db.tenant)
         else:
-            paid = None if prices is None else compaction_money.read(store, thread, prices, model, window)
+            paid = None if prices is None else _money(store, thread, prices, model, window)
             _of_one(store, out, thread, svg, paid)
 
 
@@ -130,13 +135,13 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
             "groups": _groups(records), "costs": cost.listed(), "not_counted": cost.not_counted,
             "compactions": [values.compaction(record) for record in applied],
             "course": [[point.pos, point.tokens] for point in line.points],
-            **({} if paid is None else {"money": compaction_money.as_dict(paid)}),
+            **({} if paid is None else {"money": _money_dict(paid)}),
         })  # fmt: skip
     else:
         _show_one(out, now, line, records, applied)
-        costs.show(out, cost)
+        _show_costs(out, cost)
         if paid is not None:
-            compaction_money.show(out, paid)
+            _show_money(out, paid)
 
 
 def _draw(svg: Path, line: Course, thread: str) -> None:
@@ -226,7 +231,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
             " views"
         )
     _show_groups(out, groups)
-    costs.show(out, cost)
+    _show_costs(out, cost)
 
 
 def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
@@ -268,3 +273,89 @@ def _show_groups(out: Output, groups: list[dict[str, Any]]) -> None:
 
 def _share(before: int, after: int) -> str:
     return f"{100 * after / before:.0f} %" if before else ""
+
+
+# ---- the cost of summarizers, and the money that compactions saved
+
+
+def _show_costs(out: Output, cost: Costs) -> None:
+    """Prints the calls of summarizers, and what is not counted among them."""
+    rows = [
+        (
+            one["week"], one["summarizer"] or "", one["model"] or "", one["actor"] or "", number(one["calls"]),
+            number(one["failed"]), number(one["tokens_in"]), number(one["tokens_out"]),
+        )
+        for one in cost.listed()
+    ]  # fmt: skip
+    if rows:
+        out.text()
+        out.text("Calls of summarizers", "bold")
+        out.grid(_COSTS, rows)
+    for text in cost.left_out():
+        out.wrapped(f"not counted: {text}")
+
+
+def _money(store: Reader, thread: str, prices: Path, model: str | None, window: int | None) -> Money:
+    """Estimates what a thread's compactions cost and saved, from the prices in a file."""
+    from compaction_store import tokens
+    from compaction_store.evaluation import RECORDED, Prices, evaluate, read_thread
+
+    try:
+        found = evaluate(
+            [read_thread(store, thread)], [RECORDED], counter=tokens.o200k_base(), prices=Prices.read(prices),
+            model=model, window=window,
+        )  # fmt: skip
+    except InvalidInput as error:
+        raise misuse(str(error), "--prices") from None
+    [result] = found.policies
+    if not result.money:
+        raise misuse(f"cannot be used for this thread: {', '.join(found.skipped)}", "--prices")
+    return result.money[0]
+
+
+def _money_dict(money: Money) -> dict[str, Any]:
+    """Returns the costs and savings as a dict for `json.dumps`."""
+    from compaction_store.evaluation.money import BASES, advice, total
+
+    return {
+        "currency": money.currency, "calls": {"measured": money.measured, "modelled": money.modelled},
+        **{basis: {**(found := total([money], basis)).as_dict(), "net": found.net} for basis in BASES},
+        "wasted": money.wasted, "beyond_window": money.beyond_window, "advice": advice(money.folds),
+        "records": [
+            {
+                "record": fold.record, "basis": fold.basis, "calls": fold.calls, "saved": fold.saved,
+                "billed_anew": fold.billed_anew, "summarizer": fold.summarizer,
+                "net": None if fold.needed else fold.net, "needed": fold.needed,
+            }
+            for fold in money.folds
+        ],
+    }  # fmt: skip
+
+
+def _show_money(out: Output, money: Money) -> None:
+    """Prints what each record cost and saved, and advice."""
+    from compaction_store.evaluation.money import BASES, advice, total
+
+    out.text()
+    out.text(f"Money of the compactions in {money.currency}", "bold")
+    rows = []
+    for fold in money.folds:
+        net = "needed" if fold.needed else "unknown" if fold.net is None else f"{fold.net:,.4f}"
+        rows.append((
+            str(fold.record), fold.basis, number(fold.calls), f"{fold.saved:,.4f}", f"{fold.billed_anew:,.4f}",
+            "unknown" if fold.summarizer is None else f"{fold.summarizer:,.4f}",
+            Loss(net) if fold.is_loss else net,
+        ))  # fmt: skip
+    heads = figures("calls", "saved", "billed anew", "summarizer", "net")
+    out.grid([Column("number", right=True), "basis", *heads], rows)
+    for basis in BASES:
+        found = total([money], basis)
+        if found.requests or found.folds:
+            text = f"{basis}: calls {found.requests:,.4f}, net of {found.compared:,} compactions {found.net:,.4f}"
+            out.text(text, "bold red" if found.net < 0 else None)
+    if money.wasted != 0:
+        out.text(f"summaries that were not used: {'unknown' if money.wasted is None else f'{money.wasted:,.4f}'}")
+    if (said := advice(money.folds)) is not None:
+        which = ", ".join(str(fold.record) for fold in money.losing[:10])
+        out.text(f"{said} (records {which})", "red")
+    out.text("measured: from the usage that calls reported; modelled: from the sizes of views")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compaction_store.cli.json_text import encoded
+from compaction_store.cli.formats import encoded
 from compaction_store.cli.output import line, moment, number
 from compaction_store.display.events import Kept
 from compaction_store.display.saying import said

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 import typer
 
 import compaction_store
-from compaction_store.cli import choosing, exits, options, values
-from compaction_store.cli.compacting import Strategy, Summarizer
+from compaction_store.cli import choices, exits, options, values
+from compaction_store.cli.compact import Strategy, Summarizer
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Deed, Printed, Reserve, Server, Target, Trigger
 from compaction_store.cli.output import Output, note
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
 
@@ -84,7 +84,7 @@ def worker(
     budget = options.budget(window, reserve, trigger, target)
     if budget is None:  # pragma: no cover — typer asks for a window
         raise misuse("is required", "--window")
-    callback = choosing.strategy(strategy, summarizer)
+    callback = choices.strategy(strategy, summarizer)
     out = printed.output()
     with db.reachable() as address, _Stores(address, parallel + 1) as stores, _stop_signal() as stop:
 

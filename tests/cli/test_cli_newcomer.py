@@ -15,7 +15,7 @@ import pytest
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Run, command, environment
-from compaction_store.cli import documentation
+from compaction_store.cli import docs
 from compaction_store.cli.program import PANELS, VERBS
 from compaction_store.errors import MissingExtra, SummaryRefused
 from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
@@ -158,7 +158,7 @@ def test_what_help_texts_refer_to_is_installed_and_printed(run: Run) -> None:
     for page in pages:
         assert run("docs", page).stdout.startswith("# ")
     listed = run("docs").stdout
-    assert set(documentation.pages()) == {line.split("  ")[0].strip() for line in listed.splitlines()}
+    assert set(docs.pages()) == {line.split("  ")[0].strip() for line in listed.splitlines()}
     assert run("docs", "docs/erasure.md").stdout == run("docs", "erasure").stdout
     assert not re.search(r"(?<!compaction-store )docs/[a-z-]+\.md", " ".join(texts))
 

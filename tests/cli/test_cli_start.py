@@ -12,8 +12,8 @@ from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store import importers, strategies
-from compaction_store.cli.choosing import STRATEGIES
-from compaction_store.cli.importing import FORMATS
+from compaction_store.cli.choices import STRATEGIES
+from compaction_store.cli.import_threads import FORMATS
 from compaction_store.cli.program import VERBS
 
 _CODE = """
@@ -102,3 +102,12 @@ def test_public_modules_are_attributes_without_an_import() -> None:
     assert done.stdout.split() == [f"compaction_store.{name}" for name in ("tokens", "errors", "embedded")]
     with pytest.raises(AttributeError, match="module 'compaction_store' has no attribute 'tea'"):
         cs.tea  # type: ignore[attr-defined]  # noqa: B018 — asked for
+
+
+def test_without_arguments_the_help_is_printed_line_by_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "compaction_store"], capture_output=True, text=True, check=False,
+        env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert (done.stdout + done.stderr).count("\n") > len(VERBS)

@@ -12,7 +12,7 @@ import pytest
 from support.messages_server import Behaviour, Server, drips, hangs, serving, talk
 
 from compaction_store import InvalidInput, Summary
-from compaction_store.cli import choosing
+from compaction_store.cli import choices
 from compaction_store.errors import (
     InvalidCallback,
     SourceTooLong,
@@ -278,7 +278,7 @@ def test_the_limit_of_a_response_has_one_name(server: Server) -> None:
             with pytest.raises(InvalidInput, match=text):
                 OpenAISummarizer(client, **options)
     server.does(responds("Notes."))
-    made = choosing.summarize([f"openai:model=m,base_url={server.url}/v1,api=responses"])
+    made = choices.summarize([f"openai:model=m,base_url={server.url}/v1,api=responses"])
     assert repr(made) == "OpenAISummarizer(model='m', api='responses')"
     assert made(talk()).text == "Notes."
 
@@ -331,14 +331,14 @@ def test_a_plain_list_is_compressed_with_a_client(server: Server) -> None:
 
 def test_the_command_line_makes_one_for_a_users_own_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    summarizer = choosing.summarize(
+    summarizer = choices.summarize(
         [f"openai:model=llama,base_url={server.url}/v1,max_tokens=512,limit_name=max_tokens"]
     )
     assert summarizer(talk()).text == "They will meet on Tuesday."
     assert (server.requests[0]["model"], server.requests[0]["max_tokens"]) == ("llama", 512)
     for spec in ("openai", "openai:model=m", "openai:model=m,base_url=7", "openai:model=m,base_url=http://a,nothing=1"):
         with pytest.raises(Exception, match=r"openai|OpenAI|base_url"):
-            choosing.summarize([spec])
+            choices.summarize([spec])
 
 
 @pytest.mark.parametrize(

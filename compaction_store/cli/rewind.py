@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store.cli import choosing, exits, values
-from compaction_store.cli.compacting import Reason, Summarizer, show_run
+from compaction_store.cli import choices, exits, values
+from compaction_store.cli.compact import Reason, Summarizer, show_run
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Number, Printed, Thread
 from compaction_store.cli.output import Output
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def repair(
 
     If the summarizer fails, the compaction stays as it is, the attempt is recorded, and the exit code is 1.
     """
-    summarize = choosing.summarize(summarizer)
+    summarize = choices.summarize(summarizer)
     if summarize is None:
         raise misuse("repair needs a summarizer other than none", "--summarizer")
     out = printed.output()

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from compaction_store.cli import exits, options
-from compaction_store.cli.attesting import LogFile, PublicKeys, open_log
+from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
 from compaction_store.cli.output import line, note
-from compaction_store.cli.wrong_call import misuse
 
 _STDOUT = "-"
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compaction_store.cli import choosing, exits, options, values
+from compaction_store.cli import choices, exits, options, values
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Number, Printed, Reserve, Target, Thread, Trigger, Window
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
 
@@ -24,8 +24,8 @@ Strategy = Annotated[
     typer.Option(
         "--strategy",
         metavar="NAME[:OPTION=VALUE,...]",
-        autocompletion=choosing.strategy_names,
-        help=f"{', '.join(choosing.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
+        autocompletion=choices.strategy_names,
+        help=f"{', '.join(choices.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
         show_default="sliding-window",
     ),
 ]
@@ -34,7 +34,7 @@ Summarizer = Annotated[
     typer.Option(
         "--summarizer",
         metavar="NAME[:OPTION=VALUE,...]",
-        autocompletion=choosing.summarizer_names,
+        autocompletion=choices.summarizer_names,
         help="extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or your own "
         "package.module.name. Repeat it for fallbacks: if one fails, the next one is used.",
         show_default="extractive",
@@ -84,7 +84,7 @@ def compact(
     budget = options.budget(window, reserve, trigger, target)
     if due and budget is None:
         raise misuse("needs --window", "--due")
-    callback = choosing.strategy(strategy, summarizer)
+    callback = choices.strategy(strategy, summarizer)
     out = printed.output()
     failed = False
     with db.store() as store, Progress("compact", "threads") as progress:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 import compaction_store
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.output import Output
-from compaction_store.cli.wrong_call import misuse
 
 _TITLE = "# "
 

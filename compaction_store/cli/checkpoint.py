@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed
 from compaction_store.cli.output import note
-from compaction_store.cli.wrong_call import misuse
 
 if TYPE_CHECKING:
     from compaction_store.checkpoints import CheckpointLog, SigningKey

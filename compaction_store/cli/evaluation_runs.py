@@ -9,10 +9,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from compaction_store.cli import choosing, options
+from compaction_store.cli import choices, options
 from compaction_store.cli import processes as process
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
-from compaction_store.cli.wrong_call import misuse
 
 if TYPE_CHECKING:
     from compaction_store import Reader
@@ -89,14 +89,14 @@ class Wanted:
                 spec, *([summarizer] * (len(self.summarizers) > 1)), *([f"{window:,}"] * (len(self.windows) > 1)),
                 *([f"to {target}"] * (len(self.targets) > 1)),
             ]  # fmt: skip
-            yield Policy(" · ".join(parts), (choosing.strategy([spec], [summarizer]),), budget)
+            yield Policy(" · ".join(parts), (choices.strategy([spec], [summarizer]),), budget)
 
     def _judge(self) -> Judge | None:
         from compaction_store.evaluation import Judge
 
         if self.judge is None:
             return None
-        made = choosing.summarize([self.judge], "--judge")
+        made = choices.summarize([self.judge], "--judge")
         if not hasattr(made, "answer"):
             raise misuse(f"must be anthropic:model=NAME or openai:model=NAME, not {self.judge!r}", "--judge")
         return Judge(made.answer, model=made.model, replicates=self.judge_replicates)

@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.cli import options, values
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed, Thread
 from compaction_store.cli.output import Output, note
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import BatchTooLarge, InvalidMessage
 
 if TYPE_CHECKING:

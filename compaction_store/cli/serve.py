@@ -16,10 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from compaction_store.cli import options
-from compaction_store.cli.attesting import LogFile, PublicKeys, open_log
+from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
 from compaction_store.cli.output import note
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
 from compaction_store.errors import MissingExtra
 

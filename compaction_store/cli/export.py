@@ -19,12 +19,12 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 import compaction_store
-from compaction_store.cli import attesting, csv_text
-from compaction_store.cli.attesting import LogFile, PublicKeys
+from compaction_store.cli import checkpoint, formats
+from compaction_store.cli.checkpoint import LogFile, PublicKeys
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, naming
 from compaction_store.cli.output import note, without_bars
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import visible
 from compaction_store.errors import Conflict, InvalidBundle
 
@@ -95,7 +95,7 @@ def export(
         raise misuse("give either thread names, or --all, or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
         raise misuse("is required for more than one thread", "--to")
-    log = attesting.open_log(checkpoints, public_key)
+    log = checkpoint.open_log(checkpoints, public_key)
     written: list[dict[str, str]] = []
     with db.reachable() as address, Progress("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [db.tenant]:
@@ -199,7 +199,7 @@ def _index_row(file: Path) -> dict[str, str]:
         manifest["tenant"], manifest["thread_id"], manifest["thread_uid"], manifest["last_seq"],
         manifest["last_number"], manifest["last_pos"], manifest["head"], size, digest.hexdigest(), file.name,
     )  # fmt: skip
-    return {name: csv_text.cell(value) for name, value in zip(_COLUMNS, values, strict=True)}
+    return {name: formats.cell(value) for name, value in zip(_COLUMNS, values, strict=True)}
 
 
 def _write_index(to: Path, written: list[dict[str, str]]) -> None:
@@ -213,7 +213,7 @@ def _write_index(to: Path, written: list[dict[str, str]]) -> None:
     rows = [[row.get(name) or "" for name in _COLUMNS] for file, row in listed.items() if (to / file).exists()]
     part = to / f"{INDEX}.part"
     with part.open("wb") as stream:
-        stream.writelines(map(csv_text.line, [_COLUMNS, *sorted(rows)]))
+        stream.writelines(map(formats.line, [_COLUMNS, *sorted(rows)]))
     part.replace(index)
 
 

@@ -1,4 +1,4 @@
-"""Formats the CSV that the commands print: RFC 4180, in UTF-8, and safe to open in a spreadsheet.
+"""Formats the JSON and the CSV that the commands print. CSV is RFC 4180, in UTF-8, and safe to open in a spreadsheet.
 
 A spreadsheet runs a cell that begins like a formula, so an apostrophe is put before such a text.
 """
@@ -15,12 +15,35 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 from uuid import UUID
 
-from compaction_store.cli.json_text import encoded
 from compaction_store.jsonable import time_text
 
 _FORMULAS = "=+-@"
 _BLANKS = ("\t", "\r", "\n")
 LINE_END = "\r\n"
+
+
+def encoded(value: Any) -> str:
+    """Returns a value as compact JSON. If a text contains a lone surrogate, everything outside ASCII is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=_plain)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def cell(value: object) -> str:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import compaction_store
-from compaction_store.cli import bundling, exits
-from compaction_store.cli.choosing import value
+from compaction_store.cli import exits, export
+from compaction_store.cli.choices import value
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Printed, Server
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
 from compaction_store.errors import CompactionStoreError, InvalidBundle
 
@@ -160,7 +160,7 @@ class _Import:
         from compaction_store import importers
 
         path = Path(source)
-        files = bundling.found_in(path) if form in (None, _BUNDLES) and path.exists() else []
+        files = export.found_in(path) if form in (None, _BUNDLES) and path.exists() else []
         if files:
             for file in files:
                 self._bundle(file, alone=len(files) == 1)
@@ -187,7 +187,7 @@ class _Import:
     def _bundle(self, file: Path, *, alone: bool) -> None:
         try:
             try:
-                tenant = bundling.tenant_of(file)
+                tenant = export.tenant_of(file)
                 if not self.all_tenants and tenant != self.tenant:
                     # The file must not choose the tenant that it gets into.
                     raise InvalidBundle(f"the bundle is of another tenant: give --tenant {shlex.quote(tenant)}")

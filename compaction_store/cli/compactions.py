@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.cli import losses, options, values
-from compaction_store.cli.json_text import encoded
+from compaction_store.cli.exits import misuse
+from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Database, Databases, Listed, RecordFilters, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
 from compaction_store.models.vocabulary import EventKind
 

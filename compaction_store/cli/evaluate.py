@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import compaction_store
-from compaction_store.cli import choosing, evaluation_page, exits, replaying
+from compaction_store.cli import choices, evaluation_page, evaluation_runs, exits
+from compaction_store.cli.evaluation_runs import Wanted
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed, Reserve, Trigger
 from compaction_store.cli.output import Column, Loss, Output, figures, note, number
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.replaying import Wanted
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
 from compaction_store.probes import PROBE_TYPES
 
@@ -195,7 +195,7 @@ def evaluate_threads(
         store = stack.enter_context(db.store() if record is not None else db.reader())
         names = _chosen(store, threads, sample, seed)
         progress = stack.enter_context(Progress("evaluate", "threads", len(names)))
-        runs = replaying.runs(store, db.url, db.tenant, names, wanted, setup, processes)
+        runs = evaluation_runs.runs(store, db.url, db.tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if record is not None:
             assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for writing above
@@ -228,7 +228,7 @@ def _limits(given: list[str] | None, option: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for text in given or []:
         kind, _, share = text.partition("=")
-        value = choosing.value(share)
+        value = choices.value(share)
         if kind not in PROBE_TYPES or type(value) not in (int, float) or not 0 <= value <= 1:
             raise misuse(f"must be TYPE=SHARE with a type of {_KINDS} and a share from 0 to 1, not {text!r}", option)
         found[kind] = value

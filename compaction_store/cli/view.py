@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.cli import options, values
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed, Printed, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import saying
 from compaction_store.display.events import KEEPING, Kept, kept_by
 from compaction_store.display.visible import named

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Thread
-from compaction_store.cli.wrong_call import misuse
 
 # If a signal ended the command, the exit code is this plus the number of the signal, as in a shell.
 _SIGNALLED = 128

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_store.cli import values
-from compaction_store.cli.json_text import encoded
+from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Database, Number, Printed, Thread
 from compaction_store.cli.output import Output, moment, number
 from compaction_store.display import saying

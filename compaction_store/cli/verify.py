@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
-from compaction_store.cli import attesting, exits
-from compaction_store.cli.attesting import LogFile, PublicKeys
+from compaction_store.cli import checkpoint, exits
+from compaction_store.cli.checkpoint import LogFile, PublicKeys
+from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed
 from compaction_store.cli.output import Output, line, note
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import named
 from compaction_store.errors import ThreadNotFound
 from compaction_store.models import LEVELS, Report
@@ -80,7 +80,7 @@ def verify(
     out = printed.output()
     files = [name for name in what or () if _is_file(name)]
     if not files:
-        log = attesting.open_log(checkpoints, public_key)
+        log = checkpoint.open_log(checkpoints, public_key)
         verification = _Verification(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
         _end(out, _threads(out, verification, db))
         return
