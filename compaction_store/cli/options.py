@@ -157,7 +157,7 @@ class Listed(Printed):
 
 
 class Deed(Bundle):
-    """Who acts, and on whose authority."""
+    """The actor and the authority of a command that writes."""
 
     actor: Actor = None
     authority: Authority = None
