@@ -46,6 +46,7 @@ LEVELS = {"payload": 200, "receipt": 200, "meta": 200, "metadata": 200, "body": 
 SIZES = {"receipt": 64 * 1024} | dict.fromkeys(("payload", "body"), 16 * 1024 * 1024)
 SIZES |= dict.fromkeys(("meta", "metadata"), 8 * 1024)
 PIECE = 64 * 1024
+FEW_BYTES, FEW_VALUES = 64 * 1024 * 1024, 500_000
 START = b'{"type":"'
 PAGE, SEALED = b"<!doctype html>", b'{"report":'
 DATA = re.compile(b'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
@@ -859,16 +860,31 @@ class Report:
         if last is None or last[1].decode() != hashlib.sha256(hashed).hexdigest():
             self.findings.append("the hash at the end of the file does not match the file")
         try:
-            threads = json.loads(carried or b"", object_pairs_hook=once)["threads"]
+            if carried is None or has_many_values(carried):
+                raise ValueError
+            threads = json.loads(carried, object_pairs_hook=once)["threads"]
             self.bundles = ["".join(text + "\n" for text in thread["bundle"]).encode() for thread in threads]
         except (ValueError, KeyError, TypeError, RecursionError):
             self.findings.append("the data of the report cannot be read")
 
 
+def has_many_values(data: bytes) -> bool:
+    """Returns whether JSON has more values than a report can have. Parsing them could take all memory."""
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    values = quotes = 0
+    for at in range(0, len(plain), PIECE):
+        parts = plain[at : at + PIECE].split(b'"')
+        values += sum(part.count(b"[") + part.count(b"{") + part.count(b",") for part in parts[quotes % 2 :: 2])
+        quotes += len(parts) - 1
+    return values > max(FEW_VALUES, len(data) // 8)
+
+
 def unpacked(data: bytes) -> bytes | None:
     try:
         reading = zlib.decompressobj(wbits=31)
-        found = reading.decompress(base64.b64decode(data, validate=True), LONGEST_LINE)
+        # A report is packed to about a fifth. What grows much more was made to take all memory.
+        most = min(LONGEST_LINE, max(FEW_BYTES, 200 * len(data)))
+        found = reading.decompress(base64.b64decode(data, validate=True), most)
     except (ValueError, zlib.error):
         return None
     return found if reading.eof else None

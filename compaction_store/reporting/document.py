@@ -6,12 +6,15 @@ The page is made from this document alone. So anyone who has the document can ma
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, FailFast
 
 Format = Literal["compaction-store/report/1"]
 FORMAT: Format = "compaction-store/report/1"
+_T = TypeVar("_T")
+# One wrong item is enough: an error for each of millions would take all memory.
+_List = Annotated[list[_T], FailFast()]
 
 
 class _Part(BaseModel):
@@ -51,7 +54,7 @@ class Reply(_Part):
     seq: int
     evidence: Literal["proved", "reconstructed", "differs"]
     tokens: int
-    parts: list[SeenPart]
+    parts: _List[SeenPart]
 
 
 class Place(_Part):
@@ -68,8 +71,8 @@ class Verdict(_Part):
     entries: int
     redacted: int
     covered: int
-    findings: list[Place]
-    notes: list[str]
+    findings: _List[Place]
+    notes: _List[str]
 
 
 class ReportedThread(_Part):
@@ -78,13 +81,13 @@ class ReportedThread(_Part):
     At `unknown_pos`, an entry of an unknown kind changes views. There are no steps and no replies from there on.
     """
 
-    bundle: list[str]
+    bundle: _List[str]
     view_tokens: int | None
     unknown_pos: int | None
     verdict: Verdict
-    standings: list[Standing]
-    steps: list[Step]
-    replies: list[Reply]
+    standings: _List[Standing]
+    steps: _List[Step]
+    replies: _List[Reply]
 
 
 class Period(_Part):
@@ -113,4 +116,4 @@ class ReportDocument(_Part):
     tenant: str
     content: bool
     period: Period
-    threads: list[ReportedThread]
+    threads: _List[ReportedThread]

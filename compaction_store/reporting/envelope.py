@@ -22,8 +22,14 @@ _END = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
 _END_BYTES = 78
 _DATA = re.compile(rb'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 _HASH = re.compile(rb'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
-# The maximum size of the unpacked data in a page.
+# The maximum size of the unpacked data in a page: this many bytes, or this many times the packed size. A report's own
+# data, mostly hashes, is packed to a fifth of its size.
+_FEW_BYTES, _MOST_TIMES = 64 * 1024 * 1024, 200
 _MOST_BYTES = 1024 * 1024 * 1024
+# A value of a report takes at least this many bytes; the lines of a bundle take more.
+_BYTES_A_VALUE = 8
+_FEW_VALUES = 500_000
+_PIECE = 64 * 1024
 
 
 def dump(document: ReportDocument) -> bytes:
@@ -80,12 +86,26 @@ def unpacked(data: str) -> bytes:
     """Unpacks the data of a page. Raises ValueError, without quoting content, if this is not possible."""
     try:
         reading = zlib.decompressobj(wbits=31)
-        found = reading.decompress(base64.b64decode(data, validate=True), _MOST_BYTES)
+        most = min(_MOST_BYTES, max(_FEW_BYTES, _MOST_TIMES * len(data)))
+        found = reading.decompress(base64.b64decode(data, validate=True), most)
     except (ValueError, zlib.error):
         raise ValueError("the data in the page cannot be unpacked") from None
     if not reading.eof:
         raise ValueError("the data in the page is too long or incomplete")
     return found
+
+
+def refuse_many_values(data: bytes) -> None:
+    """Raises ValueError for JSON with more values than a report can have. Parsing them could take all memory."""
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    count = is_in_string = 0
+    for at in range(0, len(plain), _PIECE):
+        parts = plain[at : at + _PIECE].split(b'"')
+        outside = b"".join(parts[is_in_string::2])
+        count += sum(map(outside.count, (b"[", b"{", b",")))
+        is_in_string = (is_in_string + len(parts) - 1) % 2
+    if count > max(_FEW_VALUES, len(data) // _BYTES_A_VALUE):
+        raise ValueError("the data in the file is not a report: it has too many values")
 
 
 def own_hash(page: bytes) -> tuple[str | None, str]:

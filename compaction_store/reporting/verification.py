@@ -82,6 +82,7 @@ def _document(data: bytes, findings: list[str]) -> ReportDocument:
         findings.append("the hash at the end is missing: part of the file may be missing")
     elif stated != actual:
         findings.append("the file was changed after it was written: its hash does not match")
+    envelope.refuse_many_values(carried)
     try:
         return ReportDocument.model_validate_json(carried)
     except ValidationError as error:

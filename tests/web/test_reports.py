@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import html
 import json
 import re
@@ -314,3 +317,28 @@ def test_a_report_of_a_record_that_was_revoked_does_not_say_that_a_later_one_sup
     assert verify_report(render(document)).findings == []
     told = changed(render(document), lambda data: data["threads"][0]["standings"][2].update(superseded_by=6))
     assert any("about record 3" in each for each in verify_report(told).findings)
+
+
+@pytest.mark.parametrize("value", [b"[]", b'""', b'{"a":1}'])
+@pytest.mark.parametrize("form", ["page", "json"])
+def test_a_small_file_does_not_take_all_memory(tmp_path: Path, form: str, value: bytes) -> None:
+    """The data of such a page takes a few hundred kilobytes, and unpacks to seventy megabytes."""
+    size = 70_000_000 if form == "page" else 30_000_000
+    data = b'{"threads":[' + b",".join([value] * (size // (len(value) + 1))) + b"]}"
+    path = tmp_path / "report"
+    if form == "page":
+        packed = base64.b64encode(gzip.compress(data, 1))
+        path.write_bytes(envelope.ended(b'<!doctype html>\n<template id="data">' + packed + b"</template>\n"))
+    else:
+        path.write_bytes(b'{"report":' + data + b',"sha256":"' + hashlib.sha256(data).hexdigest().encode() + b'"}\n')
+    ours = (
+        "import sys, pathlib; from compaction_store.reporting.verification import verify_report;"
+        " print(*verify_report(pathlib.Path(sys.argv[1]).read_bytes()).findings, sep='\\n')"
+    )
+    for program, code in ((["-c", ours], 0), ([offline.__file__], 1)):
+        done = subprocess.run(
+            ["prlimit", "--as=1500000000", sys.executable, *program, str(path)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr[-2000:]
+        assert "is not a report" in done.stdout or "too long" in done.stdout or "cannot be read" in done.stdout
