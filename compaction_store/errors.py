@@ -57,7 +57,9 @@ CompactionStoreError
   · NotRenderable                the requested format cannot express a message; .seq and .part
   · BudgetExceeded               the view does not fit the token budget; .view
   · DatabaseError                the server refused the call or could not be reached
-    - DatabaseUnavailable        the server could not be reached or gave up, or the store is closed; nothing was written
+    - DatabaseUnavailable        the server could not be reached or gave up; nothing was written
+    - StoreClosed                the store is closed
+    - LoginRefused               the server refuses the login, its password or the database in the URL
     - OutcomeUnknown             the write may have happened: retry with .key
     - ThreadDamaged              the thread's rows contradict its head: run verify; nothing was written
     - PermissionDenied           the login lacks a role or a right; the message says which
@@ -445,7 +447,15 @@ class DatabaseError(CompactionStoreError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The server could not be reached or gave up, or the store is closed. Nothing was written."""
+    """The server could not be reached or gave up. Nothing was written."""
+
+
+class StoreClosed(DatabaseError):
+    """The store is closed. Nothing was sent."""
+
+
+class LoginRefused(DatabaseError):
+    """The server answers, but refuses the login, its password or the database in the URL. A retry does not help."""
 
 
 class OutcomeUnknown(DatabaseError):

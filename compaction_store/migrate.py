@@ -45,6 +45,7 @@ _VERSION_TABLE = f"""
     )
 """
 # A login that may not change the version table cannot migrate. It needs no lock to find that the schema is up to date.
+_REVISION = f"SELECT version_num FROM {schema.SCHEMA}.alembic_version"  # noqa: S608 — a constant
 _MAY_LOCK = f"""
     SELECT has_table_privilege('{schema.SCHEMA}.alembic_version', 'UPDATE, DELETE')
         AND current_setting('transaction_read_only') = 'off'
@@ -141,6 +142,7 @@ def _take_turn(connection: sa.Connection) -> None:
     """Blocks other migrations and checkpoints until the end of this transaction."""
     if connection.scalar(sa.text(queries.IS_WORKER_ASKED)) and connection.scalar(sa.text(queries.IS_WORKER)):
         raise UnsupportedDatabase(queries.WORKER)
+    queries.refuse_encoding(connection.scalar(sa.text("SHOW server_encoding")))
     connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
     try:
         while connection.scalar(sa.text(f"SELECT to_regclass('{schema.SCHEMA}.alembic_version')")) is None:
@@ -207,6 +209,8 @@ def _alembic(
     url: str, run: Callable[[Config], None], *, delete_everything: bool = False, partitions: int | None = None
 ) -> None:
     def migrate(connection: sa.Connection) -> None:
+        # Alembic would fail because it does not know a revision of a later release.
+        queries.refuse_newer(connection.scalar(sa.text(_REVISION)))
         config = _config()
         config.attributes["partitions"] = partitions or 0
         config.attributes["connection"] = connection

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import logging
+import os
 import random
 import re
 import time
@@ -29,8 +31,10 @@ from compaction_store.errors import (
     CompactionStoreError,
     DatabaseError,
     DatabaseUnavailable,
+    LoginRefused,
     OutcomeUnknown,
     PermissionDenied,
+    StoreClosed,
     ThreadErased,
     UnsupportedDatabase,
 )
@@ -47,6 +51,11 @@ UNKEYED = ""
 # Texts of the errors by which pgbouncer refuses a connection's settings, and Postgres its role. They have no SQLSTATE.
 _REFUSED_SETTINGS = "unsupported startup parameter"
 _REFUSED_ROLE = re.compile('permission denied to set role (".*")')
+# Texts of refusals that a retry cannot change. A server that speaks another language is retried until the deadline.
+_REFUSED_URL = re.compile(
+    r"(authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) \".*\" does not exist"
+    r"|is not permitted to log in|permission denied for database)"
+)
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 # In seconds: the minimum time for a call, and the extra time after the deadline to find out an unknown outcome.
@@ -137,7 +146,7 @@ class Caller:
         self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None, *, is_in_doubt: bool
     ) -> _T:  # fmt: skip
         if self.closed:
-            raise DatabaseUnavailable("the store is closed")
+            raise StoreClosed("the store is closed")
         try:
             if self._observer is None:
                 return self._call_with_retries(query, arguments, key, is_in_doubt, None)
@@ -210,7 +219,7 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         original = error_translation.original(error)
         lines = str(original).strip().splitlines()
-        why = lines[0] if lines else type(original).__name__
+        why = _own_fault() or (lines[0] if lines else type(original).__name__)
         return None, _refused(engines.where(engine), why, error_translation.sqlstate(original))
     except BaseException as error:
         # The task was cancelled while it connected. The error and the frames of SQLAlchemy refer to each other and to
@@ -218,6 +227,15 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
         # cycle.
         clear_frames(error.__traceback__)
         raise
+
+
+def _own_fault() -> str | None:
+    """Returns the reason if this process can open nothing at all. The driver does not report its reason."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return f"this process cannot open a connection: {error.strerror} ({errno.errorcode.get(error.errno or 0)})"
+    return None
 
 
 def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
@@ -230,6 +248,8 @@ def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
             f"this login may not take the role {role[1]}: grant it the role, or omit the role to use the rights of the"
             " login (on the command line, --as-login)"
         )
+    elif _REFUSED_URL.search(why):
+        failure = LoginRefused(f"the server at {where} refuses the connection: {why}", sqlstate=sqlstate)
     else:
         failure = DatabaseUnavailable(f"cannot reach the database at {where}: {why}", sqlstate=sqlstate)
         return Verdict(failure, again=True, unknown=False)
@@ -258,7 +278,7 @@ def _attempt(
             # The other connections of the pool are probably dead too. This makes the pool replace each of them when it
             # is next taken. `dispose` would not replace the connections that are in use now.
             engine.pool._invalidate(connection, original)  # noqa: SLF001 — there is no public way
-        return None, original
+        return None, error_translation.with_canceller(original, is_ours=waiter.is_cancelled)
     except Exception:
         raise
     except BaseException:
@@ -306,10 +326,10 @@ def _failure(verdict: Verdict, unknown_key: str | None, thread: str) -> Compacti
 
 @contextmanager
 def after_write(key: str, thread_id: str) -> Iterator[None]:
-    """Raises `OutcomeUnknown` in place of `DatabaseUnavailable`, for a read that follows the write of the same call."""
+    """Raises `OutcomeUnknown` if the database cannot be used, for a read that follows the write of the same call."""
     try:
         yield
-    except DatabaseUnavailable as error:
+    except (DatabaseUnavailable, LoginRefused, StoreClosed) as error:
         state = error.sqlstate
     else:
         return

@@ -39,6 +39,7 @@ _KEEPALIVES = 3
 _LONGEST_SILENCE = 30.0
 # A URL as libpq accepts it: with several hosts and their ports, or with a socket's folder whose slashes are encoded.
 _LIBPQ_URL = re.compile(r"(?P<scheme>[^:/?#]+://)(?P<user>[^/?#]*@)?(?P<hosts>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
+_AUTHORITY = re.compile(r"[^:/?#]+://([^/?#]*)")
 _HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 
 
@@ -107,6 +108,8 @@ def create_aio_engine(
 
 def driver_url(url: str) -> sa.URL:
     """Converts a URL that libpq accepts to a URL of SQLAlchemy."""
+    if _has_raw_at_sign(url):
+        raise InvalidInput("the user and the password in url must be percent-encoded: write @ as %40, and / as %2F")
     try:
         parsed = sa.make_url(_with_hosts_apart(url))
         # SQLAlchemy drops empty parameters, but for libpq an empty parameter has a meaning.
@@ -118,6 +121,12 @@ def driver_url(url: str) -> sa.URL:
         form = "a text of another form" if parsed is None else f"{parsed.get_backend_name()}://"
         raise InvalidInput(f"url must look like postgresql://user@host/database, not {form}")
     return parsed.set(drivername="postgresql+psycopg")
+
+
+def _has_raw_at_sign(url: str) -> bool:
+    """Returns whether the URL has another @ than the one before the host. Errors would quote a part of the password."""
+    found = _AUTHORITY.match(url)
+    return found is not None and url.count("@") != min(found[1].count("@"), 1)
 
 
 def _with_hosts_apart(url: str) -> str:

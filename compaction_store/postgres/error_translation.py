@@ -57,6 +57,20 @@ CANCELLED = "57014"
 _NO_TENANT = "CS009"
 _SEES_ONE_TENANT = "CS023"
 
+_WORDS = {
+    "40001": "other transactions interfered",
+    "40P01": "the call and another one waited for each other",
+    "53100": "the server's disk is full",
+    "53200": "the server is out of memory",
+    "53300": "the server has no connection left",
+    "53400": "a limit in the server's configuration was exceeded",
+    "54000": "a value is too large for the server",
+    "55P03": "another session held a lock for too long",
+    "57P03": "the server is starting up or shutting down",
+    "58030": "the server could not read or write its files",
+    "XX001": "the server's files are damaged",
+    "XX002": "an index of the server is damaged",
+}
 _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS001": ThreadNotFound,
     "CS002": IdempotencyConflict,
@@ -79,6 +93,10 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
 
 class InDoubt(psycopg.OperationalError):
     """The server reported a commit, but may not have waited for its standby. A failover could lose the commit."""
+
+
+class CancelledByServer(psycopg.errors.QueryCanceled):
+    """The server cancelled the statement, although the deadline had not passed."""
 
 
 class Verdict(NamedTuple):
@@ -110,15 +128,22 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
         return Verdict(DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
     if state == CANCELLED or (spread and _is_of_a_node(state)):
         what = "the server did not answer by the deadline" if state == CANCELLED else "a node of the cluster failed"
+        if isinstance(error, CancelledByServer):
+            what = "the server cancelled the statement: by the statement_timeout of the login, or by an administrator"
         failure = DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
         return Verdict(failure, again=spread, unknown=spread)
     if state == _UNIQUE_VIOLATION and _is_of_log(error, spread=spread):
         what = "the thread has an entry beyond its head, at the pos of the new entry: run verify"
         return Verdict(ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
     if state in _TRANSIENT:
-        failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{of_thread}", sqlstate=state)
+        failure = DatabaseUnavailable(f"{said(state, 'the server was busy')}{of_thread}", sqlstate=state)
         return Verdict(failure, again=True, unknown=False)
     return Verdict(translated(error, of_thread), again=False, unknown=False)
+
+
+def said(state: str, otherwise: str) -> str:
+    """Returns what happened, in words if the SQLSTATE is a usual one, followed by the SQLSTATE."""
+    return f"{_WORDS.get(state, otherwise)}: SQLSTATE {state}"
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -152,6 +177,11 @@ def is_gone(error: BaseException) -> bool:
     return state in _WENT_DOWN or state in _TURNED_AWAY or state.startswith("08")
 
 
+def with_canceller(error: BaseException, *, is_ours: bool) -> BaseException:
+    """Returns the error, or `CancelledByServer` if the server cancelled the statement without our request."""
+    return CancelledByServer() if sqlstate(error) == CANCELLED and not is_ours else error
+
+
 def original(error: BaseException) -> BaseException:
     if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
         return error.orig
@@ -175,10 +205,12 @@ def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
         )
     if state == "42501":
         return PermissionDenied(
-            f"Postgres refused the statement with SQLSTATE {state}: grant the login compaction_store_app{of_thread}",
+            f"{said(state, 'Postgres refused the statement')}: the login needs a role, for example by `compaction-store"
+            f" grant LOGIN application`{of_thread}",
             sqlstate=state,
         )
-    return DatabaseError(f"Postgres refused the statement with SQLSTATE {state}{constraint}{of_thread}", sqlstate=state)
+    what = said(state, "Postgres refused the statement")
+    return DatabaseError(f"{what}{constraint}{of_thread}", sqlstate=state)
 
 
 def _of_our_function(state: str, text: str, primary: str, detail: str) -> CompactionStoreError:

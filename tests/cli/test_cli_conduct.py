@@ -196,7 +196,7 @@ def test_a_database_that_cannot_be_used_exits_with_3(
     superuser.execute("CREATE ROLE cs_stranger LOGIN PASSWORD 'x'")
     try:
         stranger = sa.make_url(url).set(username="cs_stranger", password="x").render_as_string(hide_password=False)
-        assert "compaction_store_app" in run("threads", given=stranger, code=3)
+        assert "compaction-store grant LOGIN application" in run("threads", given=stranger, code=3)
     finally:
         superuser.execute("DROP ROLE cs_stranger")
 

@@ -135,10 +135,17 @@ def test_a_database_at_another_revision_is_refused(url: str, superuser: Any, rev
     if revision:
         superuser.execute("INSERT INTO compaction_store.alembic_version VALUES (%s)", [revision])
     assert migrate.current(url) == revision
-    with pytest.raises(SchemaOutOfDate, match="compaction-store migrate"):
+    advice = "upgrade the package" if revision == "9999" else "compaction-store migrate"
+    with pytest.raises(SchemaOutOfDate, match=advice):
         migrate.check(url)
-    with pytest.raises(SchemaOutOfDate):
+    with pytest.raises(SchemaOutOfDate, match=advice):
         cs.Store.open(url)
+    if revision == "9999":
+        with pytest.raises(SchemaOutOfDate, match="9999, which was written by a newer version"):
+            migrate.upgrade(url)
+        with pytest.raises(SchemaOutOfDate, match="9999, which was written by a newer version"):
+            migrate.downgrade(url, "base", delete_everything=True)
+        assert migrate.current(url) == revision
 
 
 def test_a_database_without_the_schema_is_refused(empty_url: str) -> None:
@@ -152,8 +159,10 @@ def test_a_database_of_another_encoding_is_refused(server: Any, encoding: str) -
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
         try:
-            with pytest.raises(UnsupportedDatabase, match=f"must be UTF8, not {encoding}"):
-                cs.Store.open(server.database(name))
+            for call in (cs.Store.open, migrate.upgrade):
+                with pytest.raises(UnsupportedDatabase, match=f"must be UTF8, not {encoding}"):
+                    call(server.database(name))
+            assert migrate.current(server.database(name)) is None
         finally:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -64,6 +64,8 @@ from compaction_store.postgres.queries.server import (
     WORKER,
     check,
     is_worker,
+    refuse_encoding,
+    refuse_newer,
     revision,
 )
 from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events, tenants
@@ -134,6 +136,8 @@ __all__ = [
     "record_event",
     "record_verdict",
     "redact",
+    "refuse_encoding",
+    "refuse_newer",
     "release",
     "renew_turn",
     "replay",

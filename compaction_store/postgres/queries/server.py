@@ -42,11 +42,11 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
     )
     if version < OLDEST_SERVER:
         raise UnsupportedDatabase(f"the server must be Postgres 15 or newer, not {version // 10000}")
-    if encoding != "UTF8":
-        raise UnsupportedDatabase(f"the encoding of the database must be UTF8, not {encoding}")
+    refuse_encoding(encoding)
     found = revision(connection)
     if found is None:
         refuse_worker(connection)
+    refuse_newer(found)
     if found != schema.REVISION:
         what = f"it is at revision {found}" if found else "it has no schema of this package"
         raise SchemaOutOfDate(
@@ -62,6 +62,20 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
         # With another encoding, Citus would convert texts twice.
         raise UnsupportedDatabase(f"the client_encoding of a connection to a cluster must be UTF8, not {client}")
     return Citus(is_installed, is_used)
+
+
+def refuse_encoding(encoding: str) -> None:
+    if encoding != "UTF8":
+        raise UnsupportedDatabase(f"the encoding of the database must be UTF8, not {encoding}")
+
+
+def refuse_newer(found: str | None) -> None:
+    """Raises an error if a later release has migrated the database."""
+    if found is not None and found > schema.REVISION:
+        raise SchemaOutOfDate(
+            f"the database is at revision {found}, which was written by a newer version of this package: upgrade the"
+            f" package, because this version needs revision {schema.REVISION}"
+        )
 
 
 def refuse_lost_settings(connection: Connection, settings: Mapping[str, str]) -> None:

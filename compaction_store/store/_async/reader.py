@@ -144,6 +144,8 @@ class AsyncReader:
         arguments.instance(share_commits, bool, "share_commits")
         if engine is not None:
             arguments.instance(engine, AsyncEngine, "engine")
+            if url is not None:
+                raise InvalidInput("give either url or engine, not both")
             if begun_with:
                 raise InvalidInput("role and settings must be left out with an engine: its connections have them")
         count = tokens.chosen(counter)
@@ -266,6 +268,10 @@ class AsyncReader:
             if at == 0:
                 raise PositionNotFound(f"the thread has no entry up to that time{arguments.about(thread_id)}")
         elif at is not None:
+            if type(at) is not int or at < 1:
+                raise InvalidInput(
+                    f"at must be a pos >= 1, a datetime with a time zone, or a compaction{arguments.other(at)}"
+                )
             arguments.number(at, "at", least=1)
         return typed_rows.view(thread_id, await self._db.call(queries.view, key, at))
 

@@ -142,6 +142,8 @@ class Reader:
         arguments.instance(share_commits, bool, "share_commits")
         if engine is not None:
             arguments.instance(engine, Engine, "engine")
+            if url is not None:
+                raise InvalidInput("give either url or engine, not both")
             if begun_with:
                 raise InvalidInput("role and settings must be left out with an engine: its connections have them")
         count = tokens.chosen(counter)
@@ -264,6 +266,10 @@ class Reader:
             if at == 0:
                 raise PositionNotFound(f"the thread has no entry up to that time{arguments.about(thread_id)}")
         elif at is not None:
+            if type(at) is not int or at < 1:
+                raise InvalidInput(
+                    f"at must be a pos >= 1, a datetime with a time zone, or a compaction{arguments.other(at)}"
+                )
             arguments.number(at, "at", least=1)
         return typed_rows.view(thread_id, self._db.call(queries.view, key, at))
 

@@ -56,7 +56,7 @@ BEGIN
     PERFORM compaction_store.refuse_erased(v_parent.erased_pos);
     at_pos := coalesce(p_at, v_parent.last_pos);
     IF at_pos < 1 OR at_pos > v_parent.last_pos THEN
-        RAISE EXCEPTION 'no pos %', at_pos USING ERRCODE = 'CS005', DETAIL = v_parent.last_pos::text;
+        RAISE EXCEPTION 'no pos %: the last pos is %', at_pos, v_parent.last_pos USING ERRCODE = 'CS005', DETAIL = v_parent.last_pos::text;
     END IF;
     PERFORM compaction_store.refuse_unknown(p_thread_uid, at_pos, v_parent.last_number);
     at_seq := compaction_store.seq_at(p_thread_uid, at_pos);

@@ -9,6 +9,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION 'compaction_store.tenant is not set'
         USING ERRCODE = 'CS009', HINT = 'SET compaction_store.tenant = ''default'', or another tenant; on a Citus '
-            'cluster, use SET LOCAL in the transaction of the query';
+            'cluster, use SET LOCAL in the transaction of the query. Only a login with BYPASSRLS, or a superuser, can '
+            'read all tenants at once';
 END
 $$;

@@ -41,7 +41,7 @@ BEGIN
     END IF;
     IF p_at IS NOT NULL THEN
         IF p_at < 1 OR p_at > v_last_pos THEN
-            RAISE EXCEPTION 'no pos %', p_at USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
+            RAISE EXCEPTION 'no pos %: the last pos is %', p_at, v_last_pos USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
         END IF;
         IF p_at < v_last_pos THEN
             v_last_seq := compaction_store.seq_at(p_thread_uid, p_at);

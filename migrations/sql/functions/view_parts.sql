@@ -27,7 +27,7 @@ BEGIN
     at_pos := coalesce(p_at, v_last_pos);
     last_seq := v_last_seq;
     IF at_pos < 1 OR at_pos > v_last_pos THEN
-        RAISE EXCEPTION 'no pos %', at_pos USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
+        RAISE EXCEPTION 'no pos %: the last pos is %', at_pos, v_last_pos USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
     END IF;
     IF at_pos < v_last_pos THEN
         last_seq := compaction_store.seq_at(p_thread_uid, at_pos);
