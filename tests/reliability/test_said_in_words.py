@@ -181,7 +181,7 @@ def test_arguments_say_what_else_they_may_be(faces: Faces, url: str, store: Face
             getattr(store, name)("t", *more, at=20)
     engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
     if store.runner is None:
-        with pytest.raises(InvalidInput, match="either url or engine"):
+        with pytest.raises(InvalidInput, match="must not both be given"):
             faces.open(url, engine=engine)
     engine.dispose()
 

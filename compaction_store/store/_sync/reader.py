@@ -143,7 +143,7 @@ class Reader:
         if engine is not None:
             arguments.instance(engine, Engine, "engine")
             if url is not None:
-                raise InvalidInput("give either url or engine, not both")
+                raise InvalidInput("url and engine must not both be given")
             if begun_with:
                 raise InvalidInput("role and settings must be left out with an engine: its connections have them")
         count = tokens.chosen(counter)
