@@ -17,8 +17,9 @@ from compaction_store.compaction.summary_calls import without_text
 from compaction_store.compaction.summary_request import Repair, Request
 from compaction_store.drivers import Call, Work
 from compaction_store.errors import ChecksFailed, InvalidCallback, own_text
+from compaction_store.language import has_secret
 from compaction_store.models import Payload, Summary
-from compaction_store.probes import Probe, has_secret
+from compaction_store.probes import Probe
 from compaction_store.tokens import MARK
 
 # The maximum numbers of lines that a summarizer is given, and of examples in a record.

@@ -17,10 +17,10 @@ from typing import Any
 from compaction_store.arguments import name_of, storable_name
 from compaction_store.compaction.summary_request import TrackedView
 from compaction_store.errors import own_text
+from compaction_store.language.secrets import FIELD, MASK
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Payload, Summary
 from compaction_store.models.limits import MOST_BYTES
-from compaction_store.probes.secrets import FIELD, MASK
 
 # A longer value, such as the definitions of an agent's tools, is recorded as its hash.
 _LONGEST = 2000

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.saying import said
 from compaction_store.display.visible import CUT
+from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Element, Message, Payload
 from compaction_store.models.messages import is_erased
-from compaction_store.probes.names import NameReader
 
 # The maximum number of messages, and of characters, with which a summary is compared.
 _MOST_COMPARED = 2000

@@ -9,20 +9,12 @@ what each probe finds and what it cannot find.
 from __future__ import annotations
 
 from compaction_store.probes.facts import Planted, ThreadFacts, ThreadMessage
-from compaction_store.probes.names import Name, NameReader, named_at, names
-from compaction_store.probes.orders import Order, is_order, orders
 from compaction_store.probes.probe import PROBE_TYPES, Place, Probe, ProbeType
-from compaction_store.probes.quotations import quotations
-from compaction_store.probes.secrets import has_secret, masked
-from compaction_store.probes.sentences import sentences
 from compaction_store.probes.thread_probe import Fold, ThreadProbe
 
 __all__ = [
     "PROBE_TYPES",
     "Fold",
-    "Name",
-    "NameReader",
-    "Order",
     "Place",
     "Planted",
     "Probe",
@@ -30,12 +22,4 @@ __all__ = [
     "ThreadFacts",
     "ThreadMessage",
     "ThreadProbe",
-    "has_secret",
-    "is_order",
-    "masked",
-    "named_at",
-    "names",
-    "orders",
-    "quotations",
-    "sentences",
 ]

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from compaction_store.language.names import Name, NameReader, keys
+from compaction_store.language.orders import Order, orders, stem
+from compaction_store.language.quotations import quotations
+from compaction_store.language.secrets import has_secret, secret_words, secrets
+from compaction_store.language.words import Phrases, word_places, words
 from compaction_store.models import Payload
 from compaction_store.probes.calls import FileChange, changed_files, looks_up, signature
-from compaction_store.probes.names import Name, NameReader, keys
-from compaction_store.probes.orders import Order, orders, stem
 from compaction_store.probes.probe import Place
-from compaction_store.probes.quotations import quotations
 from compaction_store.probes.reading import Call, Reading, Result, Said
-from compaction_store.probes.secrets import has_secret, secret_words, secrets
 from compaction_store.probes.values import Statement, fields, statements
-from compaction_store.probes.words import Phrases, word_places, words
 
 # A longer text in a call is content to write and not a reference. A longer text of a user is mostly pasted text.
 _LONGEST_GIVEN = 400

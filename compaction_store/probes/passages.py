@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
-from compaction_store.probes.force import mentions_force
-from compaction_store.probes.orders import rare_words, wanted_words
-from compaction_store.probes.sentences import sentences
-from compaction_store.probes.words import Phrases, words
+from compaction_store.language.force import mentions_force
+from compaction_store.language.orders import rare_words, wanted_words
+from compaction_store.language.sentences import sentences
+from compaction_store.language.words import Phrases, words
 
 # A longer sentence is split, so that the cost of a question does not depend on the length of sentences.
 _LONGEST = 600

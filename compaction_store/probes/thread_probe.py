@@ -15,18 +15,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from compaction_store.language.names import Name, NameReader, is_claim
+from compaction_store.language.orders import Order
+from compaction_store.language.quotations import quotations
+from compaction_store.language.secrets import MASK, has_secret, masked
+from compaction_store.language.words import Phrases, words
 from compaction_store.models import Payload
 from compaction_store.probes.calls import FileState
 from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
-from compaction_store.probes.names import Name, NameReader, is_claim
-from compaction_store.probes.orders import Order
 from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.passages import Passages
 from compaction_store.probes.probe import Place, Probe, ProbeType
-from compaction_store.probes.quotations import quotations
 from compaction_store.probes.reading import Reading, Said
-from compaction_store.probes.secrets import MASK, has_secret, masked
-from compaction_store.probes.words import Phrases, words
 
 # Words that say that a file was deleted or moved, in the ten languages in which orders are recognized.
 _GONE = re.compile(

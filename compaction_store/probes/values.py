@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from compaction_store.probes.names import names_in_run
-from compaction_store.probes.orders import rare_words, stem
-from compaction_store.probes.sentences import prose, sentences
-from compaction_store.probes.words import words
+from compaction_store.language.names import names_in_run
+from compaction_store.language.orders import rare_words, stem
+from compaction_store.language.sentences import prose, sentences
+from compaction_store.language.words import words
 
 _LONGEST_SENTENCE = 400
 _V = (

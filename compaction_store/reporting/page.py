@@ -13,8 +13,8 @@ from compaction_store.display.events import described
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.visible import named
 from compaction_store.errors import MissingExtra
+from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Event, Message
-from compaction_store.probes.names import NameReader
 from compaction_store.reporting import contents, envelope
 from compaction_store.reporting.contents import Contents
 from compaction_store.reporting.document import Period, Reply, ReportDocument

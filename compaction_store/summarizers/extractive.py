@@ -20,15 +20,15 @@ from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import drive
 from compaction_store.errors import InvalidInput, SummaryTooLong
+from compaction_store.language import NameReader, sentences
+from compaction_store.language.decisions import decides
+from compaction_store.language.force import mentions_force
+from compaction_store.language.orders import orders
 from compaction_store.messages import stand_ins
 from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.messages import is_erased
-from compaction_store.probes import NameReader, sentences
-from compaction_store.probes.decisions import decides
-from compaction_store.probes.force import mentions_force
-from compaction_store.probes.orders import orders
 from compaction_store.summarizers.covering import Cover, Sentence, written
 from compaction_store.tokenizing.message_text import read
 

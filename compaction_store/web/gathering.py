@@ -20,10 +20,10 @@ from compaction_store.display.saying import said
 from compaction_store.display.visible import json_shown
 from compaction_store.errors import CompactionNotFound, UnknownEntry
 from compaction_store.integrity import erasure
+from compaction_store.language.names import NameReader
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Comparison, Element, Event, Message, Thread, Verdict
 from compaction_store.models.vocabulary import EventKind
-from compaction_store.probes.names import NameReader
 from compaction_store.store import AsyncReader
 from compaction_store.store.pinning import pinned
 from compaction_store.web.lists import ROWS, Listed, first, first_within

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from support.probed_threads import assistant, call, probed, result, summary, user
 
-import compaction_store.probes as package
-from compaction_store.probes import ThreadFacts, ThreadMessage, has_secret, names, orders, quotations
+from compaction_store import language, probes
+from compaction_store.language import has_secret, names, orders, quotations
+from compaction_store.language.words import Phrases, words
+from compaction_store.probes import ThreadFacts, ThreadMessage
 from compaction_store.probes.passages import Passages
 from compaction_store.probes.reading import Reading
 from compaction_store.probes.values import statements
-from compaction_store.probes.words import Phrases, words
 
 Payload = dict[str, Any]
 # Quadratic work on so many characters would take hours.
@@ -184,7 +185,8 @@ def test_phrases_inside_of_each_other_are_found_in_one_pass() -> None:
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
-    for module in pkgutil.iter_modules(package.__path__):
+    modules = [(package, module) for package in (language, probes) for module in pkgutil.iter_modules(package.__path__)]
+    for package, module in modules:
         loaded = importlib.import_module(f"{package.__name__}.{module.name}")
         for name, value in vars(loaded).items():
             if isinstance(value, re.Pattern):

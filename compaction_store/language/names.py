@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from compaction_store.probes.words import UNSPACED, is_simple
+from compaction_store.language.words import UNSPACED, is_simple
 
 NameKind = Literal["path", "identifier", "number"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from compaction_store.probes.words import words
+from compaction_store.language.words import words
 
 # A quotation begins after a space, an opening bracket or a sign such as a colon. So text between two quotations is not
 # taken for a quotation.

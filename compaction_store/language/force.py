@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from compaction_store.probes.words import UNSPACED
+from compaction_store.language.words import UNSPACED
 
 # ruff: noqa: RUF001
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.thread_patterns import calm
 
-from compaction_store.probes.words import Phrases, word_places, words
+from compaction_store.language.words import Phrases, word_places, words
 
 _FEW = st.lists(st.sampled_from(["a", "b", "c"]), max_size=14)
 

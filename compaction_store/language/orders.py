@@ -11,9 +11,9 @@ import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from compaction_store.probes.force import FUNCTION_WORDS, describes, has_force, is_for_once, may_have_force
-from compaction_store.probes.sentences import prose, sentences
-from compaction_store.probes.words import is_unspaced, words
+from compaction_store.language.force import FUNCTION_WORDS, describes, has_force, is_for_once, may_have_force
+from compaction_store.language.sentences import prose, sentences
+from compaction_store.language.words import is_unspaced, words
 
 # A longer sentence is pasted text.
 _LONGEST = 400

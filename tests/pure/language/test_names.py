@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.thread_patterns import calm
 
-from compaction_store.probes.names import NameReader, keys, named_at, names
+from compaction_store.language.names import NameReader, keys, named_at, names
 
 
 def strong(text: str) -> dict[str, str]:
@@ -17,7 +17,7 @@ def strong(text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("see `compaction_store/probes/names.py:12`, please", {"compaction_store/probes/names.py": "path"}),
+        ("see `compaction_store/language/names.py:12`, please", {"compaction_store/language/names.py": "path"}),
         (
             "in README.md and ./src/a.ts (or ~/.bashrc)",
             {"README.md": "path", "./src/a.ts": "path", "~/.bashrc": "path"},
