@@ -19,7 +19,7 @@ import httpx
 
 import compaction_store as cs
 from compaction_store import web
-from compaction_store.postgres.cursor import fetch
+from compaction_store.postgres.driver.cursor import fetch
 
 _SETTINGS = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 _ROUNDS = 10

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, MissingExtra, NotConfigured
-from compaction_store.postgres import connections, embedded_connection, engines, queries, schema
+from compaction_store.postgres import queries, tables
+from compaction_store.postgres.calling import connections, embedded_connection, engines
 
 if TYPE_CHECKING:
     from compaction_store.postgres_embedded.data_folder import DataFolder
@@ -153,7 +154,7 @@ def _package() -> Path:
 
 def _migrated(share: Share) -> Share:
     try:
-        if _revision(share.url) != schema.REVISION:
+        if _revision(share.url) != tables.REVISION:
             _migrate(share.url)
     except BaseException:
         share.close()

@@ -28,26 +28,27 @@ from compaction_store.errors import (
     PermissionDenied,
     UnsupportedDatabase,
 )
-from compaction_store.postgres import connections, engines, queries, schema
-from compaction_store.postgres import partitions as table_partitions
+from compaction_store.postgres import queries, tables
+from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.schema import partitions as table_partitions
 
 _T = TypeVar("_T")
 
 LOCK_TIMEOUT_MS = 200
 TURN_TIMEOUT_MS = 30_000
-scripts = schema.scripts
+scripts = tables.scripts
 TRIES = 120
 MIN_PARTITIONS, MAX_PARTITIONS = 2, 1024
 # This is the same table that Alembic would create.
 _VERSION_TABLE = f"""
-    CREATE TABLE {schema.SCHEMA}.alembic_version (
+    CREATE TABLE {tables.SCHEMA}.alembic_version (
         version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
     )
 """
 # A login that may not change the version table cannot migrate. It needs no lock to find that the schema is up to date.
 _REVISION = f"SELECT version_num FROM {schema.SCHEMA}.alembic_version"  # noqa: S608 — a constant
 _MAY_LOCK = f"""
-    SELECT has_table_privilege('{schema.SCHEMA}.alembic_version', 'UPDATE, DELETE')
+    SELECT has_table_privilege('{tables.SCHEMA}.alembic_version', 'UPDATE, DELETE')
         AND current_setting('transaction_read_only') = 'off'
 """
 _IS_REFUSED = """
@@ -145,13 +146,13 @@ def _take_turn(connection: sa.Connection) -> None:
     queries.refuse_encoding(connection.scalar(sa.text("SHOW server_encoding")))
     connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
     try:
-        while connection.scalar(sa.text(f"SELECT to_regclass('{schema.SCHEMA}.alembic_version')")) is None:
+        while connection.scalar(sa.text(f"SELECT to_regclass('{tables.SCHEMA}.alembic_version')")) is None:
             _refuse_without_superuser(connection)
             _make_version_table(connection)
         if connection.scalar(sa.text(_MAY_LOCK)):
             with connection.begin_nested():
                 connection.execute(
-                    sa.text(f"LOCK TABLE {schema.SCHEMA}.alembic_version IN SHARE ROW EXCLUSIVE MODE")
+                    sa.text(f"LOCK TABLE {tables.SCHEMA}.alembic_version IN SHARE ROW EXCLUSIVE MODE")
                 )  # fmt: skip
         return
     except sa.exc.DBAPIError as error:
@@ -177,8 +178,8 @@ def _make_version_table(connection: sa.Connection) -> None:
     try:
         with connection.begin_nested():
             # CREATE SCHEMA IF NOT EXISTS would need the privilege to create schemas even if the schema exists.
-            if connection.scalar(sa.text(f"SELECT to_regnamespace('{schema.SCHEMA}')")) is None:
-                connection.execute(sa.text(f"CREATE SCHEMA {schema.SCHEMA}"))
+            if connection.scalar(sa.text(f"SELECT to_regnamespace('{tables.SCHEMA}')")) is None:
+                connection.execute(sa.text(f"CREATE SCHEMA {tables.SCHEMA}"))
             connection.execute(sa.text(_VERSION_TABLE))
     except sa.exc.DBAPIError as error:
         if _sqlstate(error) not in _MADE:

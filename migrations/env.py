@@ -12,7 +12,7 @@ from alembic import context
 from sqlalchemy.engine import Connection
 
 from compaction_store import migrate
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 
 
 def _configured_url() -> str:
@@ -27,10 +27,10 @@ def _run(connection: Connection | None) -> None:
     context.configure(
         connection=connection,
         dialect_name="postgresql",
-        target_metadata=schema.commented(),
-        version_table_schema=schema.SCHEMA,
+        target_metadata=tables.commented(),
+        version_table_schema=tables.SCHEMA,
         include_schemas=True,
-        include_name=lambda name, kind, _parents: kind != "schema" or name == schema.SCHEMA,
+        include_name=lambda name, kind, _parents: kind != "schema" or name == tables.SCHEMA,
         compare_type=True,
         transactional_ddl=True,
         literal_binds=connection is None,
@@ -39,7 +39,7 @@ def _run(connection: Connection | None) -> None:
     )
     with context.begin_transaction():
         if connection is None:
-            context.execute(f"CREATE SCHEMA IF NOT EXISTS {schema.SCHEMA}")
+            context.execute(f"CREATE SCHEMA IF NOT EXISTS {tables.SCHEMA}")
         context.run_migrations()
 
 

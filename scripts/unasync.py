@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "compaction_store"
-PACKAGES = (ROOT / "postgres", ROOT / "postgres" / "waiters", ROOT / "store")
+PACKAGES = (ROOT / "postgres" / "calling", ROOT / "postgres" / "driver", ROOT / "store")
 
 RULES = (
     (r"The async classes", "The synchronous classes"),

@@ -287,7 +287,7 @@ class _Forger:
 
     def _write(self, payload: str) -> str:
         """Writes a payload and returns the former one."""
-        from compaction_store.postgres import engines
+        from compaction_store.postgres.calling import engines
 
         engine = engines.create_engine(self._address, pool_size=1, connect_timeout=10)
         with closing(engine.raw_connection()) as borrowed:

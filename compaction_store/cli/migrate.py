@@ -44,7 +44,7 @@ def migrate_(
     """
     # Imported here, because this import loads alembic, which is slow to load and which no other command needs.
     from compaction_store import migrate
-    from compaction_store.postgres import schema
+    from compaction_store.postgres import tables
 
     out = printed.output()
     with db.reachable() as address:
@@ -54,9 +54,9 @@ def migrate_(
         else:
             migrate.upgrade(address, partitions=partitions)
     if out.as_json:
-        out.json({"before": before, "revision": schema.REVISION})
+        out.json({"before": before, "revision": tables.REVISION})
     else:
-        out.text(f"the schema is at {schema.REVISION}{' already' if before == schema.REVISION else ''}")
+        out.text(f"the schema is at {tables.REVISION}{' already' if before == tables.REVISION else ''}")
 
 
 class Service(StrEnum):

@@ -232,7 +232,7 @@ def reachable(url: str | None) -> Iterator[str]:
     The server keeps running for a while after the context ends.
     """
     from compaction_store import embedded
-    from compaction_store.postgres import engines
+    from compaction_store.postgres.calling import engines
 
     if (given := engines.chosen_url(url)) is not None:
         yield given

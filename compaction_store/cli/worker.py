@@ -129,7 +129,7 @@ class _Stores:
     """The stores of the tenants, which share one pool of connections."""
 
     def __init__(self, address: str, pool_size: int) -> None:
-        from compaction_store.postgres import engines
+        from compaction_store.postgres.calling import engines
 
         self._engine = engines.create_engine(address, pool_size=pool_size, connect_timeout=10)
         self._opened: dict[str, Store] = {}

@@ -2,7 +2,7 @@
 
 The tables of threads are distributed by thread_uid and colocated. So a thread is in one shard, and a call with a
 thread's key runs as a whole on the node with this shard. A cluster has one more table, `names`, which is distributed by
-a hash of the name; `postgres.thread_names` finds the keys of threads in it. `distribute` runs in one transaction and
+a hash of the name; `postgres.cluster` finds the keys of threads in it. `distribute` runs in one transaction and
 can be repeated. The functions are those of a single server, except for the files in `migrations/sql/citus/` and for one
 setting; `verify` expects these differences.
 """
@@ -20,7 +20,9 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
 from compaction_store.jsonable import named
-from compaction_store.postgres import connections, engines, partitions, queries, schema
+from compaction_store.postgres import queries, tables
+from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.schema import partitions
 
 _OLDEST = 12
 _MOST_SHARDS = 64_000
@@ -168,7 +170,7 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
                 queries.fetch(connection, _FUNCTION, (signature,))
             else:
                 with_ = _TURNS if argument == "p_thread_id" else TABLES[0]
-                queries.fetch(connection, _CALLED, (signature, argument, f"{schema.SCHEMA}.{with_}", is_forced))
+                queries.fetch(connection, _CALLED, (signature, argument, f"{tables.SCHEMA}.{with_}", is_forced))
         [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
         # With this setting, queries across threads send their tenant to every node.
         setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
@@ -222,7 +224,7 @@ def _spread(connection: Connection) -> None:
     # The rows of these two tables are temporary, so they need not be moved.
     queries.fetch(connection, "TRUNCATE compaction_store.staged, compaction_store.turns")
     for table in (*TABLES, NAMES, _TURNS):
-        with_ = "none" if table in {TABLES[0], _TURNS} else f"{schema.SCHEMA}.{TABLES[0]}"
+        with_ = "none" if table in {TABLES[0], _TURNS} else f"{tables.SCHEMA}.{TABLES[0]}"
         column = {NAMES: "name_uid", _TURNS: "thread_id"}.get(table, "thread_uid")
         queries.fetch(connection, _TABLE.format(table=table, column=column, with_=with_))
     for table in (*LOG, NAMES):
@@ -244,7 +246,7 @@ def _run_files(connection: Connection, folder: str) -> None:
 
 
 def _files(folder: str) -> Iterator[str]:
-    for path in sorted((schema.scripts() / "sql" / "citus" / folder).glob("*.sql")):
+    for path in sorted((tables.scripts() / "sql" / "citus" / folder).glob("*.sql")):
         yield path.read_text(encoding="utf-8").replace("%", "%%")
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.jsonable import AsDict
-from compaction_store.postgres import queries, role_members
+from compaction_store.postgres import queries
+from compaction_store.postgres.schema import role_members
 
 State = Literal["ok", "note", "problem"]
 

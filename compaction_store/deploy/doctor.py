@@ -22,8 +22,10 @@ from compaction_store import errors
 from compaction_store.deploy import conditions, platforms
 from compaction_store.deploy.conditions import Check as Check  # noqa: PLC0414 — re-exported: `diagnose` yields them
 from compaction_store.errors import CompactionStoreError, PermissionDenied
-from compaction_store.postgres import connections, engines, introspection, queries, schema, schema_check
-from compaction_store.postgres.schema_check import SchemaReport
+from compaction_store.postgres import queries, tables
+from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.schema import introspection, schema_check
+from compaction_store.postgres.schema.schema_check import SchemaReport
 
 NEWEST_SERVER = 18
 _PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
@@ -170,7 +172,7 @@ def _read(connection: Connection, given: str | None) -> Seen:
         bypasses_policies=bypasses,
         roles=_roles(rows),
         revision=_revision(connection),
-        owners=frozenset(owner for (owner,) in rows(_OWNERS, schema.SCHEMA)),
+        owners=frozenset(owner for (owner,) in rows(_OWNERS, tables.SCHEMA)),
         protected=schema_check.check_schema(introspection.read(connection)),
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
@@ -213,9 +215,9 @@ def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
         " THEN pg_has_role(current_user, oid, 'MEMBER')"
         " ELSE pg_has_role(current_user, oid, 'USAGE') OR pg_has_role(current_user, oid, 'SET') END"
         " FROM pg_roles WHERE rolname = ANY(%s)",
-        [f"{schema.SCHEMA}_{name}" for name in _ROLES],
+        [f"{tables.SCHEMA}_{name}" for name in _ROLES],
     )
-    return {role.name.removeprefix(f"{schema.SCHEMA}_"): role for role in map(Role._make, found)}
+    return {role.name.removeprefix(f"{tables.SCHEMA}_"): role for role in map(Role._make, found)}
 
 
 def _server(seen: Seen) -> Iterator[Check]:
@@ -329,20 +331,20 @@ def _schema(seen: Seen) -> Iterator[Check]:
     if seen.revision == "":
         yield Check("schema", "note", f"{seen.login} may not read the schema's revision")
         return
-    if seen.revision != schema.REVISION:
-        what = f"the schema is at revision {seen.revision}, this version needs {schema.REVISION}"
+    if seen.revision != tables.REVISION:
+        what = f"the schema is at revision {seen.revision}, this version needs {tables.REVISION}"
         yield Check(
             "schema", "problem", what, "run compaction-store migrate, or install the version that fits the database"
         )
         return
-    yield Check("schema", "ok", f"the schema is at revision {schema.REVISION}")
+    yield Check("schema", "ok", f"the schema is at revision {tables.REVISION}")
     for finding in seen.protected.findings:
         yield Check("protection", "problem", finding.what, _remedy(finding.what))
     if not seen.protected.findings:
         yield Check("protection", "ok", "triggers, policies, functions and grants are as shipped")
     for note in seen.protected.notes:
         yield Check("protection", "note", note)
-    if seen.owners != {f"{schema.SCHEMA}_owner"}:
+    if seen.owners != {f"{tables.SCHEMA}_owner"}:
         what = f"the tables belong to {', '.join(sorted(seen.owners))}, which can change them without a record"
         remedy = "migrate with a login that may create roles, or use another login for the application"
         yield Check("owner", "note", what, remedy)
@@ -351,7 +353,7 @@ def _schema(seen: Seen) -> Iterator[Check]:
 def _remedy(finding: str) -> str:
     if finding.startswith("everything belongs to "):
         return (
-            f"GRANT {schema.SCHEMA}_owner TO it, as docs/how-to/managed.md says; then export all threads, downgrade to"
+            f"GRANT {tables.SCHEMA}_owner TO it, as docs/how-to/managed.md says; then export all threads, downgrade to"
             " base, migrate again and import the threads"
         )
     if finding.startswith("login "):
@@ -364,7 +366,7 @@ def _login(seen: Seen) -> Iterator[Check]:
         return
     missing = [name for name in _ROLES if name not in seen.roles]
     if missing:
-        what = f"these roles are missing: {', '.join(f'{schema.SCHEMA}_{name}' for name in missing)}"
+        what = f"these roles are missing: {', '.join(f'{tables.SCHEMA}_{name}' for name in missing)}"
         yield Check("roles", "note", what, "migrate with a login that may create roles (CREATEROLE)")
     if seen.is_superuser or seen.bypasses_policies:
         why = "a superuser" if seen.is_superuser else "exempt from row-level security"

@@ -14,7 +14,8 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.deploy.conditions import Check, State
 from compaction_store.errors import InvalidInput
-from compaction_store.postgres import queries, role_members
+from compaction_store.postgres import queries
+from compaction_store.postgres.schema import role_members
 
 _CONSOLE = "make logins in SQL: logins from the console are members of {}"
 

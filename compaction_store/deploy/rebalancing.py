@@ -14,7 +14,8 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.deploy import citus
 from compaction_store.errors import NotConfigured, PermissionDenied
-from compaction_store.postgres import connections, engines, queries
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling import connections, engines
 
 # Moving a shard of gigabytes takes minutes.
 _SECONDS = 24 * 3600.0

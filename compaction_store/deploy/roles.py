@@ -15,7 +15,9 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
-from compaction_store.postgres import connections, engines, queries, role_members
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.schema import role_members
 
 Role = Literal["owner", "application", "loader", "auditor", "reviewer"]
 

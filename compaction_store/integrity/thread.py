@@ -1,7 +1,7 @@
 """Verifies a stored thread: reads its rows and its head, and walks the chain. Does no I/O itself.
 
 The level `structure` reads no content. The level `content` compares every body with its commitment, and every erased
-row with the redaction that names it. The level `schema` also checks the database's schema (`postgres.schema_check`),
+row with the redaction that names it. The level `schema` also checks the database's schema (`postgres.schema`),
 and the level `checkpoint` also compares the thread with checkpoints (`checkpoints.compare`). Before a checkpoint is
 signed, the new entries of each thread are walked at the level `structure`.
 """

@@ -16,8 +16,9 @@ from sqlalchemy.util import await_only
 from compaction_store.checkpoints.make import CheckpointRequest, StoredHead, make
 from compaction_store.checkpoints.notes import Checkpoint
 from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
-from compaction_store.postgres import queries, timeouts
-from compaction_store.postgres.cursor import driver_of
+from compaction_store.postgres import queries
+from compaction_store.postgres.driver import timeouts
+from compaction_store.postgres.driver.cursor import driver_of
 
 # With this many threads in a page, the walks of an AsyncStore block the event loop for a few milliseconds at a time.
 PAGE = 200

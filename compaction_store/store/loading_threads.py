@@ -14,7 +14,7 @@ from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.messages.keys import Key
 from compaction_store.messages.load_chunk import Chunk
 from compaction_store.models import ThreadLoaded
-from compaction_store.postgres import call
+from compaction_store.postgres.calling import call
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
 from compaction_store.store.thread_keys import writable_key

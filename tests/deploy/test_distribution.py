@@ -33,11 +33,12 @@ from compaction_store.errors import (
     TurnTimeout,
     UnsupportedDatabase,
 )
-from compaction_store.postgres import queries, schema, schema_check
+from compaction_store.postgres import queries, tables
+from compaction_store.postgres.schema import schema_check
 
-_SQL = schema.scripts() / "sql"
+_SQL = tables.scripts() / "sql"
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
-_TABLES = [table.name for table in schema.metadata.sorted_tables]
+_TABLES = [table.name for table in tables.metadata.sorted_tables]
 # Queries across threads; each runs in a read transaction with the tenant in it.
 _ACROSS = {
     "_compactions": "the audit query",

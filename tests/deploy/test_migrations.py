@@ -24,7 +24,8 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import doctor
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
-from compaction_store.postgres import engines, schema
+from compaction_store.postgres import tables
+from compaction_store.postgres.calling import engines
 
 _TABLES = {"threads", "heads", "messages", "compactions", "events", "staged", "turns"}
 
@@ -52,7 +53,7 @@ def _use(url: str) -> None:
 def test_the_schema_goes_up_and_down_and_up_again(empty_url: str) -> None:
     assert migrate.current(empty_url) is None
     migrate.upgrade(empty_url)
-    assert (migrate.current(empty_url), _tables(empty_url)) == (schema.REVISION, _TABLES)
+    assert (migrate.current(empty_url), _tables(empty_url)) == (tables.REVISION, _TABLES)
     migrate.downgrade(empty_url, "base")  # nothing is stored yet
     assert (migrate.current(empty_url), _tables(empty_url)) == (None, set())
     migrate.upgrade(empty_url)
@@ -63,15 +64,15 @@ def test_the_schema_goes_up_and_down_and_up_again(empty_url: str) -> None:
 def test_alembic_finds_no_difference_between_the_migrations_and_the_tables_in_python(url: str) -> None:
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     options = {
-        "version_table_schema": schema.SCHEMA,
+        "version_table_schema": tables.SCHEMA,
         "include_schemas": True,
-        "include_name": lambda name, kind, _parents: kind != "schema" or name == schema.SCHEMA,
+        "include_name": lambda name, kind, _parents: kind != "schema" or name == tables.SCHEMA,
         "compare_type": True,
     }
     with engine.connect() as connection:
         # Alembic also accepts several, although its types do not say so.
-        tables: Any = schema.commented()
-        found = compare_metadata(MigrationContext.configure(connection, opts=options), tables)
+        known: Any = tables.commented()
+        found = compare_metadata(MigrationContext.configure(connection, opts=options), known)
     engine.dispose()
     assert found == []
 

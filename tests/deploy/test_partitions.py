@@ -15,7 +15,9 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import doctor
 from compaction_store.errors import Conflict, IdempotencyConflict, InvalidInput
-from compaction_store.postgres import engines, partitions, queries
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling import engines
+from compaction_store.postgres.schema import partitions
 
 pytestmark = pytest.mark.one_server("a table with partitions cannot be distributed")
 

@@ -16,7 +16,7 @@ from support.superuser_edits import unlock
 from support.view_base import base
 
 import compaction_store as cs
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 
 APP, AUDITOR, LOADER = "compaction_store_app", "compaction_store_auditor", "compaction_store_loader"
 _UNTIL = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -154,7 +154,7 @@ def test_a_superuser_is_shown_one_tenant_and_all_only_on_request(url: str, super
     def tenants(view: str) -> set[str]:
         return {row["tenant"] for row in dicts(superuser, f"SELECT tenant FROM compaction_store.{view}")}
 
-    for view in schema.VIEWS:
+    for view in tables.VIEWS:
         superuser.execute("RESET compaction_store.tenant; RESET compaction_store.all_tenants")
         with pytest.raises(psycopg.Error, match=r"compaction_store\.tenant is not set"):
             tenants(view)
@@ -170,7 +170,7 @@ def test_a_login_under_row_level_security_sees_its_tenant_and_is_refused_all(url
     fill(url)
     fill(url, "other")
     with as_role(url, role) as connection:
-        for view in schema.VIEWS:
+        for view in tables.VIEWS:
             connection.execute("SET compaction_store.tenant = 'other'; SET compaction_store.all_tenants = off")
             assert {row["tenant"] for row in dicts(connection, f"SELECT * FROM compaction_store.{view}")} == {"other"}
             connection.execute("SET compaction_store.all_tenants = on")
@@ -182,7 +182,7 @@ def test_a_login_under_row_level_security_sees_its_tenant_and_is_refused_all(url
 
 def test_a_loader_may_not_read_the_views(url: str) -> None:
     with as_role(url, LOADER) as connection:
-        for view in schema.VIEWS:
+        for view in tables.VIEWS:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"SELECT FROM compaction_store.{view}".encode())
 

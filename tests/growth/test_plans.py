@@ -23,8 +23,8 @@ from support.paths import ROOT
 from support.view_base import base
 
 from compaction_store import CompactionContext, Store, TokenBudget, migrate
-from compaction_store.postgres import cursor as driver
 from compaction_store.postgres import queries as ledger
+from compaction_store.postgres.driver import cursor as driver
 from compaction_store.postgres.queries import one_thread
 
 _SQL = ROOT / "migrations" / "sql" / "functions"

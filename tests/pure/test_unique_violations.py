@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from compaction_store.errors import DatabaseUnavailable, ThreadDamaged
-from compaction_store.postgres import error_translation
+from compaction_store.postgres.calling import error_translation
 
 
 @pytest.mark.parametrize(

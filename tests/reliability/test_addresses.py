@@ -15,7 +15,7 @@ from support.faces import Face, Faces
 
 import compaction_store as cs
 from compaction_store import migrate
-from compaction_store.postgres import engines
+from compaction_store.postgres.calling import engines
 from reliability.rigs import standby
 from reliability.rigs.ground import Postgres
 from reliability.rigs.proxy import Proxy

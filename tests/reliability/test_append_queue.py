@@ -17,10 +17,10 @@ from support.lock_waits import hold, waiting
 
 import compaction_store as cs
 from compaction_store.messages.keys import Key
-from compaction_store.postgres import append_queue
-from compaction_store.postgres._async import shared_commits as async_shared_commits
-from compaction_store.postgres._sync import shared_commits as sync_shared_commits
-from compaction_store.postgres.append_queue import AppendQueue, AsyncSignal, Caller, Signal
+from compaction_store.postgres.calling import append_queue
+from compaction_store.postgres.calling._async import shared_commits as async_shared_commits
+from compaction_store.postgres.calling._sync import shared_commits as sync_shared_commits
+from compaction_store.postgres.calling.append_queue import AppendQueue, AsyncSignal, Caller, Signal
 from compaction_store.postgres.queries import Append, Expected, ThreadKey
 from reliability.rigs.ground import Postgres
 

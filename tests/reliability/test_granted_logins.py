@@ -16,7 +16,7 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import roles
 from compaction_store.errors import PermissionDenied
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 
@@ -144,7 +144,7 @@ def test_the_refusal_of_a_grant_names_who_may_grant(logins: dict[str, str], logi
 
 def test_an_owner_migrates(logins: dict[str, str]) -> None:
     migrate.upgrade(logins["owner"])
-    assert migrate.current(logins["owner"]) == schema.REVISION
+    assert migrate.current(logins["owner"]) == tables.REVISION
 
 
 def test_a_granted_application_does_its_work_and_an_auditor_signs_and_verifies(

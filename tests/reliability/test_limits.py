@@ -18,10 +18,10 @@ import compaction_store as cs
 from compaction_store import offline, tokens
 from compaction_store.bundles import line_format
 from compaction_store.models.limits import MOST_BYTES
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 from reliability.rigs import apart
 
-_SQL = schema.scripts() / "sql"
+_SQL = tables.scripts() / "sql"
 _SALT = bytes(16)
 
 

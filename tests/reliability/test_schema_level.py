@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store.postgres import schema, schema_check
-from compaction_store.postgres.cluster_introspection import ClusterFacts
-from compaction_store.postgres.introspection import OURS, Facts
+from compaction_store.postgres import tables
+from compaction_store.postgres.schema import schema_check
+from compaction_store.postgres.schema.cluster_introspection import ClusterFacts
+from compaction_store.postgres.schema.introspection import OURS, Facts
 
 OWNER = "compaction_store_owner"
 
@@ -44,11 +45,11 @@ def test_a_schema_as_shipped_has_no_findings(store: Any) -> None:
 
 def test_every_trigger_function_policy_and_grant_of_the_files_is_expected() -> None:
     expected = schema_check._expected(has_roles=True)
-    tables = [table.name for table in schema.metadata.sorted_tables]
-    files = {path.stem for path in (schema.scripts() / "sql" / "functions").glob("*.sql")}
+    names = [table.name for table in tables.metadata.sorted_tables]
+    files = {path.stem for path in (tables.scripts() / "sql" / "functions").glob("*.sql")}
     assert {subject.removeprefix("body of function ").removesuffix("()") for subject in expected
             if subject.startswith("body of")} == files  # fmt: skip
-    for table in tables:
+    for table in names:
         assert f"trigger {table}.refuse_change" in expected
         assert f"trigger {table}.refuse_truncate" in expected
         assert f"policy {table}.tenant" in expected
@@ -463,7 +464,7 @@ def test_every_shard_has_the_triggers_and_the_policy_of_its_table_and_every_node
 
 def test_where_the_roles_could_not_be_made_the_owner_is_named() -> None:
     expected = {k: v for k, v in schema_check._expected(has_roles=False).items() if not k.startswith("grant")}
-    owners = {f"owner of table {table.name}": "plain" for table in schema.metadata.sorted_tables}
+    owners = {f"owner of table {table.name}": "plain" for table in tables.metadata.sorted_tables}
     judged = schema_check.check_schema(Facts({**expected, **owners}, {}))
     assert judged == ((), ("the roles could not be created here: everything belongs to plain",))
     judged = schema_check.check_schema(Facts({**expected, **owners, "owner of table heads": "other"}, {}))

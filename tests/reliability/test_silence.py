@@ -22,7 +22,7 @@ from support.faces import Face, Faces
 from support.interrupts import interrupted_at
 
 import compaction_store as cs
-from compaction_store.postgres import timeouts
+from compaction_store.postgres.driver import timeouts
 from reliability.rigs.ground import Postgres
 from reliability.rigs.proxy import Proxy
 

@@ -22,7 +22,7 @@ from support.superuser_edits import TABLES, as_role, make_text, unlock
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey
 from compaction_store.integrity import erasure
-from compaction_store.postgres import cursor
+from compaction_store.postgres.driver import cursor
 from compaction_store.postgres.queries import listing
 
 NAMES = ("alpha", "beta", "gamma", "delta")

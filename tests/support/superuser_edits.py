@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 from support import cluster
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
@@ -55,4 +55,4 @@ def make_text(connection: psycopg.Connection[Any], table: str, column: str) -> N
 
 def columns(table: str) -> list[str]:
     """Returns the columns of a table that are not generated."""
-    return [c.name for c in schema.metadata.tables[f"compaction_store.{table}"].columns if c.computed is None]
+    return [c.name for c in tables.metadata.tables[f"compaction_store.{table}"].columns if c.computed is None]

@@ -10,7 +10,7 @@ import pytest
 from support.compactable_thread import span
 
 import compaction_store as cs
-from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.calling._async.connections import AsyncConnections
 from web.audited import ADDRESSES, THREAD, Client, fill, visit
 from web.test_hostile_names import Forms
 from web.test_verdicts import reviewing

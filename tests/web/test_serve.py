@@ -91,7 +91,7 @@ def test_the_sessions_of_serve_are_the_auditor_s_read_only_and_have_a_timeout(
 async def _settings(url: str) -> dict[str, str]:
     begun_with = {"default_transaction_read_only": "on", "statement_timeout": "20s", "application_name": "a b\\c"}
     async with cs.AsyncReader.open(url, role="compaction_store_auditor", settings=begun_with) as reader:
-        from compaction_store.postgres.cursor import fetch  # noqa: PLC0415 — behind the curtain
+        from compaction_store.postgres.driver.cursor import fetch  # noqa: PLC0415 — behind the curtain
 
         rows = await reader._db.call(lambda connection: fetch(
             connection, "SELECT name, setting FROM pg_settings WHERE name = ANY(%b) UNION SELECT 'role', current_user",

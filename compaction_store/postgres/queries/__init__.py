@@ -5,7 +5,7 @@ transaction of `checkpointing` stays open while a caller's code runs. Every writ
 so do nearly all reads of a single thread.
 """
 
-from compaction_store.postgres.cursor import Connection, fetch, reading
+from compaction_store.postgres.driver.cursor import Connection, fetch, reading
 from compaction_store.postgres.queries.across_threads import (
     CompactionFilter,
     CompactionKey,

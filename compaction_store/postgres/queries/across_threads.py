@@ -19,8 +19,8 @@ from sqlalchemy.dialects import postgresql
 from compaction_store.integrity import erasure
 from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import OUTCOMES
-from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import DIALECT, Connection, fetch, select, transaction
+from compaction_store.postgres import tables
+from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, transaction
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
 
 # With this setting, a function that Citus calls on a node may run statements, but only on rows of the same shard.
@@ -127,13 +127,13 @@ def sample(
     Returns the number of records that the draw was made from, and the keys of the drawn records. The server sends only
     these keys.
     """
-    c = schema.compactions.c
-    head = schema.heads.alias("head")
+    c = tables.compactions.c
+    head = tables.heads.alias("head")
     given = _given(wanted)
     last_number = (
         sa.select(head.c.last_number)
         .where(head.c.thread_uid == c.thread_uid)
-        .correlate(schema.compactions)
+        .correlate(tables.compactions)
         .scalar_subquery()
     )
     matching = (
@@ -158,12 +158,12 @@ def sample(
 @cache
 def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> str:
     """Returns the statement for a set of filters."""
-    c, t = schema.compactions.c, schema.threads.c
+    c, t = tables.compactions.c, tables.threads.c
     order = [c.number] if "thread_uid" in given else [c.created_at, c.thread_uid, c.number]
     # This is a literal, because the planner uses a partial index only if it can see that the index's condition holds.
     applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
-    undone = schema.compactions.alias("undone")
-    head = schema.heads.alias("head")
+    undone = tables.compactions.alias("undone")
+    head = tables.heads.alias("head")
 
     def named(table: sa.FromClause) -> Iterator[sa.ColumnElement[bool]]:
         # In a query for one thread, every table must have this condition. Citus does not infer it from the join, and
@@ -175,7 +175,7 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     last_number = (
         sa.select(head.c.last_number)
         .where(head.c.thread_uid == c.thread_uid, *named(head))
-        .correlate(schema.compactions)
+        .correlate(tables.compactions)
         .scalar_subquery()
     )
     revoked_by = (
@@ -191,7 +191,7 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.login, c.model,
         c.counter, c.revokes, c.redacted_pos, _superseded_by(given), revoked_by, sa.cast(c.body, sa.Text),
         unknown_pos(is_one="thread_uid" in given), c.thread_uid,
-    ).join(schema.threads, t.thread_uid == c.thread_uid)  # fmt: skip
+    ).join(tables.threads, t.thread_uid == c.thread_uid)  # fmt: skip
     query = query.where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
     if goes_on:
         at = sa.tuple_(*order)
@@ -213,7 +213,7 @@ def _superseded_by(given: tuple[str, ...]) -> sa.TextClause:
         starting=_LATER.format(**of_thread, **_STARTING), ending=_LATER.format(**of_thread, **_ENDING),
     )  # fmt: skip
     text = sa.text(statement)
-    return text.bindparams(sa.bindparam("thread_uid", type_=schema.compactions.c.thread_uid.type)) if named else text
+    return text.bindparams(sa.bindparam("thread_uid", type_=tables.compactions.c.thread_uid.type)) if named else text
 
 
 def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
@@ -248,7 +248,7 @@ _TYPES: dict[Form, sa.types.TypeEngine[Any]] = {
 
 
 def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
-    c = schema.compactions.c
+    c = tables.compactions.c
     # The query searches for texts and does not parse the body, because no function of Postgres can parse every JSON
     # text that the table may have.
     body = sa.cast(c.body, sa.Text)
@@ -284,7 +284,7 @@ def _filter(name: str) -> sa.ColumnElement[bool]:
 
 def _with_status(status: str, given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
     """Yields conditions that every record with a status meets. Records with another status may meet them too."""
-    c = schema.compactions.c
+    c = tables.compactions.c
     if status in OUTCOMES:
         yield c.outcome == sa.literal_column(f"'{status}'")
         return
@@ -292,7 +292,7 @@ def _with_status(status: str, given: tuple[str, ...]) -> Iterator[sa.ColumnEleme
     yield c.revokes.is_(None)
     yield c.redacted_pos.is_not(None) if status == "redacted" else c.redacted_pos.is_(None)
     if status == "revoked":
-        undone = schema.compactions.alias("revocation")
+        undone = tables.compactions.alias("revocation")
         of_thread = [undone.c.thread_uid == _value("thread_uid", c.thread_uid)] if "thread_uid" in given else []
         yield sa.exists().where(undone.c.thread_uid == c.thread_uid, *of_thread, undone.c.revokes == c.number)
 
@@ -347,10 +347,10 @@ def due_on_cluster(
 
 
 def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int) -> sa.Select[Any]:
-    t, h = schema.threads.c, schema.heads.c
+    t, h = tables.threads.c, tables.heads.c
     query = (
         sa.select(*_thread_columns(), h.view_tokens_coarse)
-        .join_from(schema.heads, schema.threads, t.thread_uid == h.thread_uid)
+        .join_from(tables.heads, tables.threads, t.thread_uid == h.thread_uid)
         .where(
             h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger, h.erased_pos.is_(None),
             sa.or_(h.stalled_tokens.is_(None), h.view_tokens >= h.stalled_tokens + margin),
@@ -364,7 +364,7 @@ def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None,
 
 
 def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
-    t, h = schema.threads.c, schema.heads.c
+    t, h = tables.threads.c, tables.heads.c
     return (
         t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
         h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq, UNKNOWN_POS_OF_HEAD,
@@ -378,10 +378,10 @@ def threads(
 
     With `erased`, returns erased threads instead of the others. With `hidden`, includes hidden threads.
     """
-    t, h = schema.threads.c, schema.heads.c
+    t, h = tables.threads.c, tables.heads.c
     query = (
         sa.select(*_thread_columns())
-        .join_from(schema.threads, schema.heads, t.thread_uid == h.thread_uid)
+        .join_from(tables.threads, tables.heads, t.thread_uid == h.thread_uid)
         .where(
             t.tenant == tenant, h.tenant == tenant, t.thread_id > after,
             sa.func.starts_with(t.thread_id, erasure.STUB) == erased,
@@ -399,7 +399,7 @@ def threads(
 
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:
     """Returns the thread_uid and the current name of each given thread that the tenant has in this database."""
-    t = schema.threads.c
+    t = tables.threads.c
     wanted: Any = sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid))
     query = sa.select(t.thread_uid, t.thread_id).where(t.tenant == tenant, t.thread_uid == sa.any_(wanted))
     with transaction(connection, tenant, read_only=True):

@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 
 from compaction_store.errors import NotPrimary, PermissionDenied
-from compaction_store.postgres.cursor import Connection, fetch, literal
+from compaction_store.postgres.driver.cursor import Connection, fetch, literal
 from compaction_store.postgres.queries import turns
 from compaction_store.postgres.queries.across_threads import NESTED
 

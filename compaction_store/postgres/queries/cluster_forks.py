@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compaction_store.postgres.cursor import Connection, fetch, literal, together
+from compaction_store.postgres.driver.cursor import Connection, fetch, literal, together
 from compaction_store.postgres.queries.across_threads import NESTED
 from compaction_store.postgres.queries.cluster_listing import name_uid
 from compaction_store.postgres.queries.one_thread import ERASE, FORK, ThreadKey

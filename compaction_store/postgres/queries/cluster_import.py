@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from compaction_store.bundles import import_rows
 from compaction_store.integrity import erasure
-from compaction_store.postgres.cursor import Connection, fetch, together
+from compaction_store.postgres.driver.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import loads
 from compaction_store.postgres.queries.cluster_forks import CLAIM
 from compaction_store.postgres.queries.cluster_listing import name_uid

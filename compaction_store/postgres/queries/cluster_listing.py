@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from compaction_store.integrity.stored_threads import Stored
-from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import Connection, fetch, select, transaction
+from compaction_store.postgres import tables
+from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
 from compaction_store.postgres.queries.listing import LONGEST_NAME, has_head, listings, page_of, wanted
 
 # A transaction on two nodes becomes visible on one node shortly before the other. This waits for the second node.
@@ -30,7 +30,7 @@ def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | No
     A thread_uid that only the table of names has is listed too. A separate query finds threads with the same name,
     because a subquery cannot read other shards.
     """
-    n = schema.names.c
+    n = tables.names.c
     with transaction(connection, tenant, read_only=True):
         uids: set[UUID] = set()
         for query in (*listings(tenant, after, limit), page_of(sa.select(n.thread_uid), tenant, after, limit)):
@@ -44,7 +44,7 @@ def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | No
 
 
 def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[Stored]:
-    t, n = schema.threads.c, schema.names.c
+    t, n = tables.threads.c, tables.names.c
     of_page = sa.select(n.thread_uid, n.thread_id, n.name_uid).where(n.tenant == tenant, n.thread_uid == wanted(page))
     leading: dict[UUID, list[str]] = {}
     for uid, name, place in select(connection, of_page):

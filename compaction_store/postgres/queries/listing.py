@@ -9,8 +9,8 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import Connection, select, transaction
+from compaction_store.postgres import tables
+from compaction_store.postgres.driver.cursor import Connection, select, transaction
 
 _FIRST_UID = UUID(int=0)
 # Valid names have at most 255 bytes. A damaged row may have any text. This many characters show that it is not a name.
@@ -39,14 +39,14 @@ def stored_threads(
 
 
 def listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]]:
-    messages, compactions, events = schema.messages.c, schema.compactions.c, schema.events.c
+    messages, compactions, events = tables.messages.c, tables.compactions.c, tables.events.c
     queries = [
-        sa.select(schema.heads.c.thread_uid),
-        sa.select(schema.threads.c.thread_uid),
+        sa.select(tables.heads.c.thread_uid),
+        sa.select(tables.threads.c.thread_uid),
         # These conditions must be exactly the conditions of the partial indexes.
-        sa.select(messages.thread_uid).where(sa.text(f"seq IN ({schema.LISTED})")).distinct(),
-        sa.select(compactions.thread_uid).where(sa.text(schema.LISTED_RECORD)).distinct(),
-        sa.select(events.thread_uid).where(sa.text(schema.LISTED_EVENT)).distinct(),
+        sa.select(messages.thread_uid).where(sa.text(f"seq IN ({tables.LISTED})")).distinct(),
+        sa.select(compactions.thread_uid).where(sa.text(tables.LISTED_RECORD)).distinct(),
+        sa.select(events.thread_uid).where(sa.text(tables.LISTED_EVENT)).distinct(),
     ]
     return [page_of(query, tenant, after, limit) for query in queries]
 
@@ -59,7 +59,7 @@ def page_of(query: sa.Select[Any], tenant: str, after: UUID | None, limit: int) 
 
 
 def _names(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
-    t, other = schema.threads.c, schema.threads.alias()
+    t, other = tables.threads.c, tables.threads.alias()
     namesakes = (
         sa.select(sa.func.count())
         .where(other.c.tenant == tenant, other.c.thread_id == t.thread_id, other.c.thread_uid != t.thread_uid)
@@ -71,7 +71,7 @@ def _names(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
 
 
 def has_head(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
-    h = schema.heads.c
+    h = tables.heads.c
     return sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid == wanted(uids))
 
 
@@ -81,7 +81,7 @@ def wanted(uids: Sequence[UUID]) -> sa.CollectionAggregate[Any]:
 
 def count_heads(connection: Connection, tenant: str, after: UUID | None) -> int:
     """Returns the approximate number of threads that `stored_threads` will list."""
-    h = schema.heads.c
+    h = tables.heads.c
     query = sa.select(sa.func.count()).where(h.tenant == tenant)
     if after is not None:
         query = query.where(h.thread_uid > after)

@@ -13,7 +13,7 @@ import psycopg
 from compaction_store.bundles import import_rows
 from compaction_store.errors import InvalidBundle, PermissionDenied, ThreadExists
 from compaction_store.messages import load_chunk
-from compaction_store.postgres.cursor import (
+from compaction_store.postgres.driver.cursor import (
     BYTEA,
     INT4S,
     INT8,

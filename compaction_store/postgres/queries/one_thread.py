@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from compaction_store.errors import PermissionDenied
 from compaction_store.messages.keys import Key
-from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import (
+from compaction_store.postgres import tables
+from compaction_store.postgres.driver.cursor import (
     BOOL,
     BYTEA,
     EARLIEST,
@@ -413,7 +413,7 @@ def fork(
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
     """Returns the pos and the body of each origin event of a fork: its own event, a copy of its parent's, and so on."""
-    e = schema.events.c
+    e = tables.events.c
     query = (
         sa.select(e.pos, sa.cast(e.body, sa.Text))
         .where(e.thread_uid == thread_uid(key), e.kind == "origin")
@@ -430,7 +430,7 @@ def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int,
     None.
     """
     found = []
-    for table, ordinal, until in ((schema.messages, "seq", seq), (schema.compactions, "number", None)):
+    for table, ordinal, until in ((tables.messages, "seq", seq), (tables.compactions, "number", None)):
         copy, original = table.alias("copy"), table.alias("original")
         differ = [copy.c.commitment != original.c.commitment]
         if until is not None:
@@ -450,7 +450,7 @@ def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int,
 
 def name_of(connection: Connection, key: ThreadKey) -> str | None:
     """Returns the current name of the thread with a key, or None if the thread is not in this database."""
-    t = schema.threads.c
+    t = tables.threads.c
     query = sa.select(t.thread_id).where(t.tenant == key.tenant, t.thread_uid == key.uid)
     with transaction(connection, key.tenant, read_only=True):
         rows = select(connection, query)
@@ -546,17 +546,17 @@ def thread_uid(key: ThreadKey) -> Any:
     """Returns an expression for a thread_uid: the value if it is known, or else a subquery that looks up the name."""
     if key.uid is not None:
         return sa.literal(key.uid, sa.Uuid())
-    t = schema.threads.c
+    t = tables.threads.c
     return sa.select(t.thread_uid).where(t.tenant == key.tenant, t.thread_id == key.thread_id).scalar_subquery()
 
 
 def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None, UUID] | None:
     """Returns the pos and the receipt of a message, and the thread_uid."""
-    m, h = schema.messages.c, schema.heads.c
+    m, h = tables.messages.c, tables.heads.c
     found = thread_uid(key)
     query = (
         sa.select(m.pos, m.receipt, m.thread_uid)
-        .join(schema.heads, h.thread_uid == m.thread_uid)
+        .join(tables.heads, h.thread_uid == m.thread_uid)
         .where(m.thread_uid == found, h.thread_uid == found, m.seq == seq, m.seq <= h.last_seq)
     )
     with transaction(connection, key.tenant, read_only=True):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
-from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import Connection, fetch
+from compaction_store.postgres import tables
+from compaction_store.postgres.driver.cursor import Connection, fetch
 
 OLDEST_SERVER = 150000
 WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
@@ -47,10 +47,10 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
     if found is None:
         refuse_worker(connection)
     refuse_newer(found)
-    if found != schema.REVISION:
+    if found != tables.REVISION:
         what = f"it is at revision {found}" if found else "it has no schema of this package"
         raise SchemaOutOfDate(
-            f"the database must be at revision {schema.REVISION}, but {what}: run compaction-store migrate --url URL"
+            f"the database must be at revision {tables.REVISION}, but {what}: run compaction-store migrate --url URL"
         )
     is_used = is_installed and has_names
     if is_used and not may_log_in:
@@ -71,10 +71,10 @@ def refuse_encoding(encoding: str) -> None:
 
 def refuse_newer(found: str | None) -> None:
     """Raises an error if a later release has migrated the database."""
-    if found is not None and found > schema.REVISION:
+    if found is not None and found > tables.REVISION:
         raise SchemaOutOfDate(
             f"the database is at revision {found}, which was written by a newer version of this package: upgrade the"
-            f" package, because this version needs revision {schema.REVISION}"
+            f" package, because this version needs revision {tables.REVISION}"
         )
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import Connection, fetch, select, transaction
+from compaction_store.postgres import tables
+from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
 
 
 class EventFilter(NamedTuple):
@@ -30,16 +30,16 @@ def tenant_events(
     limit: int,
 ) -> list[tuple[Any, ...]]:
     """Returns a page of events in the order of their times. The first column is the thread's name."""
-    t, e, h = schema.threads.c, schema.events.c, schema.heads.alias("h")
+    t, e, h = tables.threads.c, tables.events.c, tables.heads.alias("h")
     order = (e.created_at, e.thread_uid, e.pos)
     # A row beyond the head is not an event. This is a subselect for each row, because a join would change the plan.
-    last_pos = sa.select(h.c.last_pos).where(h.c.thread_uid == e.thread_uid).correlate(schema.events).scalar_subquery()
+    last_pos = sa.select(h.c.last_pos).where(h.c.thread_uid == e.thread_uid).correlate(tables.events).scalar_subquery()
     query = (
         sa.select(
             t.thread_id, e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, sa.cast(e.body, sa.Text),
             e.thread_uid,
         )
-        .join_from(schema.events, schema.threads, t.thread_uid == e.thread_uid)
+        .join_from(tables.events, tables.threads, t.thread_uid == e.thread_uid)
         .where(e.tenant == tenant, e.pos <= last_pos)
         .order_by(*[column.desc() if newest_first else column for column in order])
         .limit(limit)

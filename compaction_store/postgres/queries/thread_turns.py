@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from compaction_store.postgres.cursor import Connection, fetch
+from compaction_store.postgres.driver.cursor import Connection, fetch
 from compaction_store.postgres.queries.one_thread import ThreadKey
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from compaction_store.messages.keys import Key
-from compaction_store.postgres.cursor import Connection, fetch
+from compaction_store.postgres.driver.cursor import Connection, fetch
 from compaction_store.postgres.queries.one_thread import Expected, NewMessage, ThreadKey, Written
 
 _TOGETHER = (

@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from compaction_store.postgres import schema
-from compaction_store.postgres.cursor import Connection, fetch, select, transaction
+from compaction_store.postgres import tables
+from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
 from compaction_store.postgres.queries.one_thread import ThreadKey, thread_uid
 
 # The seq at the end of a range is its last pos minus the number of records and events up to there. Each range of seqs
@@ -56,11 +56,11 @@ def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_po
 
 def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> list[tuple[Any, ...]]:
     """Returns the applied records up to a pos: pos, number, revoked record, tokens before and tokens after."""
-    c, h = schema.compactions.c, schema.heads.c
+    c, h = tables.compactions.c, tables.heads.c
     found = thread_uid(key)
     query = (
         sa.select(c.pos, c.number, c.revokes, c.tokens_before, c.tokens_after)
-        .join(schema.heads, h.thread_uid == c.thread_uid)
+        .join(tables.heads, h.thread_uid == c.thread_uid)
         .where(
             c.thread_uid == found,
             h.thread_uid == found,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psycopg
 
 from compaction_store.errors import DatabaseUnavailable
-from compaction_store.postgres.cursor import Connection, fetch
+from compaction_store.postgres.driver.cursor import Connection, fetch
 
 # This query returns the holder of the lock. If a prepared transaction holds the lock, the pid is NULL.
 HOLDER = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from compaction_store.models.vocabulary import CRITICAL_EVENTS, KINDS, sql_list
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 
 # The conditions are the same as in the SQL function refuse_unknown and in two partial indexes, which have exactly these
 # entries. In a query for one thread, every table must have a condition on thread_uid. Citus does not infer it from the
@@ -47,5 +47,5 @@ def unknown_pos(*, is_one: bool) -> sa.TextClause:
     if not is_one:
         return sa.text(_unknown("compactions.thread_uid", "") + " AS unknown_pos")
     statement = _unknown(":thread_uid", " AND its.thread_uid = :thread_uid")
-    uid = sa.bindparam("thread_uid", type_=schema.compactions.c.thread_uid.type)
+    uid = sa.bindparam("thread_uid", type_=tables.compactions.c.thread_uid.type)
     return sa.text(f"{statement} AS unknown_pos").bindparams(uid)

@@ -11,7 +11,7 @@ from compaction_store.compaction.adoption import Made
 from compaction_store.errors import CompactionNotFound, InvalidInput
 from compaction_store.models import Compaction, Payload
 from compaction_store.postgres import queries
-from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._async.reader import AsyncReader

@@ -25,8 +25,9 @@ from compaction_store.compaction.run_log import log_run
 from compaction_store.drivers import drive_async
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured, Payload
-from compaction_store.postgres import call, queries
-from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling import call
+from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import View
 from compaction_store.store._async.auditing import calibrated

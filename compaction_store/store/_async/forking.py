@@ -11,7 +11,7 @@ from compaction_store.integrity import erasure
 from compaction_store.integrity.origins import Source, source_of
 from compaction_store.models import Forked, Origin, Payload
 from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.view import View

@@ -6,7 +6,7 @@ from compaction_store import arguments
 from compaction_store.bundles import import_rows
 from compaction_store.models import Imported
 from compaction_store.postgres import queries
-from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
 

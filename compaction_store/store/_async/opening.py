@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from compaction_store import embedded
-from compaction_store.postgres import engines, queries
-from compaction_store.postgres._async.connections import AsyncConnections
-from compaction_store.postgres.call import deadline_for_opening
-from compaction_store.postgres.engines_aio import AsyncEngine
-from compaction_store.postgres.thread_names import ThreadNames
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling import engines
+from compaction_store.postgres.calling._async.connections import AsyncConnections
+from compaction_store.postgres.calling.call import deadline_for_opening
+from compaction_store.postgres.calling.engines_aio import AsyncEngine
+from compaction_store.postgres.cluster import ThreadNames
 from compaction_store.telemetry.telemetry import Telemetry
 
 

@@ -48,10 +48,11 @@ from compaction_store.models import (
 )
 from compaction_store.models.record_filters import RecordFilters, SampleFilters
 from compaction_store.models.vocabulary import EventKind
-from compaction_store.postgres import engines, queries, typed_rows
-from compaction_store.postgres._async.connections import AsyncConnections
-from compaction_store.postgres._async.shared_commits import AsyncSharedCommits
-from compaction_store.postgres.engines_aio import AsyncEngine
+from compaction_store.postgres import queries, typed_rows
+from compaction_store.postgres.calling import engines
+from compaction_store.postgres.calling._async.connections import AsyncConnections
+from compaction_store.postgres.calling._async.shared_commits import AsyncSharedCommits
+from compaction_store.postgres.calling.engines_aio import AsyncEngine
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.given import System

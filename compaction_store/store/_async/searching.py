@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from compaction_store.models import Found, Thread
 from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import CompactionFilter, ThreadKey
 from compaction_store.store._async import auditing, pages
 from compaction_store.store.text_search import TextSearch

@@ -26,7 +26,7 @@ from compaction_store.errors import (
 )
 from compaction_store.models import Appended, Span
 from compaction_store.postgres import queries
-from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._async.writing import Metas

@@ -20,11 +20,12 @@ from compaction_store.integrity.rows import Rows, ThreadHead, known_entry
 from compaction_store.integrity.stored_threads import Stored
 from compaction_store.integrity.thread import verify_rows
 from compaction_store.models import LEVELS, Finding, Level, Report
-from compaction_store.postgres import checkpointing, introspection, queries, schema_check
-from compaction_store.postgres._async.connections import AsyncConnections
-from compaction_store.postgres.error_translation import CANCELLED
+from compaction_store.postgres import checkpointing, queries
+from compaction_store.postgres.calling._async.connections import AsyncConnections
+from compaction_store.postgres.calling.error_translation import CANCELLED
 from compaction_store.postgres.queries import Connection, ThreadKey
-from compaction_store.postgres.schema_check import SchemaReport
+from compaction_store.postgres.schema import introspection, schema_check
+from compaction_store.postgres.schema.schema_check import SchemaReport
 
 Progress = Callable[[int, int], object]
 Listing = Callable[[Connection, str, UUID | None, int], Sequence[tuple[Any, ...]]]

@@ -17,7 +17,7 @@ from compaction_store.models import Compaction, Event, Measured, Message, Payloa
 from compaction_store.models.record_filters import FILTERS, Filter
 from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
 

@@ -25,8 +25,9 @@ from compaction_store.compaction.run_log import log_run
 from compaction_store.drivers import drive
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured, Payload
-from compaction_store.postgres import call, queries
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling import call
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import View
 from compaction_store.store._sync.auditing import calibrated

@@ -11,7 +11,7 @@ from compaction_store.errors import OutcomeUnknown
 from compaction_store.integrity import erasure
 from compaction_store.models import Event, Redaction, Thread
 from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 
 # Ten times the measured time for erasing one message.

@@ -9,8 +9,8 @@ from typing import Any
 from compaction_store import arguments
 from compaction_store.bundles import export_rows
 from compaction_store.integrity.rows import RowRequest, ThreadHead
-from compaction_store.postgres import queries, schema, typed_rows
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres import queries, tables, typed_rows
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 
 
@@ -22,7 +22,7 @@ def bundle_lines(
     state = ThreadHead._make(db.call(queries.thread_state, thread, None))
     steps = export_rows.export(
         thread.tenant, typed_rows.thread(row), (state.name_salt, state.name_commitment), row[1],
-        schema=schema.REVISION, made_at=datetime.now(UTC),
+        schema=tables.REVISION, made_at=datetime.now(UTC),
         bodies=bodies, checkpoint=checkpoint, about=arguments.about(thread.thread_id),
     )  # fmt: skip
     wanted = next(steps, None)

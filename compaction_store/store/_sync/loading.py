@@ -7,7 +7,7 @@ from typing import Any
 from compaction_store.messages import provider_compactions
 from compaction_store.models import Loaded
 from compaction_store.postgres import queries
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.models import ThreadLoaded
 from compaction_store.postgres import queries
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.store import loading, loading_threads
 from compaction_store.store._sync import writing
 from compaction_store.store._sync.loading import run_load

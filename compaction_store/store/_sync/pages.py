@@ -12,7 +12,7 @@ from compaction_store.errors import MessageNotFound
 from compaction_store.integrity import erasure
 from compaction_store.models import Element, Message, Part, Thread
 from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 
 _FIRST_PAGE = 16

@@ -9,7 +9,7 @@ from compaction_store.compaction import records
 from compaction_store.messages import documents
 from compaction_store.models import Compaction, Payload
 from compaction_store.postgres import queries
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import View
 

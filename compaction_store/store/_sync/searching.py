@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from compaction_store.models import Found, Thread
 from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, ThreadKey
 from compaction_store.store._sync import auditing, pages
 from compaction_store.store.text_search import TextSearch

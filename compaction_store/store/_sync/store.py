@@ -40,7 +40,8 @@ from compaction_store.models import (
     ThreadLoaded,
 )
 from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
-from compaction_store.postgres import call, queries
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling import call
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.results import Results

@@ -25,7 +25,7 @@ from compaction_store.errors import (
 )
 from compaction_store.models import Appended, Span
 from compaction_store.postgres import queries
-from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._sync.writing import Metas

@@ -16,9 +16,10 @@ from compaction_store.integrity import erasure
 from compaction_store.messages import encoding, provider_compactions
 from compaction_store.messages.keys import Key
 from compaction_store.models import Appended, Message
-from compaction_store.postgres import call, queries, typed_rows
-from compaction_store.postgres._sync.connections import Connections
-from compaction_store.postgres._sync.shared_commits import SharedCommits
+from compaction_store.postgres import queries, typed_rows
+from compaction_store.postgres.calling import call
+from compaction_store.postgres.calling._sync.connections import Connections
+from compaction_store.postgres.calling._sync.shared_commits import SharedCommits
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.view import Rendered, View

@@ -20,7 +20,7 @@ from psycopg import sql
 from support.paths import ROOT
 
 import compaction_store as cs
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 
 _DOCUMENT = (ROOT / "docs" / "integrity.md").read_text(encoding="utf-8")
 UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", _DOCUMENT, re.MULTILINE))
@@ -50,7 +50,7 @@ def store(url: str) -> Iterator[cs.Store]:
 @pytest.fixture
 def root(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     """A superuser with all triggers disabled, and without constraints except the keys."""
-    for table in schema.metadata.sorted_tables:
+    for table in tables.metadata.sorted_tables:
         superuser.execute(f"ALTER TABLE {table.fullname} DISABLE TRIGGER ALL")
     for table, check in superuser.execute(
         "SELECT conrelid::regclass::text, conname FROM pg_constraint"
@@ -178,9 +178,9 @@ def campaign(store: cs.Store, root: psycopg.Connection[Any], changes: int) -> No
     by_uid = {store.thread(name).thread_uid: name for name in names}
     rng = random.Random(SEED)
     mutator = Mutator(root, rng)
-    everything = [cell for cell in cells(root) if f"{schema.SCHEMA}.{cell.table}" in schema.metadata.tables]
+    everything = [cell for cell in cells(root) if f"{tables.SCHEMA}.{cell.table}" in tables.metadata.tables]
     assert {cell.name for cell in everything} | {"heads.view_tokens_coarse", "compactions.span_node"} == {
-        f"{table.name}.{column.name}" for table in schema.metadata.sorted_tables for column in table.columns
+        f"{table.name}.{column.name}" for table in tables.metadata.sorted_tables for column in table.columns
     }
     done: Counter[str] = Counter()
     wrong: list[str] = []

@@ -24,7 +24,7 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.integrity import chain, rows
 from compaction_store.models import Level
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 
 DOCUMENT = ROOT / "docs" / "integrity.md"
 UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
@@ -34,7 +34,7 @@ CONTENT = {
     "messages.salt", "messages.payload", "messages.meta", "compactions.salt", "compactions.body", "events.salt",
     "events.body",
 }  # fmt: skip
-COLUMNS = [(table, c.name) for table in TABLES for c in schema.metadata.tables[f"compaction_store.{table}"].columns]
+COLUMNS = [(table, c.name) for table in TABLES for c in tables.metadata.tables[f"compaction_store.{table}"].columns]
 
 MESSAGES, NOT_APPLIED = 12, 2
 LAST = MESSAGES + NOT_APPLIED + 2 + 1
@@ -170,7 +170,7 @@ class Tamperer:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows to change, each by its key."""
-        key = [c.name for c in schema.metadata.tables[f"compaction_store.{table}"].primary_key]
+        key = [c.name for c in tables.metadata.tables[f"compaction_store.{table}"].primary_key]
         found = self.connection.execute(
             f"SELECT {', '.join(key)} FROM compaction_store.{table}"
             f" WHERE thread_uid = '{self.uid}' AND {_ROWS.get(table, 'true')}".encode()
@@ -190,17 +190,17 @@ class Tamperer:
         return [v for v in values if not any(part in v for part in left_out)]
 
     @contextmanager
-    def undone(self, *tables: str) -> Iterator[None]:
-        for table in tables:
+    def undone(self, *names: str) -> Iterator[None]:
+        for table in names:
             self.run(f"CREATE TEMP TABLE kept_{table} AS SELECT * FROM compaction_store.{table}")
         try:
             yield
         finally:
-            for table in tables:
-                columns = schema.metadata.tables[f"compaction_store.{table}"].columns
-                names = ", ".join(c.name for c in columns if c.computed is None)
+            for table in names:
+                columns = tables.metadata.tables[f"compaction_store.{table}"].columns
+                listed = ", ".join(c.name for c in columns if c.computed is None)
                 self.run(f"TRUNCATE compaction_store.{table}")
-                self.run(f"INSERT INTO compaction_store.{table} ({names}) SELECT {names} FROM kept_{table}")
+                self.run(f"INSERT INTO compaction_store.{table} ({listed}) SELECT {listed} FROM kept_{table}")
                 self.run(f"DROP TABLE kept_{table}")
 
 
@@ -342,7 +342,7 @@ def test_a_forged_record_is_found(
         other = thread
         if number == 3:
             tamperer.run("DELETE FROM compaction_store.compactions WHERE thread_uid = %s AND number = 3", tamperer.uid)
-    columns = ", ".join(column.name for column in schema.compactions.columns if column.computed is None)
+    columns = ", ".join(column.name for column in tables.compactions.columns if column.computed is None)
     tamperer.run(
         f"INSERT INTO compaction_store.compactions ({columns}) SELECT {columns} FROM ("
         " SELECT (json_populate_record(c, json_build_object("

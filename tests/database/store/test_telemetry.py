@@ -19,8 +19,8 @@ from support.recorded_telemetry import RecordedTelemetry
 import compaction_store as cs
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import CompactionStoreError, MissingExtra
-from compaction_store.postgres import append_queue, call
-from compaction_store.postgres._async import shared_commits
+from compaction_store.postgres.calling import append_queue, call
+from compaction_store.postgres.calling._async import shared_commits
 from compaction_store.telemetry import conventions
 
 MARKER = "xyzzy-7f3a"

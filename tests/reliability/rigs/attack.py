@@ -22,7 +22,7 @@ from support.superuser_edits import TABLES, as_role, columns, unlock
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey
 from compaction_store.integrity import erasure
-from compaction_store.postgres import schema
+from compaction_store.postgres import tables
 from reliability.rigs.ground import Ground
 
 KEY = SigningKey.from_bytes("example.org/audit", bytes(range(32)))
@@ -382,4 +382,4 @@ def run(ground: Ground, chance: random.Random, *, count: int) -> dict[str, Any]:
     return {"attacks": count, **dict(sorted(seen.items())), **dict(sorted(missed.items()))}
 
 
-assert {table.name for table in schema.metadata.sorted_tables} == set(TABLES)
+assert {table.name for table in tables.metadata.sorted_tables} == set(TABLES)

@@ -153,14 +153,18 @@ BUGS = (
     ),
     Bug(
         "an unknown outcome is reported as a failure",
-        (Edit("compaction_store/postgres/call.py", "(verdict.unknown and key is not None)", "False"),),
+        (Edit("compaction_store/postgres/calling/call.py", "(verdict.unknown and key is not None)", "False"),),
         {
             "tests/reliability/test_faults.py::test_an_unknown_outcome_is_settled_with_its_key[async]": "DatabaseUnavailable"
         },
     ),
     Bug(
         "the driver prepares statements by itself",
-        (Edit("compaction_store/postgres/engines.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'),),
+        (
+            Edit(
+                "compaction_store/postgres/calling/engines.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'
+            ),
+        ),
         {_LEAVES: "At index 0 diff: ", _rig("pooler"): "SQLSTATE"},
     ),
     Bug(
@@ -269,7 +273,7 @@ BUGS = (
     ),
     Bug(
         "a call that is cancelled while it connects leaves the connection open",
-        (Edit("compaction_store/postgres/call.py", "        clear_frames(error.__traceback__)\n", ""),),
+        (Edit("compaction_store/postgres/calling/call.py", "        clear_frames(error.__traceback__)\n", ""),),
         {_rig("cancel"): "a connection is left"},
     ),
     Bug(
@@ -312,7 +316,7 @@ BUGS = (
     ),
     Bug(
         "a commit whose wait for the standby was cancelled is reported as done",
-        (Edit("compaction_store/postgres/call.py", "if writes and waiter.is_in_doubt:", "if False:"),),
+        (Edit("compaction_store/postgres/calling/call.py", "if writes and waiter.is_in_doubt:", "if False:"),),
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
     ),
     Bug(
@@ -406,7 +410,7 @@ BUGS = (
         "callers forget that their append may be stored with others",
         (
             Edit(
-                "compaction_store/postgres/_sync/shared_commits.py",
+                "compaction_store/postgres/calling/_sync/shared_commits.py",
                 "is_in_doubt=caller.is_in_doubt",
                 "is_in_doubt=False",
             ),
@@ -426,7 +430,7 @@ BUGS = (
     ),
     Bug(
         "warnings of the server are ignored",
-        (Edit("compaction_store/postgres/timeouts.py", "            self._warned = True", "            pass"),),
+        (Edit("compaction_store/postgres/driver/timeouts.py", "            self._warned = True", "            pass"),),
         {
             f"{_STANDBY}_was_ended_from_outside_is_not_reported_before_the_standby_has_it[sync-pg_cancel_backend-append]": (
                 "DID NOT RAISE"
@@ -435,14 +439,14 @@ BUGS = (
     ),
     Bug(
         "a call waits for a server that does not answer a cancel",
-        (Edit("compaction_store/postgres/timeouts.py", "GRACE = 0.5", "GRACE = 2.5"),),
+        (Edit("compaction_store/postgres/driver/timeouts.py", "GRACE = 0.5", "GRACE = 2.5"),),
         {f"{_SILENCE}::test_a_read_ends_with_its_deadline_when_nothing_comes_back[sync-view]": "ended after"},
     ),
     Bug(
         "a call waits for the pool as long as the pool allows",
         (
             Edit(
-                "compaction_store/postgres/engines.py",
+                "compaction_store/postgres/calling/engines.py",
                 "left if timeout is None else timeout if left is None else min(timeout, left)",
                 "timeout",
             ),
@@ -453,7 +457,7 @@ BUGS = (
         "an error repeats the database's message",
         (
             Edit(
-                "compaction_store/postgres/error_translation.py",
+                "compaction_store/postgres/calling/error_translation.py",
                 'SQLSTATE {state}{constraint}{of_thread}", sqlstate=state)',
                 'SQLSTATE {state}{constraint}{of_thread} {error}", sqlstate=state)',
             ),

@@ -1,28 +1,34 @@
-"""The connections of a Store."""
+"""The connections of an AsyncStore.
+
+A call runs inside a greenlet of SQLAlchemy, in which the driver can await the server. No statement runs in a worker
+thread, so cancelling a task also cancels its statement on the server.
+"""
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, TypeVarTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
+from sqlalchemy.util import greenlet_spawn
 
-from compaction_store.postgres.call import Caller, Observer
-from compaction_store.postgres.engines import Engine
-from compaction_store.postgres.thread_names import ThreadNames
+from compaction_store import drivers
+from compaction_store.postgres.calling.call import Caller, Observer, sleep_in_greenlet
+from compaction_store.postgres.calling.engines_aio import AsyncEngine
+from compaction_store.postgres.cluster import ThreadNames
 
 _P = ParamSpec("_P")
 _Ts = TypeVarTuple("_Ts")
 _T = TypeVar("_T")
 
 
-class Connections(Caller):
+class AsyncConnections(Caller):
     """Runs queries on the connections of an engine."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: AsyncEngine,
         deadline: float,
         *,
         retries: bool = True,
@@ -31,11 +37,11 @@ class Connections(Caller):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine, time.sleep, deadline, retries=retries, spread=spread, names=names,
+            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, spread=spread, names=names,
             observer=observer,
         )  # fmt: skip
 
-    def call(
+    async def call(
         self,
         query: Callable[[Connection, *_Ts], _T],
         *arguments: *_Ts,
@@ -48,15 +54,15 @@ class Connections(Caller):
         repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier call with this key may have
         written.
         """
-        return self._call(query, arguments, key, is_in_doubt=is_in_doubt)
+        return await greenlet_spawn(self._call, query, arguments, key, is_in_doubt=is_in_doubt)
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
-    def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+    async def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
         """Runs a slow function in a thread, to keep the event loop free. A Store runs it in the calling thread."""
-        return function(*arguments, **keywords)
+        return await drivers.in_thread(function, *arguments, **keywords)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.closed = True
-        self.engine.dispose()
+        await greenlet_spawn(self.engine.dispose)

@@ -38,11 +38,12 @@ from compaction_store.errors import (
     ThreadErased,
     UnsupportedDatabase,
 )
-from compaction_store.postgres import engines, error_translation, timeouts, waiters
-from compaction_store.postgres.error_translation import InDoubt, Verdict
+from compaction_store.postgres.calling import engines, error_translation
+from compaction_store.postgres.calling.error_translation import InDoubt, Verdict
+from compaction_store.postgres.cluster import ThreadNames
+from compaction_store.postgres.driver import timeouts, waiters
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.postgres.queries.server import SETTINGS_LOST
-from compaction_store.postgres.thread_names import ThreadNames
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.abc import PQGen
 from psycopg.waiting import wait_async
 
-from compaction_store.postgres import timeouts
+from compaction_store.postgres.driver import timeouts
 
 _T = TypeVar("_T")
 

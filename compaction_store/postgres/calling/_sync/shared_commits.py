@@ -11,9 +11,16 @@ import time
 from compaction_store.arguments import about
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, OutcomeUnknown
 from compaction_store.postgres import queries
-from compaction_store.postgres._sync.connections import Connections
-from compaction_store.postgres.append_queue import PATIENCE, AppendQueue, AppendQueues, Signal, Caller, may_share
-from compaction_store.postgres.call import UNKEYED
+from compaction_store.postgres.calling._sync.connections import Connections
+from compaction_store.postgres.calling.append_queue import (
+    PATIENCE,
+    AppendQueue,
+    AppendQueues,
+    Signal,
+    Caller,
+    may_share,
+)
+from compaction_store.postgres.calling.call import UNKEYED
 from compaction_store.postgres.queries import Append, Written
 
 # The longest pause in seconds after which a waiting caller looks again for a place that it can take.

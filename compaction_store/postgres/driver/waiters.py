@@ -6,9 +6,9 @@ from typing import Any
 
 import psycopg
 
-from compaction_store.postgres.timeouts import Waiter
-from compaction_store.postgres.waiters._async.waiter import AsyncWaiter
-from compaction_store.postgres.waiters._sync.waiter import Waiter as SyncWaiter
+from compaction_store.postgres.driver._async.waiter import AsyncWaiter
+from compaction_store.postgres.driver._sync.waiter import Waiter as SyncWaiter
+from compaction_store.postgres.driver.timeouts import Waiter
 
 
 def waiter(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Waiter:

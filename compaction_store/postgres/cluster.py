@@ -22,7 +22,7 @@ import psycopg
 
 from compaction_store.integrity import erasure
 from compaction_store.postgres import queries
-from compaction_store.postgres.cursor import Connection, fetch, together
+from compaction_store.postgres.driver.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.postgres.queries.across_threads import due_on_cluster
 from compaction_store.postgres.queries.cluster_forks import erase_on_cluster, fork_on_cluster

@@ -24,7 +24,7 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from compaction_store.postgres import waiters
+from compaction_store.postgres.driver import waiters
 
 DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 

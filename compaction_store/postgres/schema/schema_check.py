@@ -16,8 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from compaction_store.models import Finding
-from compaction_store.postgres import partitions, role_members, schema
-from compaction_store.postgres.introspection import OURS, Facts
+from compaction_store.postgres import tables
+from compaction_store.postgres.schema import partitions, role_members
+from compaction_store.postgres.schema.introspection import OURS, Facts
 
 _OWNER = OURS[0]
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -147,7 +148,7 @@ def _shards(seen: Facts) -> Iterator[str]:
 @cache
 def _sql(folder: str) -> str:
     """Returns the joined text of all SQL files in a folder."""
-    files = sorted((schema.scripts() / "sql" / folder).glob("*.sql"))
+    files = sorted((tables.scripts() / "sql" / folder).glob("*.sql"))
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
@@ -157,17 +158,17 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     if has_roles:
         facts |= {"owner of the schema": _OWNER, f"owner of table {_TABLE_ONLY}": _OWNER}
     rule = _rule(is_spread)
-    for table in (*schema.metadata.sorted_tables, schema.turns, *([schema.names] if is_spread else [])):
+    for table in (*tables.metadata.sorted_tables, tables.turns, *([tables.names] if is_spread else [])):
         facts[f"table {table.name}"] = "table, row security, forced"
         facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {rule}, check {rule}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
         facts |= dict(_unique(table, is_spread=is_spread))
         if has_roles:
             facts[f"owner of table {table.name}"] = _OWNER
-    facts[f"table {schema.staged.name}"] = "table, persistence u"
-    facts |= {f"column {schema.staged.name}.{column.name}": _column(column) for column in schema.staged.columns}
+    facts[f"table {tables.staged.name}"] = "table, persistence u"
+    facts |= {f"column {tables.staged.name}.{column.name}": _column(column) for column in tables.staged.columns}
     if has_roles:
-        facts[f"owner of table {schema.staged.name}"] = _OWNER
+        facts[f"owner of table {tables.staged.name}"] = _OWNER
     facts |= dict(_checks())
     facts |= dict(_views(has_roles=has_roles, is_spread=is_spread))
     for (table_name, name), (kind, function) in _triggers(is_spread).items():
@@ -216,16 +217,16 @@ def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
 
 
 def _checks() -> Iterator[tuple[str, str]]:
-    for table in (*schema.metadata.sorted_tables, schema.turns):
-        text = (schema.scripts() / "sql" / "tables" / f"{table.name}.sql").read_text(encoding="utf-8")
+    for table in (*tables.metadata.sorted_tables, tables.turns):
+        text = (tables.scripts() / "sql" / "tables" / f"{table.name}.sql").read_text(encoding="utf-8")
         for match in _CHECK.finditer(text):
             yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['condition']}")
 
 
 def _views(*, has_roles: bool, is_spread: bool) -> Iterator[tuple[str, str]]:
-    for name in schema.VIEWS:
-        path = schema.scripts() / "sql" / "views" / f"{name}.sql"
-        other = schema.scripts() / "sql" / "citus" / "views" / path.name
+    for name in tables.VIEWS:
+        path = tables.scripts() / "sql" / "views" / f"{name}.sql"
+        other = tables.scripts() / "sql" / "citus" / "views" / path.name
         text = (other if is_spread and other.exists() else path).read_text(encoding="utf-8")
         text = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
         if (match := _VIEW.search(text)) is None or match["name"] != name:

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.postgres._sync.connections import Connections
-from compaction_store.postgres.engines import Engine
+from compaction_store.postgres.calling._sync.connections import Connections
+from compaction_store.postgres.calling.engines import Engine
 
 __all__ = ["Connections", "call_once"]
 

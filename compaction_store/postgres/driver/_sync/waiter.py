@@ -9,7 +9,7 @@ from psycopg import Connection
 from psycopg.abc import PQGen
 from psycopg.waiting import wait
 
-from compaction_store.postgres import timeouts
+from compaction_store.postgres.driver import timeouts
 
 _T = TypeVar("_T")
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.postgres import cluster_introspection, partitions, queries, role_members
-from compaction_store.postgres.cluster_introspection import ClusterFacts
-from compaction_store.postgres.role_members import Member
+from compaction_store.postgres import queries
+from compaction_store.postgres.schema import cluster_introspection, partitions, role_members
+from compaction_store.postgres.schema.cluster_introspection import ClusterFacts
+from compaction_store.postgres.schema.role_members import Member
 
 OURS = role_members.ROLES
 

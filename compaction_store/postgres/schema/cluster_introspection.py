@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.postgres import queries, schema
+from compaction_store.postgres import queries, tables
 
 # On Citus, each shard has its own policies and its own triggers. The name of a trigger ends with the shard's number.
 _IS_SHARDED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL"
@@ -79,7 +79,7 @@ def read(connection: Connection) -> ClusterFacts:
 
 def _shards(connection: Connection) -> list[tuple[str, int, str]]:
     """Reads the policies and triggers of each shard as a text. For an unreachable shard, the text is the error."""
-    names = [table.name for table in (*schema.metadata.sorted_tables, schema.names, schema.turns)]
+    names = [table.name for table in (*tables.metadata.sorted_tables, tables.names, tables.turns)]
     return [
         (name, shard, result)
         for (name,) in queries.fetch(connection, _SHARDED, (names,))

@@ -1,34 +1,28 @@
-"""The connections of an AsyncStore.
-
-A call runs inside a greenlet of SQLAlchemy, in which the driver can await the server. No statement runs in a worker
-thread, so cancelling a task also cancels its statement on the server.
-"""
+"""The connections of a Store."""
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, TypeVarTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
-from sqlalchemy.util import greenlet_spawn
 
-from compaction_store import drivers
-from compaction_store.postgres.call import Caller, Observer, sleep_in_greenlet
-from compaction_store.postgres.engines_aio import AsyncEngine
-from compaction_store.postgres.thread_names import ThreadNames
+from compaction_store.postgres.calling.call import Caller, Observer
+from compaction_store.postgres.calling.engines import Engine
+from compaction_store.postgres.cluster import ThreadNames
 
 _P = ParamSpec("_P")
 _Ts = TypeVarTuple("_Ts")
 _T = TypeVar("_T")
 
 
-class AsyncConnections(Caller):
+class Connections(Caller):
     """Runs queries on the connections of an engine."""
 
     def __init__(
         self,
-        engine: AsyncEngine,
+        engine: Engine,
         deadline: float,
         *,
         retries: bool = True,
@@ -37,11 +31,11 @@ class AsyncConnections(Caller):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, spread=spread, names=names,
+            engine, time.sleep, deadline, retries=retries, spread=spread, names=names,
             observer=observer,
         )  # fmt: skip
 
-    async def call(
+    def call(
         self,
         query: Callable[[Connection, *_Ts], _T],
         *arguments: *_Ts,
@@ -54,15 +48,15 @@ class AsyncConnections(Caller):
         repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier call with this key may have
         written.
         """
-        return await greenlet_spawn(self._call, query, arguments, key, is_in_doubt=is_in_doubt)
+        return self._call(query, arguments, key, is_in_doubt=is_in_doubt)
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
-    async def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+    def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
         """Runs a slow function in a thread, to keep the event loop free. A Store runs it in the calling thread."""
-        return await drivers.in_thread(function, *arguments, **keywords)
+        return function(*arguments, **keywords)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self.closed = True
-        await greenlet_spawn(self.engine.dispose)
+        self.engine.dispose()

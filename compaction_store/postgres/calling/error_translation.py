@@ -36,7 +36,7 @@ from compaction_store.errors import (
     UnknownEntry,
     UnsupportedDatabase,
 )
-from compaction_store.postgres.timeouts import DeadlinePassed
+from compaction_store.postgres.driver.timeouts import DeadlinePassed
 
 # Serialization failure, deadlock, lock not available, server starting, too many connections, unique violation. A unique
 # violation of the keys below is not transient.

@@ -24,10 +24,11 @@ from sqlalchemy import Engine as Engine  # noqa: PLC0414 — for the store, whic
 from sqlalchemy.util import queue
 
 from compaction_store.errors import InvalidInput, NotConfigured
-from compaction_store.postgres import embedded_connection, timeouts, waiters
+from compaction_store.postgres.calling import embedded_connection
+from compaction_store.postgres.driver import timeouts, waiters
 
 if TYPE_CHECKING:
-    from compaction_store.postgres.engines_aio import AsyncEngine
+    from compaction_store.postgres.calling.engines_aio import AsyncEngine
 
 VARIABLE = "COMPACTION_STORE_URL"
 # The connect parameter that holds the embedded server's object. It is not passed to the driver.

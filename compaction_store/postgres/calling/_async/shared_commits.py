@@ -12,9 +12,16 @@ from compaction_store import drivers
 from compaction_store.arguments import about
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, OutcomeUnknown
 from compaction_store.postgres import queries
-from compaction_store.postgres._async.connections import AsyncConnections
-from compaction_store.postgres.append_queue import PATIENCE, AppendQueue, AppendQueues, AsyncSignal, Caller, may_share
-from compaction_store.postgres.call import UNKEYED
+from compaction_store.postgres.calling._async.connections import AsyncConnections
+from compaction_store.postgres.calling.append_queue import (
+    PATIENCE,
+    AppendQueue,
+    AppendQueues,
+    AsyncSignal,
+    Caller,
+    may_share,
+)
+from compaction_store.postgres.calling.call import UNKEYED
 from compaction_store.postgres.queries import Append, Written
 
 # The longest pause in seconds after which a waiting caller looks again for a place that it can take.
