@@ -18,12 +18,12 @@ from typing import Any
 from compaction_store import CompactionContext, TokenBudget
 from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.drivers import drive
 from compaction_store.models import Element
 from compaction_store.rendering.view import View
 from compaction_store.strategies import SummaryTree
 from compaction_store.strategies.tree import level_of
 from compaction_store.tokens import Counter
+from compaction_store.waiting import drive
 
 _BUDGET = TokenBudget(context_window=100_000)
 _NOW = datetime.fromtimestamp(0, UTC)

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from compaction_store import CompactionContext, TokenBudget
 from compaction_store.compaction.callbacks import run_callback
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.drivers import drive
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, SlidingWindow, SummaryTree, speaker
 from compaction_store.summarizers import ExtractiveSummarizer
 from compaction_store.tokens import o200k_base
+from compaction_store.waiting import drive
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "strategies.md"

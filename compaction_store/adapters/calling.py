@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from compaction_store.drivers import in_thread
 from compaction_store.errors import InvalidInput
 from compaction_store.store import AsyncStore, Store
+from compaction_store.waiting import in_thread
 
 
 def checked_store(store: object) -> Any:

@@ -11,12 +11,12 @@ from compaction_store.adapters.langchain_messages import from_payload, is_summar
 from compaction_store.adapters.stand_ins import as_given
 from compaction_store.adapters.states import Threads, name
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
+from compaction_store.waiting import Work, drive, drive_async
 
 try:
     from langchain.agents.middleware import AgentMiddleware

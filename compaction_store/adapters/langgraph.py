@@ -10,9 +10,9 @@ from typing import Any, Literal, Self
 from compaction_store import arguments
 from compaction_store.adapters.langchain_messages import is_summary, to_payload
 from compaction_store.adapters.states import Threads
-from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.store import AsyncStore, Store
+from compaction_store.waiting import Work, drive, drive_async
 
 try:
     from langchain_core.messages import BaseMessage

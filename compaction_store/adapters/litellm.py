@@ -21,10 +21,10 @@ from uuid import uuid4
 from compaction_store import arguments
 from compaction_store.adapters.litellm_calls import Call, call_of
 from compaction_store.adapters.litellm_threads import Sessions
-from compaction_store.drivers import drive
 from compaction_store.errors import CompactionStoreError, DatabaseError, InvalidInput, MissingExtra, ThreadDamaged
 from compaction_store.models import Payload
 from compaction_store.store import Store
+from compaction_store.waiting import drive
 
 try:
     from litellm.integrations.custom_logger import CustomLogger

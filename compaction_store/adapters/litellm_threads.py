@@ -22,12 +22,12 @@ from compaction_store.adapters.litellm_calls import (
     is_system,
 )
 from compaction_store.adapters.states import Threads, items_of, name
-from compaction_store.drivers import Work
 from compaction_store.errors import HeadConflict, SpanConflict
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import Store
+from compaction_store.waiting import Work
 
 # The sizes of the caches: sessions, calls without a session, and summaries.
 _SESSIONS, _CALLS, _SUMMARIES = 1000, 20_000, 100

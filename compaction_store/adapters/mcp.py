@@ -14,7 +14,6 @@ from typing import Any
 from compaction_store import __version__, arguments, tokens
 from compaction_store.adapters.mcp_definitions import OWN, THREAD
 from compaction_store.compaction.element_json import dump
-from compaction_store.drivers import in_thread
 from compaction_store.errors import (
     CompactionNotFound,
     CompactionStoreError,
@@ -33,6 +32,7 @@ from compaction_store.recall import AsyncRecallTools, recall_tools
 from compaction_store.recall.definitions import BadCall, Tool, check_arguments, tools
 from compaction_store.recall.pages import LEAST_TOKENS, Recalled, ResultPage
 from compaction_store.store import AsyncReader
+from compaction_store.waiting import in_thread
 
 try:
     import mcp_types as types

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from compaction_store.adapters.batches import batches
 from compaction_store.adapters.calling import checked_store
 from compaction_store.adapters.stand_ins import as_given, as_user
-from compaction_store.drivers import Call, Work
 from compaction_store.errors import Conflict, ThreadNotFound
 from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
+from compaction_store.waiting import Call, Work
 
 # The size of each of two caches. One has the last states of threads, so that new messages are found without reading the
 # view. The other has the identities of the messages that compactions replaced.

@@ -14,9 +14,9 @@ from compaction_store.arguments import name_of
 from compaction_store.compaction.asking import Ask, Planned, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.drivers import Call, Work, is_async
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Summary
+from compaction_store.waiting import Call, Work, is_async
 
 _MUST_BE_SYNCHRONOUS = "an async callback needs an AsyncStore: on a Store a callback must be synchronous"
 

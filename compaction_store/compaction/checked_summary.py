@@ -15,12 +15,12 @@ from typing import Any
 from compaction_store.compaction.checks import Check, CheckedSpan
 from compaction_store.compaction.summary_calls import without_text
 from compaction_store.compaction.summary_request import Repair, Request
-from compaction_store.drivers import Call, Work
 from compaction_store.errors import ChecksFailed, InvalidCallback, own_text
 from compaction_store.language import has_secret
 from compaction_store.models import Payload, Summary
 from compaction_store.probes import Probe
 from compaction_store.tokens import MARK
+from compaction_store.waiting import Call, Work
 
 # The maximum numbers of lines that a summarizer is given, and of examples in a record.
 _MOST_LINES = 60

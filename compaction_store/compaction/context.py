@@ -15,13 +15,13 @@ from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.compaction.size_estimate import check_budget
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.compaction.summary_room import SummaryOptions
-from compaction_store.drivers import is_on_event_loop
 from compaction_store.errors import InvalidInput, InvalidSpan, Rejected
 from compaction_store.messages import encoding, tool_pairs
 from compaction_store.messages.framing import Role
 from compaction_store.models import Attempt, Element, Measured, Payload, Span
 from compaction_store.rendering.view import View
 from compaction_store.tokens import Counter, chosen
+from compaction_store.waiting import is_on_event_loop
 
 
 class CompactionContext:

@@ -17,13 +17,13 @@ from compaction_store.compaction.span_rules import SpanRules
 from compaction_store.compaction.summary_planner import NO_SYSTEM, SummaryPlanner
 from compaction_store.compaction.summary_request import SummaryResult, check_summarizer
 from compaction_store.compaction.summary_room import SummaryOptions
-from compaction_store.drivers import Work, begin, drive, drive_async, is_async, is_on_event_loop
 from compaction_store.errors import IdsChanged, InvalidInput, NoProgress, NotSmaller
 from compaction_store.messages import tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Attempt, Measured, Payload, Span, Summary
 from compaction_store.rendering.view import View
 from compaction_store.tokens import Counter
+from compaction_store.waiting import Work, begin, drive, drive_async, is_async, is_on_event_loop
 
 
 class PlanBuilder:

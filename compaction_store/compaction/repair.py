@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.arguments import about
 from compaction_store.compaction.asking import ALLOWED, Ask, Steps, Summarize, allowed_rules
 from compaction_store.compaction.checks import Check, check_checks
@@ -25,7 +25,7 @@ def check_arguments(
     """Checks the arguments of a repair before anything is read."""
     if not isinstance(summarize, SummaryResult):
         check_summarizer(summarize, "summarizer", choices="a callable, a text or a Summary")
-    if not awaits and drivers.is_async(summarize):
+    if not awaits and waiting.is_async(summarize):
         raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
     allowed_rules(allow, reason)
     check_checks(checks)
@@ -70,7 +70,7 @@ class Repair:
 
     @property
     def needs_async(self) -> bool:
-        return drivers.is_async(self._ask.summarize)
+        return waiting.is_async(self._ask.summarize)
 
     def steps(self, ctx: CompactionContext) -> Steps:  # noqa: ARG002 — every strategy gets a context
         yield self._ask

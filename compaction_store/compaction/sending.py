@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 from compaction_store.api_rules.too_long import TooLong, too_long
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.plan import CompactionRun, FittedView
-from compaction_store.drivers import Call, Work
 from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import plain
 from compaction_store.rendering.view import Rendered, View
+from compaction_store.waiting import Call, Work
 
 R = TypeVar("R")
 # If the provider gives no figures, each request is limited to this share of the size of the previous one.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.arguments import other, storable_name
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidCallback, InvalidInput, own_text
@@ -120,7 +120,7 @@ def check_budget(budget: object, *, awaits: bool) -> None:
         raise InvalidInput(
             f"a budget's counter must be a callable that takes a view and returns its tokens{other(budget.counter)}"
         )
-    if not awaits and drivers.is_async(budget.counter):
+    if not awaits and waiting.is_async(budget.counter):
         raise InvalidCallback("a budget's counter must be synchronous: an async counter needs an AsyncStore")
 
 

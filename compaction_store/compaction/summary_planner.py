@@ -15,12 +15,12 @@ from compaction_store.compaction.span_rules import SpanRules
 from compaction_store.compaction.summary_calls import CallRecord
 from compaction_store.compaction.summary_request import Request, TrackedView
 from compaction_store.compaction.summary_room import SummaryOptions
-from compaction_store.drivers import Call, Work, drive
 from compaction_store.errors import ChecksFailed, EmptySummary, InvalidCallback, InvalidInput, NotSmaller, Rejected
 from compaction_store.messages import framing, tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload, Span, Summary
 from compaction_store.tokens import Counter
+from compaction_store.waiting import Call, Work, drive
 
 NO_SYSTEM = "a replacement must not have a system message, unless it shortens system messages"
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from compaction_store.compaction.callbacks import callback_name, run_callback
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.drivers import drive
 from compaction_store.evaluation.judging import Judge, Verdict
 from compaction_store.evaluation.policies import RECORDED, Policy
 from compaction_store.evaluation.recorded_thread import RecordedThread
@@ -26,6 +25,7 @@ from compaction_store.probes import Fold, Probe, ThreadProbe
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import speaker
 from compaction_store.tokens import Counter as TokenCounter
+from compaction_store.waiting import drive
 
 # The kinds of records that replace their span by a summary. Others hide the span, or replace it by shorter messages.
 _SUMMARIES = ("summary", "adoption")

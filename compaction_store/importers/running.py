@@ -16,7 +16,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compaction_store.drivers import Result, UninterruptedCall, Work, iterate, iterate_async
 from compaction_store.errors import (
     CompactionStoreError,
     Conflict,
@@ -30,6 +29,7 @@ from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Loaded, ThreadLoaded, ToLoad
 from compaction_store.results import AsyncResults, Results
+from compaction_store.waiting import Result, UninterruptedCall, Work, iterate, iterate_async
 
 if TYPE_CHECKING:
     from compaction_store.store._async import AsyncStore

@@ -1,4 +1,4 @@
-"""Implements each tool as a generator that `drivers` runs, so that the same code serves sync and async readers."""
+"""Implements each tool as a generator that `waiting` runs, so that the same code serves sync and async readers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, ClassVar
 
 from compaction_store.compaction.element_json import ElementJson, dump, source_document
-from compaction_store.drivers import Call, Pause, Work
 from compaction_store.errors import CompactionNotFound, ThreadNotFound, UnknownEntry
 from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload, Thread
@@ -19,6 +18,7 @@ from compaction_store.recall.searching import Hit, Search, words
 from compaction_store.recall.withdrawn import HIDES, Withdrawn
 from compaction_store.store.unknown_entries import refuse_unknown
 from compaction_store.tokens import Counter
+from compaction_store.waiting import Call, Pause, Work
 
 _HITS = 10
 _EXCERPT_TOKENS = 160

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, overload
 
-from compaction_store import arguments, drivers, tokens
+from compaction_store import arguments, tokens, waiting
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 from compaction_store.recall import calls
@@ -45,7 +45,7 @@ class RecallTools(_Tools):
         For an unknown tool, wrong arguments, or a thread or record that does not exist, returns an error result that
         tells the model so.
         """
-        return drivers.drive(self._reading.call(name, arguments))
+        return waiting.drive(self._reading.call(name, arguments))
 
     def answer(self, call: Any) -> Payload:
         """Runs a call from a model's reply and returns its result in the format of the same API.
@@ -66,7 +66,7 @@ class AsyncRecallTools(_Tools):
         For an unknown tool, wrong arguments, or a thread or record that does not exist, returns an error result that
         tells the model so.
         """
-        return await drivers.drive_async(self._reading.call(name, arguments))
+        return await waiting.drive_async(self._reading.call(name, arguments))
 
     async def answer(self, call: Any) -> Payload:
         """Runs a call from a model's reply and returns its result in the format of the same API.

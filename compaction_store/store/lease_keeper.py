@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from compaction_store import drivers
+from compaction_store import waiting
 
 _T = TypeVar("_T")
 
@@ -120,7 +120,7 @@ class AsyncLeaseKeeper(Generic[_T]):
         # Do not cancel a running call: cancelling it would close its connection.
         if self._task is not None and not self._is_renewing:
             self._task.cancel()
-        return await drivers.finished(self._leave, patience=seconds)
+        return await waiting.finished(self._leave, patience=seconds)
 
     def _end_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         # The holder may be collected in any thread, and after its loop was closed.

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Self
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
@@ -109,7 +109,7 @@ class AssistantRuns(Planner):
 
     @property
     def needs_async(self) -> bool:
-        return drivers.is_async(self._summarize)
+        return waiting.is_async(self._summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """Returns a copy with more pins."""

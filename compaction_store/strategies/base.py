@@ -15,11 +15,11 @@ from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Sum
 from compaction_store.compaction.callbacks import callback_name, run_steps
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.drivers import Work
 from compaction_store.errors import InvalidCallback, InvalidInput, NoProgress, PinnedInside
 from compaction_store.messages import framing
 from compaction_store.models import Summary
 from compaction_store.strategies.thresholds import Threshold
+from compaction_store.waiting import Work
 
 SummarySource = Summary | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]

@@ -13,7 +13,6 @@ from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidCallback, InvalidInput, NotSmaller
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
@@ -27,6 +26,7 @@ from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.orphans import without_orphans
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, chosen
+from compaction_store.waiting import Work, drive, drive_async
 
 
 @dataclass(frozen=True, slots=True)

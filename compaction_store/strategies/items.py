@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from compaction_store.drivers import Call, Work, drive, drive_async, is_async
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
@@ -22,6 +21,7 @@ from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.sliding_window import ThresholdOption, tail_of
 from compaction_store.strategies.thresholds import as_threshold, everything, fraction_of
 from compaction_store.tokens import o200k_base
+from compaction_store.waiting import Call, Work, drive, drive_async, is_async
 
 T = TypeVar("T")
 _MUST_BE_SYNCHRONOUS = "the summarizer of sliding_window must be synchronous; for an async one use sliding_window_async"

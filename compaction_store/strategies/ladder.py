@@ -21,7 +21,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Self
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.checks import Check, check_checks
@@ -131,7 +131,7 @@ class Ladder(base.Planner):
 
     @property
     def needs_async(self) -> bool:
-        return drivers.is_async(self.summarize)
+        return waiting.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """Returns a copy with more pins."""

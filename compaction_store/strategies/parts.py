@@ -13,9 +13,9 @@ from itertools import chain
 from compaction_store.arguments import name_of
 from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.summary_request import Request, SummaryResult
-from compaction_store.drivers import Call, Work, begin
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary
+from compaction_store.waiting import Call, Work, begin
 
 # The number of tokens of an empty line between two summaries.
 _BETWEEN = 1

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from typing import Self
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.checks import Check, check_checks
@@ -208,7 +208,7 @@ class SlidingWindow(Planner):
 
     @property
     def needs_async(self) -> bool:
-        return drivers.is_async(self._summarize)
+        return waiting.is_async(self._summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """Returns a copy with more pins."""

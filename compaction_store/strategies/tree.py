@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
@@ -90,7 +90,7 @@ class SummaryTree(base.Planner):
 
     @property
     def needs_async(self) -> bool:
-        return drivers.is_async(self.summarize)
+        return waiting.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """Returns a copy with more pins."""

@@ -16,7 +16,6 @@ from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
-from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, SourceTooLong, SummaryCutShort, SummaryRefused, SummaryUseless
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.rendering.view import for_anthropic
@@ -33,6 +32,7 @@ from compaction_store.summarizers.prompted import (
     judged,
     prompt_for,
 )
+from compaction_store.waiting import Work, drive, drive_async
 
 _GOOD = ("end_turn", "stop_sequence")
 _RESERVED = ("model", "max_tokens", "messages", "stream")

@@ -14,12 +14,12 @@ from hashlib import sha256
 from typing import Any
 
 from compaction_store.arguments import other
-from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, NotRenderable, SummarizerError
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers.api_calls import Deadline, count_tokens, is_async_client
 from compaction_store.summarizers.api_requests import CountRequest, sdk
+from compaction_store.waiting import Work, drive, drive_async
 
 # Parameters that only affect the answer. The API refuses them in a request to count.
 _OF_THE_ANSWER = frozenset(

@@ -18,7 +18,6 @@ from compaction_store.arguments import other
 from compaction_store.compaction.checked_summary import checked
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_request import Request
-from compaction_store.drivers import drive
 from compaction_store.errors import InvalidInput, SummaryTooLong
 from compaction_store.language import NameReader, sentences
 from compaction_store.language.decisions import decides
@@ -31,6 +30,7 @@ from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.messages import is_erased
 from compaction_store.summarizers.covering import Cover, Sentence, written
 from compaction_store.tokenizing.message_text import read
+from compaction_store.waiting import drive
 
 # The number of tokens of a frame, and the largest share of the source's tokens for a summary with its frame.
 _FRAME_TOKENS = 60

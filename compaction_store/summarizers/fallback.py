@@ -11,10 +11,10 @@ from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
-from compaction_store.drivers import Call, Work, begin, drive_async, is_async
 from compaction_store.errors import InvalidCallback, SummarizerError, SummarizersFailed
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.summarizers.judging import judge
+from compaction_store.waiting import Call, Work, begin, drive_async, is_async
 
 
 class FallbackSummarizer:

@@ -16,7 +16,6 @@ from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
-from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import (
     InvalidInput,
     MissingExtra,
@@ -39,6 +38,7 @@ from compaction_store.summarizers.prompted import (
     judged,
     prompt_for,
 )
+from compaction_store.waiting import Work, drive, drive_async
 
 DEFAULT_MODEL = "gpt-4o-mini"
 Api = Literal["chat", "responses"]

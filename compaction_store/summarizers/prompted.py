@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, cast
 from compaction_store.arguments import other
 from compaction_store.compaction.element_json import ElementJson, document, dump, halves, notes_json, source_document
 from compaction_store.compaction.summary_request import Request
-from compaction_store.drivers import Work
 from compaction_store.errors import InvalidInput, SourceTooLong, SummarizerError
 from compaction_store.models import Payload, Summary
 from compaction_store.summarizers.api_calls import Deadline
 from compaction_store.summarizers.judging import hidden, judge
+from compaction_store.waiting import Work
 
 INSTRUCTIONS = """\
 You write notes that replace some of the older messages of a conversation, for the assistant who continues it. Keep \

@@ -12,11 +12,11 @@ from compaction_store.api_rules import Problem, refused_by_anthropic, refused_by
 from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.context import builder_of
 from compaction_store.compaction.plan_builder import PlanBuilder
-from compaction_store.drivers import drive
 from compaction_store.models import Attempt, Element
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, o200k_base
+from compaction_store.waiting import drive
 from support import random_threads as threads
 
 Payload = dict[str, Any]

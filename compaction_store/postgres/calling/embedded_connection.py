@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import pq
 
-from compaction_store.drivers import Call, Work, drive, drive_async
 from compaction_store.errors import CompactionStoreError
+from compaction_store.waiting import Call, Work, drive, drive_async
 
 # Every parameter that libpq takes from the environment or a service file, except the parameters that the URL has or the
 # engine sets. libpq does not replace an empty value. With a password, libpq does not read a password file, and the

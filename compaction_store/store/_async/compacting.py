@@ -22,7 +22,6 @@ from compaction_store.compaction.callbacks import Callback, callback_name, run_c
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.compaction.run_log import log_run
-from compaction_store.drivers import drive_async
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured, Payload
 from compaction_store.postgres import queries
@@ -33,6 +32,7 @@ from compaction_store.rendering.view import View
 from compaction_store.store._async.auditing import calibrated
 from compaction_store.store._async.reader import AsyncReader
 from compaction_store.store._async.writing import prepared
+from compaction_store.waiting import drive_async
 
 _IS_ASYNC = True
 _LEASE_SECONDS = 600.0

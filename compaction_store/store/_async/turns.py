@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
-from compaction_store import arguments, drivers
+from compaction_store import arguments, waiting
 from compaction_store.errors import (
     CompactionStoreError,
     DatabaseError,
@@ -148,7 +148,7 @@ class AsyncTurn:
             self._note(appended)
             return appended
 
-        return await drivers.finished(noted)
+        return await waiting.finished(noted)
 
     def _note(self, appended: Appended) -> None:
         """Records which messages were appended through the turn."""
@@ -215,7 +215,7 @@ class AsyncTurn:
             ask = partial(
                 db.call, queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0
             )  # fmt: skip
-            found = await drivers.finished(ask)
+            found = await waiting.finished(ask)
             if found.place == 0:
                 break
             if left <= 0:

@@ -22,7 +22,7 @@ from compaction_store.compaction.callbacks import Callback, callback_name, run_c
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.compaction.run_log import log_run
-from compaction_store.drivers import drive
+from compaction_store.waiting import drive
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured, Payload
 from compaction_store.postgres import queries

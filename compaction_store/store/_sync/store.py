@@ -24,7 +24,7 @@ from compaction_store.compaction.repair import check_arguments
 from compaction_store.compaction.run_log import log_failure
 from compaction_store.compaction.sending import R, Sent
 from compaction_store.compaction.summary_request import SummaryResult
-from compaction_store.drivers import drive, is_async
+from compaction_store.waiting import drive, is_async
 from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, NotConfigured, SpanConflict
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding

@@ -18,11 +18,11 @@ from compaction_store.checks import Check, CheckedSpan, KeepsOrders
 from compaction_store.compaction.checked_summary import checked
 from compaction_store.compaction.checks import check_checks
 from compaction_store.compaction.summary_request import Request
-from compaction_store.drivers import drive_async
 from compaction_store.errors import ChecksFailed, CompactionStoreError
 from compaction_store.models import Attempt
 from compaction_store.probes import Place, Probe
 from compaction_store.rendering.view import View
+from compaction_store.waiting import drive_async
 
 SECRET = "the customer's own words"
 FILLER = "The work went on as it was planned, step by step, and nothing was remarkable about it. " * 4

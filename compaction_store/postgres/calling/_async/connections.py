@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar, TypeVarTuple
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import greenlet_spawn
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.postgres.calling.call import Caller, Observer, sleep_in_greenlet
 from compaction_store.postgres.calling.engines_aio import AsyncEngine
 from compaction_store.postgres.cluster import ThreadNames
@@ -61,7 +61,7 @@ class AsyncConnections(Caller):
 
     async def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
         """Runs a slow function in a thread, to keep the event loop free. A Store runs it in the calling thread."""
-        return await drivers.in_thread(function, *arguments, **keywords)
+        return await waiting.in_thread(function, *arguments, **keywords)
 
     async def close(self) -> None:
         self.closed = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from compaction_store import drivers
+from compaction_store import waiting
 from compaction_store.arguments import about
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, OutcomeUnknown
 from compaction_store.postgres import queries
@@ -57,7 +57,7 @@ class AsyncSharedCommits:
                 left = db.with_time_left_since(start)
                 queue.take(caller)
                 if caller.taken:
-                    await drivers.uninterrupted(self._append_for_all, left, queue, caller)
+                    await waiting.uninterrupted(self._append_for_all, left, queue, caller)
                 else:
                     await self._append_alone(left, queue, caller)
             if caller.written is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from compaction_store.drivers import (
+from compaction_store.waiting import (
     Call,
     Pause,
     Result,
