@@ -22,7 +22,6 @@ from compaction_store.compaction.callbacks import Callback, callback_name, run_c
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.compaction.run_log import log_run
-from compaction_store.waiting import drive
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured, Payload
 from compaction_store.postgres import queries
@@ -33,6 +32,7 @@ from compaction_store.rendering.view import View
 from compaction_store.store._sync.auditing import calibrated
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store._sync.writing import prepared
+from compaction_store.waiting import drive
 
 _IS_ASYNC = False
 _LEASE_SECONDS = 600.0

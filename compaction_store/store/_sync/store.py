@@ -24,7 +24,6 @@ from compaction_store.compaction.repair import check_arguments
 from compaction_store.compaction.run_log import log_failure
 from compaction_store.compaction.sending import R, Sent
 from compaction_store.compaction.summary_request import SummaryResult
-from compaction_store.waiting import drive, is_async
 from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, NotConfigured, SpanConflict
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
@@ -61,6 +60,7 @@ from compaction_store.store._sync.loading_threads import load_threads
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store._sync.turns import Turn
 from compaction_store.store.thread_keys import thread_key, writable_key
+from compaction_store.waiting import drive, is_async
 
 _IS_ASYNC = False
 _C = TypeVar("_C", bound=Callback)
