@@ -46,7 +46,7 @@ _VERSION_TABLE = f"""
     )
 """
 # A login that may not change the version table cannot migrate. It needs no lock to find that the schema is up to date.
-_REVISION = f"SELECT version_num FROM {schema.SCHEMA}.alembic_version"  # noqa: S608 — a constant
+_REVISION = f"SELECT version_num FROM {tables.SCHEMA}.alembic_version"  # noqa: S608 — a constant
 _MAY_LOCK = f"""
     SELECT has_table_privilege('{tables.SCHEMA}.alembic_version', 'UPDATE, DELETE')
         AND current_setting('transaction_read_only') = 'off'
