@@ -8,6 +8,7 @@ role owner cannot also have application, and a login with the role reviewer can 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from psycopg import errors, sql
@@ -33,8 +34,16 @@ _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
 
 _LOGIN = """
-    SELECT r.rolinherit, pg_catalog.current_setting('server_version_num')::int4
+    SELECT r.rolinherit, pg_catalog.current_setting('server_version_num')::int4, pg_catalog.current_database()::text
     FROM pg_catalog.pg_roles AS r WHERE r.rolname = %b::text
+"""
+# These logins lock threads for the time of a transaction, so a forgotten transaction would stop a thread's writers. An
+# auditor's transaction stays open while checkpoints are signed.
+_WRITERS = ("application", "loader", "reviewer")
+_TIMEOUT = "idle_in_transaction_session_timeout"
+_HAS_TIMEOUT = """
+    SELECT FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
+    WHERE r.rolname = %b::text AND EXISTS (SELECT FROM unnest(s.setconfig) AS c WHERE c LIKE %b::text)
 """
 _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY (%b::text[])"
 
@@ -42,10 +51,14 @@ _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = A
 class _Login(NamedTuple):
     inherits: bool
     server_version: int
+    database: str
 
 
 def grant(url: str, login: str, role: Role) -> None:
     """Grants a login one of the schema's roles. Does nothing if the login already has the role.
+
+    A login that writes also gets `idle_in_transaction_session_timeout`, unless it has one, so that a forgotten
+    transaction does not stop the writers of a thread.
 
     `owner` owns the schema and may change it: use it for migrations only. `application` reads its tenant's rows and
     calls the functions that write. `loader` reads, loads messages and imports whole threads. `auditor` only reads.
@@ -116,6 +129,16 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     elif not found.inherits:
         raise InvalidInput(f"{login!r} is NOINHERIT: it would not have the privileges of the role")
     _send(connection, sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit), name)
+    if role in _WRITERS and not queries.fetch(connection, _HAS_TIMEOUT, (login, _TIMEOUT + "=%")):
+        # A login that may grant the role may not alter every login. Its administrator then has to.
+        with suppress(PermissionDenied):
+            _send(
+                connection,
+                sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = '60s'").format(
+                    sql.Identifier(login), sql.Identifier(found.database), sql.SQL(_TIMEOUT)
+                ),
+                name,
+            )
 
 
 def _revoke(connection: Connection, login: str, name: str) -> None:

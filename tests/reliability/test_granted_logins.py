@@ -51,6 +51,27 @@ def test_a_login_is_given_a_role_and_loses_it(url: str, superuser: Any, login: s
         assert memberships(superuser, login) == set()
 
 
+@pytest.mark.parametrize("role", list(roles.ROLES))
+def test_a_login_that_writes_loses_a_transaction_that_it_forgot(
+    url: str, superuser: Any, login: str, role: roles.Role
+) -> None:
+    quoted = '"' + login.replace('"', '""') + '"'
+    roles.grant(url, login, role)
+    with psycopg.connect(url, user=login) as connection:
+        [(found,)] = connection.execute("SHOW idle_in_transaction_session_timeout").fetchall()
+    assert found == ("1min" if role in ("application", "loader", "reviewer") else "0")
+    # A choice of the administrator stays.
+    superuser.execute(f"ALTER ROLE {quoted} SET idle_in_transaction_session_timeout = '7s'".encode())
+    superuser.execute(f"ALTER ROLE {quoted} IN DATABASE {superuser.info.dbname} RESET ALL".encode())
+    roles.grant(url, login, role)
+    [(settings,)] = superuser.execute(
+        "SELECT array_agg(c) FROM pg_db_role_setting AS s, unnest(s.setconfig) AS c"
+        " WHERE s.setrole = (SELECT oid FROM pg_roles WHERE rolname = %s)",
+        [login],
+    ).fetchall()
+    assert settings == ["idle_in_transaction_session_timeout=7s"]
+
+
 @pytest.mark.parametrize(
     ("name", "role"),
     [

@@ -7,6 +7,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -70,3 +71,43 @@ def test_after_the_commands_of_the_page_the_servers_files_hold_no_content(
         if not held():
             break
     assert held() == 0
+
+
+@pytest.mark.one_server("it reads the server's files")
+def test_after_the_commands_nothing_of_an_erased_thread_is_on_disk_not_even_its_name(
+    thread: Face, superuser: psycopg.Connection[Any]
+) -> None:
+    [(data, oid)] = rows(
+        superuser,
+        "SELECT current_setting('data_directory'), oid FROM pg_database WHERE datname = current_database()",
+    )
+    folders = [Path(data, "pg_wal"), Path(data, "base", str(oid))]
+    if not folders[1].exists():
+        pytest.skip("the server's files are not on this machine")
+    mark = uuid4().hex.encode()
+
+    def held() -> list[str]:
+        superuser.execute("CHECKPOINT")
+        files = [path for folder in folders for path in folder.iterdir() if path.is_file()]
+        return [str(path) for path in files if mark in path.read_bytes()]
+
+    name = f"case {mark.decode()}"
+    turn = uuid4()
+    superuser.execute("SELECT compaction_store.take_turn('default', %s, %s, 'a', 60, false)", (name, turn))
+    for _ in range(20):
+        thread.append(name, [{"role": "user", "content": f"more of {mark.decode()}"}] * 50)
+    # As autovacuum does.
+    for table in ("threads", "turns", "messages"):
+        superuser.execute(f"ANALYZE compaction_store.{table}".encode())
+    superuser.execute("SELECT compaction_store.leave_turn('default', %s, %s)", (name, turn))
+    thread.set_metadata(name, {"who": mark.decode()})
+    thread.erase(name, reason="asked for")
+    assert {Path(path).parent for path in held()} == set(folders)
+    for _ in range(5):
+        for command in _statements()[1]:
+            undisturbed(superuser)
+            superuser.execute(command.encode())
+        if not held():
+            break
+    assert held() == []
+    assert superuser.execute("SHOW wal_recycle").fetchone() == ("on",)
