@@ -96,6 +96,12 @@ FIELDS: dict[str, dict[str, str]] = {
         "hidden_seq": "The last seq that `clear` hid; the thread is hidden as long as this equals `last_seq`.",
         "unknown_pos": "The pos of the first entry that changes views and has a kind that this release does not know.",
     },
+    "Lease": {
+        "actor": "The actor of the run.",
+        "since": "When the run took the lease.",
+        "until": "When the lease ends unless it is renewed.",
+        "run_id": "The id of the run, which its records will have.",
+    },
     "Event": {
         "kind": "`redaction`, `refusal`, `hold`, `release`, `retention`, `origin`, `fork`, `verdict` or `evaluation`; a"
         " later release may write others.",

@@ -56,6 +56,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "rewind",
         "clear",
         "due",
+        "leases",
     ),
     "Auditing": (
         "compactions",
@@ -113,8 +114,8 @@ SECTIONS = (
         "More values", "`compaction_store.models`, which has all values above except the views, runs and plans too.",
         models,
         (
-            "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork", "Span",
-            "TokenStep", "Sample",
+            "Lease", "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork",
+            "Span", "TokenStep", "Sample",
             "Attempt", "CompactionTree", "Found", "Measured", "Outline", "Part", "Comparison",
             "ComparedPart", "Verdict",
         ),

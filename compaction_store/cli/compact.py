@@ -14,10 +14,11 @@ from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.display.visible import named
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
+from compaction_store.jsonable import time_text
 
 if TYPE_CHECKING:
     from compaction_store import CompactionPlan, CompactionRun, Store, TokenBudget
-    from compaction_store.models import Attempt
+    from compaction_store.models import Attempt, Lease
 
 Strategy = Annotated[
     list[str],
@@ -44,6 +45,13 @@ Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="The reason, stored in the record.", show_default=False),
 ]
+Wait = Annotated[
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", min=0, max=86_400,
+        help="How long to wait for another run on a thread whose view does not fit the window; 0 tries once.",
+    ),
+]  # fmt: skip
 _COLUMNS: list[str | Column] = [
     "outcome", "kind", Column("seqs", right=True), *figures("before", "after"), Column("callback", fold=True),
     Column("why", fold=True, optional=True),
@@ -64,6 +72,7 @@ def compact(
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: Target = "0.5",
+    wait: Wait = 600.0,
     force: Annotated[bool, typer.Option("--force", help="Compact even if the view is within the budget.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Run the strategy and the summarizer, show the plan, and write nothing.")
@@ -90,7 +99,8 @@ def compact(
     with db.store() as store, Progress("compact", "threads") as progress:
         wanted = _wanted(store, threads, budget)
         if not wanted and not out.as_json:
-            out.text(f"no thread is due in tenant {db.tenant!r}")
+            leases = store.leases(budget) if budget is not None else ()
+            out.text(f"no thread is due in tenant {db.tenant!r}{leased(leases)}")
         for thread in progress.over(wanted):
             try:
                 with options.naming(db.tenant):
@@ -98,7 +108,7 @@ def compact(
                         plan = store.plan(thread, callback, budget=budget, force=force)
                         failed = _show_plan(out, thread, plan) or failed
                         continue
-                    run = store.compact(thread, callback, budget=budget, force=force, **deed.given)
+                    run = store.compact(thread, callback, budget=budget, force=force, wait=wait, **deed.given)
                     failed = show_run(out, thread, run) or failed
             except CompactionStoreError as error:
                 # If one of several threads is refused, continue with the others.
@@ -115,6 +125,18 @@ def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None)
         return threads or []
     # List all threads before compacting one: a compacted thread is no longer due, so the next page would skip a thread.
     return [thread.thread_id for thread in store.due(budget)]
+
+
+def leased(leases: Sequence[Lease]) -> str:
+    """Says which runs keep threads from being due, at the end of a sentence; empty if there are none."""
+    if not leases:
+        return ""
+    whose = ", ".join(sorted({"no actor given" if lease.actor is None else named(lease.actor) for lease in leases}))
+    last = max(lease.until for lease in leases)
+    return (
+        f"; {values.count(len(leases), 'thread')} leased by {whose}, the longest since"
+        f" {time_text(min(lease.since for lease in leases))}, until {time_text(last)} unless renewed"
+    )
 
 
 def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:

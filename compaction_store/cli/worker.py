@@ -23,7 +23,7 @@ import typer
 
 import compaction_store
 from compaction_store.cli import choices, exits, options, values
-from compaction_store.cli.compact import Strategy, Summarizer
+from compaction_store.cli.compact import Strategy, Summarizer, Wait, leased
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Deed, Printed, Reserve, Server, Target, Trigger
 from compaction_store.cli.output import Output, note
@@ -62,6 +62,7 @@ def worker(
         float,
         typer.Option("--every", metavar="SECONDS", min=0.1, help="The pause between searches for due threads."),
     ] = 5.0,
+    wait: Wait = 0.0,
     once: Annotated[bool, typer.Option("--once", help="Stop when no thread is due any more.")] = False,
     *,
     deed: Deed,
@@ -95,12 +96,12 @@ def worker(
             # Open the stores now, so that the worker fails at once if it cannot use the database. While it runs, it
             # waits for the database instead.
             stores.of(name)
-        loop = _Loop(stores, names, callback, budget, deed.actor, deed.authority, parallel, stop, out)
+        loop = _Loop(stores, names, callback, budget, deed.actor, deed.authority, parallel, wait, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
         note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
             while not stop.is_set() and (loop.round(pool) or not once):
-                stop.wait(0 if once else every)
+                loop.rest(0 if once else every)
             loop.finish()
         note(loop.summary)
     if once and loop.failures:
@@ -155,6 +156,14 @@ class _ThreadKey(NamedTuple):
     thread_id: str
 
 
+class _Ended(NamedTuple):
+    """The result or the error of a run, and its duration in seconds."""
+
+    result: CompactionRun | None
+    error: Exception | None
+    seconds: float
+
+
 @dataclass
 class _Backoff:
     """The pause before a failed thread is retried."""
@@ -174,13 +183,14 @@ class _Loop:
     actor: str | None
     authority: Mapping[str, Any] | None
     parallel: int
+    wait: float
     stop: threading.Event
     out: Output
     begun: int = 0
     compacted: int = 0
     failures: int = 0
     covered: int = 0
-    _busy: dict[Future[CompactionRun], tuple[_ThreadKey, float]] = field(default_factory=dict)
+    _busy: dict[Future[_Ended], _ThreadKey] = field(default_factory=dict)
     _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
     # The threads whose run ended in this round. The list of due threads was read before, so it may still contain them.
     _ended: set[_ThreadKey] = field(default_factory=set)
@@ -188,7 +198,7 @@ class _Loop:
     @property
     def summary(self) -> str:
         if not self.begun:
-            return _NONE_DUE
+            return _NONE_DUE + self._leased()
         counts = f"{self.compacted:,} compacted, {self.failures:,} failed"
         return (
             f"{counts}, {values.count(self.covered, 'failed summary')} replaced by another summarizer"
@@ -210,15 +220,7 @@ class _Loop:
                 if self.stop.is_set():
                     break
                 if self._is_free(place):
-                    run = pool.submit(
-                        store.compact,
-                        place.thread_id,
-                        self.callback,
-                        budget=self.budget,
-                        actor=self.actor,
-                        authority=self.authority,
-                    )
-                    self._busy[run] = place, time.monotonic()
+                    self._busy[pool.submit(self._compact, store, place.thread_id)] = place
                     begun += 1
                     self.begun += 1
         except SchemaOutOfDate:
@@ -230,6 +232,34 @@ class _Loop:
             self.stop.wait(1)
         self._reap(_POLL_SECONDS if begun == 0 and self._busy else 0)
         return bool(begun or self._busy)
+
+    def _leased(self) -> str:
+        try:
+            leases = [lease for tenant in self.tenants() for lease in self.stores.of(tenant).leases(self.budget)]
+        except DatabaseError:
+            return ""
+        return leased(leases)
+
+    def _compact(self, store: Store, thread_id: str) -> _Ended:
+        """Compacts a thread, in a thread of the pool."""
+        start, result, error = time.monotonic(), None, None
+        try:
+            result = store.compact(
+                thread_id, self.callback, budget=self.budget, wait=self.wait, actor=self.actor,
+                authority=self.authority,
+            )  # fmt: skip
+        except Exception as raised:  # noqa: BLE001 — reported as the result of this run
+            error = raised
+        return _Ended(result, error, time.monotonic() - start)
+
+    def rest(self, seconds: float) -> None:
+        """Waits until the next search, and reports each run when it ends."""
+        end = time.monotonic() + seconds
+        while not self.stop.is_set() and (left := end - time.monotonic()) > 0:
+            if self._busy:
+                self._reap(min(_POLL_SECONDS, left))
+            else:
+                self.stop.wait(left)
 
     def finish(self) -> None:
         if self._busy and self.stop.is_set():
@@ -250,7 +280,7 @@ class _Loop:
                 turns.append((store, tenant, waiting))
 
     def _is_free(self, place: _ThreadKey) -> bool:
-        if place in self._ended or any(place == busy for busy, _ in self._busy.values()):
+        if place in self._ended or place in self._busy.values():
             return False
         rest = self._paused.get(place)
         return rest is None or rest.until <= time.monotonic()
@@ -258,23 +288,22 @@ class _Loop:
     def _reap(self, seconds: float) -> None:
         done, _ = wait(self._busy, timeout=seconds, return_when=FIRST_COMPLETED)
         for run in done:
-            place, start = self._busy.pop(run)
+            place, ended = self._busy.pop(run), run.result()
             self._ended.add(place)
-            took = time.monotonic() - start
-            error = run.exception()
-            if error is not None:
+            result, error = ended.result, ended.error
+            if result is None:
                 self._fail(place)
                 # An error from outside this package may quote a message, so print only its type.
-                text = own_text(error) or type(error).__name__
-                self._report(place, {"error": type(error).__name__, "seconds": round(took, 3)}, text)
+                name = type(error).__name__
+                text = (error and own_text(error)) or name
+                self._report(place, {"error": name, "seconds": round(ended.seconds, 3)}, text)
                 continue
-            result = run.result()
             self.compacted += result.applied
             if result.applied or not (result.records or result.errors):
                 self._paused.pop(place, None)
             else:
                 self._fail(place)
-            self._report_result(place, result, took)
+            self._report_result(place, result, ended.seconds)
 
     def _fail(self, place: _ThreadKey) -> None:
         self.failures += 1

@@ -8,7 +8,7 @@ from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
 from compaction_store.models.outlines import ComparedPart, Comparison, Outline, Part
 from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report
-from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread, TokenStep
+from compaction_store.models.threads import Event, Forked, Lease, Origin, RedactedFork, Redaction, Thread, TokenStep
 from compaction_store.models.verdicts import Verdict
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Forked",
     "Found",
     "Imported",
+    "Lease",
     "Level",
     "Loaded",
     "Measured",

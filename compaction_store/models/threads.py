@@ -48,6 +48,20 @@ class Thread(AsDict):
 
 
 @dataclass(frozen=True, slots=True)
+class Lease(AsDict):
+    """A compaction of a thread that is under way: who runs it, since when, and until when its lease lasts.
+
+    The lease is renewed while the run lives. If its process was killed, another run can begin when the lease ends.
+    """
+
+    thread_id: str
+    actor: str | None
+    since: datetime
+    until: datetime
+    run_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Event(AsDict):
     """An entry of a thread that is neither a message nor a compaction, such as a redaction, a hold or a refusal.
 

@@ -22,7 +22,7 @@ OPERATIONS = (
     "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "send", "revoke", "adopt",
     "repair", "rewind", "clear", "compaction", "tree", "explain", "seen_by", "token_steps", "verify", "checkpoint",
     "redact", "erase", "hold", "release", "retain", "import_bundle", "fork", "review", "record_evaluation", "outline",
-    "elements", "names_of", "sample", "neighbours", "compare",
+    "elements", "names_of", "sample", "neighbours", "compare", "leases",
 )  # fmt: skip
 # Histogram boundaries that the conventions recommend.
 DATABASE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)

@@ -102,6 +102,7 @@ _FILES = (
     "functions/append_together.sql",
     "functions/record_abandoned.sql",
     "functions/lease.sql",
+    "functions/renew_lease.sql",
     "functions/release.sql",
     "functions/stalled.sql",
     "functions/live_turns.sql",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -108,9 +109,33 @@ def test_a_second_signal_ends_it_at_once_and_the_thread_is_free_when_its_lease_e
         worker.kill(signal.SIGTERM)
         assert worker.wait() == 128 + signal.SIGTERM
     assert store.thread("a").last_number == 0
-    assert run.json("worker", *_ASK, "--once") == []
+    done = run("worker", *_ASK, "--once")
+    assert done.stdout == ""
+    leased = r"; 1 thread leased by \S+@\S+, the longest since 2\S+Z, until 2\S+Z unless renewed$"
+    assert re.search("no thread is due; .*" + leased, done.stderr, re.MULTILINE)
+    done = run("compact", "--due", "--window", "1000", "--table")
+    assert re.search("^no thread is due in tenant 'default'" + leased, done.stdout, re.MULTILINE)
+    line = run.json("compact", "a", "--window", "1000", "--wait", "0")[0]
+    assert re.search("^another run is compacting the thread: actor '.+', since 2", line["reason"])
     superuser.execute("UPDATE compaction_store.heads SET lease_until = now() - interval '1 second'")
     assert [line["thread_id"] for line in run.json("worker", *_ASK, "--once")] == ["a"]
+
+
+def test_a_result_is_reported_when_it_happens(run: Run, store: cs.Store) -> None:
+    """Also in the pause between two searches."""
+    (run.folder / "ours.py").write_text(_SLOW)
+    for name in ("a", "b"):
+        _fill(store, name)
+    with run.in_background("worker", "--window", "1000", "--strategy", "ours.slow", "--every", "3600") as (
+        worker,
+        path,
+    ):
+        _until(lambda: len(list(run.folder.glob("begun-*"))) == 2)
+        (run.folder / "go").touch()
+        _until(lambda: len(_lines(path)) == 2)
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert [line["applied"] for line in _lines(path)] == [1, 1]
 
 
 def test_a_failure_is_reported_without_content_and_its_thread_rests(run: Run, store: cs.Store) -> None:

@@ -346,6 +346,23 @@ def due_on_cluster(
     return [(*row, *found.get(row[_UID], (None,) * 4)) for row in rows]
 
 
+def leases(connection: Connection, tenant: str, trigger: int, limit: int) -> list[tuple[Any, ...]]:
+    """Returns the runs that compact a thread whose view has more than `trigger` tokens, the oldest first."""
+    t, h = tables.threads.c, tables.heads.c
+    query = (
+        sa.select(t.thread_id, h.lease_actor, h.lease_since, h.lease_until, h.lease_run)
+        .join_from(tables.heads, tables.threads, t.thread_uid == h.thread_uid)
+        .where(
+            h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger,
+            h.lease_until >= sa.func.clock_timestamp(),
+        )
+        .order_by(h.lease_since, h.thread_uid)
+        .limit(limit)
+    )  # fmt: skip
+    with transaction(connection, tenant, read_only=True):
+        return select(connection, query)
+
+
 def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int) -> sa.Select[Any]:
     t, h = tables.threads.c, tables.heads.c
     query = (

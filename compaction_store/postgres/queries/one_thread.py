@@ -74,15 +74,18 @@ class Written(NamedTuple):
     thread_uid: UUID
 
 
-class Lease(NamedTuple):
+class Claim(NamedTuple):
     """The result of a request for a lease, with the current end of the thread.
 
-    `held_until` is the time until which another run has the thread, or None if the caller has it now.
+    `held_until` is the time until which another run has the thread, or None if the caller has it now. `held_since` and
+    `holder`, an actor, describe this other run.
     """
 
     held_until: datetime | None
     last_pos: int
     head: bytes
+    held_since: datetime | None
+    holder: str | None
 
 
 # The function is called in the select list, and its row is one value. In FROM, Postgres would first store the row in a
@@ -465,15 +468,25 @@ def neighbours(connection: Connection, key: ThreadKey, pos: int) -> list[int]:
     return [found for (found,) in rows]
 
 
-def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Lease:
+def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Claim:
     """Requests a lease, which gives one run the sole right to compact a thread for some seconds."""
-    return Lease._make(
+    return Claim._make(
         fetch(
             connection,
             "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b, %b::float8, %b::text)",
             (*key, run_id, seconds, actor),
         )[0]
     )
+
+
+def renew_lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> bool:
+    """Extends the lease of a run. Returns whether the run still has it."""
+    rows = fetch(
+        connection,
+        "SELECT compaction_store.renew_lease(%b::uuid, %b::text, %b::text, %b, %b::float8)",
+        (*key, run_id, seconds),
+    )
+    return bool(rows[0][0])
 
 
 def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from compaction_store import tokens
+from compaction_store import arguments, tokens, waiting
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.asking import Stalled
 from compaction_store.compaction.budget import TokenBudget
@@ -23,6 +25,7 @@ from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.compaction.run_log import log_run
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
+from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Measured, Payload
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling import call
@@ -32,20 +35,23 @@ from compaction_store.rendering.view import View
 from compaction_store.store._async.auditing import calibrated
 from compaction_store.store._async.reader import AsyncReader
 from compaction_store.store._async.writing import prepared
+from compaction_store.store.lease_keeper import AsyncLeaseKeeper
 from compaction_store.waiting import drive_async
 
 _IS_ASYNC = True
-_LEASE_SECONDS = 600.0
+_log = logging.getLogger("compaction_store")
+# Short, so that a run that died delays the others for less than a minute. It is renewed while its run lives.
+_LEASE_SECONDS = 45.0
+#: For how many seconds a lease is renewed, and others wait for it. So a callback that never ends does not keep others
+#: from the thread forever.
+LONGEST_RUN = 600.0
 _RELEASE_SECONDS = 1.0
 # How many of the newest records are searched for attempts that made no progress.
 _STALLED = 100
 # The index of the entry's hash in a row that the commit returns.
 _ENTRY = -2
-_FIRST_WAIT = 0.1
-_LONGEST_WAIT = 2.0
-# How long to wait for the lease. After this time, every run that was active at the start of the wait has ended, or its
-# lease has expired.
-_LONGEST_QUEUE = _LEASE_SECONDS
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
 
 
 class Revoked(NamedTuple):
@@ -55,7 +61,7 @@ class Revoked(NamedTuple):
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Compacting:
     """One call of `compact`, `plan` or `repair`: a thread, the callbacks for it, and the budget."""
 
@@ -66,12 +72,15 @@ class Compacting:
     callbacks: tuple[Callback, ...]
     budget: TokenBudget | None
     force: bool
+    #: The seconds to wait for the lease of another run, if the view does not fit the budget.
+    wait: float = LONGEST_RUN
     actor: str | None = None
     authority: Payload | None = None
     #: The trigger to record, instead of the one that `compact` would choose.
     trigger: str | None = None
     revoked: Revoked | None = None
     run_id: UUID = field(default_factory=uuid4)
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def thread_id(self) -> str:
@@ -95,17 +104,35 @@ async def compact(compacting: Compacting) -> CompactionRun:
 
 async def compact_measured(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
     """Compacts a thread whose view has been measured and is over the budget, or must be compacted anyway."""
+    leave = partial(_release, compacting.db, compacting.thread, compacting.run_id)
+    longest = LONGEST_RUN - _LEASE_SECONDS
+    keeper = AsyncLeaseKeeper(compacting, _renew, leave, _LEASE_SECONDS / 3, at_most=longest)
     try:
-        return await _compact_alone(compacting, view, budget)
+        run = await _compact_alone(compacting, view, budget, keeper)
     except BaseException as error:
-        # Suppress errors of the release: the caller must see the first error, and the lease also expires by itself.
-        # After a database error the deadline may have passed already, so the release gets no additional time.
-        seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
-        with suppress(CompactionStoreError):
-            await compacting.db.with_at_most(seconds).call(
-                queries.release, compacting.thread, compacting.run_id, False
-            )  # fmt: skip
+        # After an error of the database, the deadline may have passed already.
+        await keeper.end(0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS)
         raise
+    keeper.stop()
+    return run
+
+
+async def _renew(compacting: Compacting) -> bool:
+    """Renews the lease of a run in the background; returns whether to continue."""
+    db = compacting.db.with_at_most(_LEASE_SECONDS / 3)
+    # After an error, the next attempt comes before the lease ends.
+    with suppress(CompactionStoreError):
+        if not await db.call(queries.renew_lease, compacting.thread, compacting.run_id, _LEASE_SECONDS):
+            about = arguments.about(compacting.thread_id)
+            _log.warning("a compaction stalled and lost its lease: another run may have begun%s", about)
+            return False
+    return True
+
+
+async def _release(db: AsyncConnections, thread: ThreadKey, run_id: UUID, seconds: float) -> None:
+    # Suppress errors: the caller must see the error that ended the run, and the lease also expires by itself.
+    with suppress(CompactionStoreError):
+        await db.with_at_most(seconds).call(queries.release, thread, run_id, False)
 
 
 async def plan(compacting: Compacting) -> CompactionPlan:
@@ -171,26 +198,37 @@ async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estim
     return replace(view, measured=estimate)
 
 
-async def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
+async def _compact_alone(
+    compacting: Compacting, view: View, budget: TokenBudget, keeper: AsyncLeaseKeeper[None]
+) -> CompactionRun:
     """Takes the thread's lease and compacts.
 
     If another run has the lease, returns if the view is within the budget's limit, and otherwise waits for the lease.
     """
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
-    wait = _FIRST_WAIT
-    end = time.monotonic() + _LONGEST_QUEUE
-    claim = (thread, compacting.run_id, _LEASE_SECONDS, compacting.actor)
-    while (lease := await db.call(queries.lease, *claim)).held_until is not None:
+    claim = partial(db.call, queries.lease, thread, compacting.run_id, _LEASE_SECONDS, compacting.actor)
+    pause = _FIRST_PAUSE
+    waits_for = ""
+    end = compacting.began + compacting.wait
+    # If the task is cancelled, the request ends before the lease is released: a request that came after that would take
+    # a lease that nobody releases.
+    while (lease := await waiting.finished(claim)).held_until is not None:
+        who = _holder(lease)
         if budget.fits(view):
-            return CompactionRun((), "another run is compacting the thread", view)
-        if time.monotonic() > end:
-            why = f"other runs have been compacting the thread for {_LONGEST_QUEUE:.0f} seconds"
-            return CompactionRun((), why, view)
-        await db.sleep(wait)
-        wait = min(2 * wait, _LONGEST_WAIT)
+            return CompactionRun((), f"another run is compacting the thread: {who}", view)
+        left = end - time.monotonic()
+        if left <= 0:
+            return CompactionRun((), f"another run is compacting the thread: {who}; waited {compacting.wait:g} s", view)
+        if who != waits_for:
+            waits_for = who
+            about = arguments.about(thread.thread_id)
+            _log.warning("a compaction waits up to %.0f seconds for another run: %s%s", left, who, about)
+        await db.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
         view = await measured_view(reader, db, thread, budget, view)
         if not budget.is_over(view):
             return CompactionRun((), "another run has compacted the thread", view)
+    keeper.start()
     if (lease.last_pos, lease.head) != (view.pos, view.head):
         # The callbacks must see everything that has been written since, such as the records of another run.
         view = await measured_view(reader, db, thread, budget, view)
@@ -198,6 +236,13 @@ async def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget
         await db.call(queries.release, thread, compacting.run_id, False)
         return CompactionRun((), "another run has compacted the thread", view)
     return await run_and_commit(compacting, view, "budget" if budget.is_over(view) else "forced")
+
+
+def _holder(claim: queries.Claim) -> str:
+    """Describes the run that has the lease."""
+    who = "no actor given" if claim.holder is None else f"actor {claim.holder!r}"
+    since = "" if claim.held_since is None else f", since {time_text(claim.held_since)}"
+    return who + since
 
 
 async def run_and_commit(

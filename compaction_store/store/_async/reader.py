@@ -36,6 +36,7 @@ from compaction_store.models import (
     Event,
     Explanation,
     Found,
+    Lease,
     Level,
     Message,
     Outline,
@@ -68,6 +69,7 @@ from compaction_store.store.unknown_entries import refuse_unknown
 from compaction_store.telemetry.telemetry import Telemetry
 
 _IS_ASYNC = True
+_MOST_LEASES = 1000
 
 
 class AsyncReader:
@@ -613,6 +615,15 @@ class AsyncReader:
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
         return auditing.due(self._db, self._tenant, budget)
+
+    async def leases(self, budget: TokenBudget) -> tuple[Lease, ...]:
+        """Returns the runs that compact threads over the budget's trigger now, the oldest first, at most 1,000.
+
+        These are the threads that `due` leaves out because of a lease, also if the process of the run has died.
+        """
+        size_estimate.check_budget(budget, awaits=_IS_ASYNC)
+        rows = await self._db.call(queries.leases, self._tenant, budget.trigger_tokens, _MOST_LEASES)
+        return tuple(Lease(*row) for row in rows)
 
     # ---- proofs
 

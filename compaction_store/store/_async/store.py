@@ -44,7 +44,7 @@ from compaction_store.postgres.calling import call
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.results import AsyncResults
-from compaction_store.store import loading, loading_threads, turn_waits
+from compaction_store.store import loading, loading_threads
 from compaction_store.store._async import (
     adopting,
     compacting,
@@ -60,6 +60,7 @@ from compaction_store.store._async.loading_threads import load_threads
 from compaction_store.store._async.reader import AsyncReader
 from compaction_store.store._async.turns import AsyncTurn
 from compaction_store.store.thread_keys import thread_key, writable_key
+from compaction_store.store.turn_waits import LONGEST_LEASE, LONGEST_WAIT, check_seconds
 from compaction_store.waiting import drive_async, is_async
 
 _IS_ASYNC = True
@@ -156,8 +157,8 @@ class AsyncStore(AsyncReader):
         """
         thread = self._writable_key(thread_id)
         arguments.optional_name(actor, "actor")
-        turn_waits.check_seconds(wait, "wait", least=0, most=turn_waits.LONGEST_WAIT)
-        turn_waits.check_seconds(lease, "lease", least=1, most=turn_waits.LONGEST_LEASE)
+        check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
+        check_seconds(lease, "lease", least=1, most=LONGEST_LEASE)
         chosen = self._actor if actor is None else actor
         return AsyncTurn(self._db, self.append, thread, actor=chosen, wait=wait, lease=lease)
 
@@ -298,14 +299,16 @@ class AsyncStore(AsyncReader):
         budget: TokenBudget | None,
         *,
         force: bool,
+        wait: float = compacting.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> compacting.Compacting:
+        check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
         for callback in callbacks:
             check_callback(callback, awaits=_IS_ASYNC)
         chosen = callbacks or tuple(chain(*self._callbacks))
         return compacting.Compacting(
-            self, self._db, self._counter, thread, chosen, budget, force=force, actor=actor,
+            self, self._db, self._counter, thread, chosen, budget, force=force, wait=wait, actor=actor,
             authority=encoding.authority(authority),
         )  # fmt: skip
 
@@ -315,6 +318,7 @@ class AsyncStore(AsyncReader):
         *callbacks: Callback,
         budget: TokenBudget | None = None,
         force: bool = False,
+        wait: float = compacting.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> CompactionRun:
@@ -322,12 +326,12 @@ class AsyncStore(AsyncReader):
 
         Without callbacks, the registered ones are run. With a budget, they run only if the view is over the trigger or
         `force` is set. Only one run with a budget compacts a thread at a time. A second such run returns at once if the
-        thread's view is within the limit, and waits otherwise. `authority` is recorded beside the actor.
-        It is a JSON object of up to 8 KiB that says what permits the compaction, such as a policy and its version, an
-        approval or a ticket.
+        thread's view is within the limit, and otherwise waits up to `wait` seconds for the first. `authority` is
+        recorded beside the actor. It is a JSON object of up to 8 KiB that says what permits the compaction, such as a
+        policy and its version, an approval or a ticket.
         """
         thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
-        work = self._compacting(thread, callbacks, budget, force=force, actor=actor, authority=authority)
+        work = self._compacting(thread, callbacks, budget, force=force, wait=wait, actor=actor, authority=authority)
         return await compacting.compact(work)
 
     async def plan(
@@ -345,6 +349,7 @@ class AsyncStore(AsyncReader):
         thread_id: str,
         budget: TokenBudget,
         *callbacks: Callback,
+        wait: float = compacting.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> FittedView:
@@ -353,18 +358,20 @@ class AsyncStore(AsyncReader):
         The view's `measured` has its size and the source of that figure, and its `run` the run that compacted it. If
         compacting fails or is not enough, the view is returned anyway if it is within the budget's limit; otherwise
         `BudgetExceeded` is raised. If the view is over the trigger and there is no callback, neither registered nor
-        passed, `NotConfigured` is raised.
+        passed, `NotConfigured` is raised. If the view is over the limit and another run is
+        compacting the thread, waits up to `wait` seconds for that run.
         """
         # Check on every call, so that a missing actor is noticed at once and not only when the view is over the budget.
         actor = self._chosen_actor(actor)
         authority = encoding.authority(authority)
+        check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
         view = await compacting.measured_view(self, self._db, self._key(thread_id), budget)
         if not budget.is_over(view):
             return FittedView.of(view, None)
         run: CompactionRun | None = None
         failure: CompactionStoreError | None = None
         thread = self._writable_key(thread_id)
-        work = self._compacting(thread, callbacks, budget, force=False, actor=actor, authority=authority)
+        work = self._compacting(thread, callbacks, budget, force=False, wait=wait, actor=actor, authority=authority)
         if not work.callbacks:
             raise NotConfigured(
                 "the view is over the budget's trigger, but there is no callback to compact it: register one with"
@@ -398,6 +405,7 @@ class AsyncStore(AsyncReader):
         *callbacks: Callback,
         render: Callable[[View], View | Rendered] | None = None,
         attempts: int = 3,
+        wait: float = compacting.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Sent[R]:
@@ -407,7 +415,7 @@ class AsyncStore(AsyncReader):
         error of `call` is raised at once. The last refusal is raised if all `attempts` were refused or nothing more can
         be compacted. The result has the reply, the request and the runs that compacted it; append the reply with
         `append(thread_id, reply, view=request)`. A refusal is recognized by its code, or by the texts that providers
-        are known to use, whatever the SDK.
+        are known to use, whatever the SDK. `wait` is as in `fit`.
         """
         if not callable(call):
             raise InvalidInput(f"call must be a callable, not {type(call).__name__}")
@@ -417,10 +425,10 @@ class AsyncStore(AsyncReader):
             raise InvalidInput("call must be synchronous on a Store; use an AsyncStore for an async callable")
         arguments.number(attempts, "attempts", least=1)
         thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
-        view = await self.fit(thread_id, budget, *callbacks, actor=actor, authority=authority)
+        view = await self.fit(thread_id, budget, *callbacks, wait=wait, actor=actor, authority=authority)
 
         def compact(harder: TokenBudget) -> Any:
-            work = self._compacting(thread, callbacks, harder, force=True, actor=actor, authority=authority)
+            work = self._compacting(thread, callbacks, harder, force=True, wait=wait, actor=actor, authority=authority)
             return compacting.compact(replace(work, trigger="too long"))
 
         return await drive_async(sending.send(view, budget, call, render, compact, attempts))

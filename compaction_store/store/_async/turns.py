@@ -10,6 +10,7 @@ import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -169,9 +170,8 @@ class AsyncTurn:
         if self._began:
             raise InvalidInput("a turn must be entered only once; call turn() to get another turn")
         self._began = True
-        # A copy, which can be used even if the store is closed before the turn ends.
-        leaving = self._db.with_at_most(_LEAVE_SECONDS)
-        leave = partial(_leave, self._db, leaving, self._thread, self.turn_id)
+        # The copy can be used even if the store is closed before the turn ends.
+        leave = partial(_leave, self._db, copy(self._db), self._thread, self.turn_id)
         self._keeper = keeper = AsyncLeaseKeeper(self, AsyncTurn._renew, leave, self._lease / 3)
         try:
             await self._take()
@@ -179,10 +179,8 @@ class AsyncTurn:
         except BaseException as error:
             # Leave the queue: otherwise the turns behind this one would wait until its place expires.
             self._is_over = True
-            if isinstance(error, DatabaseError):
-                # The deadline may have passed already.
-                leaving.deadline = 0
-            await keeper.end(_LEAVE_SECONDS)
+            # After an error of the database, the deadline may have passed already.
+            await keeper.end(0 if isinstance(error, DatabaseError) else _LEAVE_SECONDS)
             raise
         return self
 
@@ -241,14 +239,16 @@ class AsyncTurn:
         return True
 
 
-async def _leave(store: AsyncConnections, leaving: AsyncConnections, thread: ThreadKey, turn_id: UUID) -> bool | None:
+async def _leave(
+    store: AsyncConnections, db: AsyncConnections, thread: ThreadKey, turn_id: UUID, seconds: float
+) -> bool | None:
     """Ends the turn and returns whether it had the thread until now.
 
     Returns None if the database does not answer; the lease then expires by itself.
     """
     try:
         with suppress(CompactionStoreError):
-            return await leaving.call(queries.leave_turn, thread, turn_id)
+            return await db.with_at_most(seconds).call(queries.leave_turn, thread, turn_id)
         return None
     finally:
         if store.closed:

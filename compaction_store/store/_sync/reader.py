@@ -36,6 +36,7 @@ from compaction_store.models import (
     Event,
     Explanation,
     Found,
+    Lease,
     Level,
     Message,
     Outline,
@@ -67,6 +68,7 @@ from compaction_store.store.unknown_entries import refuse_unknown
 from compaction_store.telemetry.telemetry import Telemetry
 
 _IS_ASYNC = False
+_MOST_LEASES = 1000
 
 
 class Reader:
@@ -611,6 +613,15 @@ class Reader:
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
         return auditing.due(self._db, self._tenant, budget)
+
+    def leases(self, budget: TokenBudget) -> tuple[Lease, ...]:
+        """Returns the runs that compact threads over the budget's trigger now, the oldest first, at most 1,000.
+
+        These are the threads that `due` leaves out because of a lease, also if the process of the run has died.
+        """
+        size_estimate.check_budget(budget, awaits=_IS_ASYNC)
+        rows = self._db.call(queries.leases, self._tenant, budget.trigger_tokens, _MOST_LEASES)
+        return tuple(Lease(*row) for row in rows)
 
     # ---- proofs
 

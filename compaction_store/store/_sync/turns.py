@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -168,9 +169,8 @@ class Turn:
         if self._began:
             raise InvalidInput("a turn must be entered only once; call turn() to get another turn")
         self._began = True
-        # A copy, which can be used even if the store is closed before the turn ends.
-        leaving = self._db.with_at_most(_LEAVE_SECONDS)
-        leave = partial(_leave, self._db, leaving, self._thread, self.turn_id)
+        # The copy can be used even if the store is closed before the turn ends.
+        leave = partial(_leave, self._db, copy(self._db), self._thread, self.turn_id)
         self._keeper = keeper = LeaseKeeper(self, Turn._renew, leave, self._lease / 3)
         try:
             self._take()
@@ -178,10 +178,8 @@ class Turn:
         except BaseException as error:
             # Leave the queue: otherwise the turns behind this one would wait until its place expires.
             self._is_over = True
-            if isinstance(error, DatabaseError):
-                # The deadline may have passed already.
-                leaving.deadline = 0
-            keeper.end(_LEAVE_SECONDS)
+            # After an error of the database, the deadline may have passed already.
+            keeper.end(0 if isinstance(error, DatabaseError) else _LEAVE_SECONDS)
             raise
         return self
 
@@ -240,14 +238,16 @@ class Turn:
         return True
 
 
-def _leave(store: Connections, leaving: Connections, thread: ThreadKey, turn_id: UUID) -> bool | None:
+def _leave(
+    store: Connections, db: Connections, thread: ThreadKey, turn_id: UUID, seconds: float
+) -> bool | None:
     """Ends the turn and returns whether it had the thread until now.
 
     Returns None if the database does not answer; the lease then expires by itself.
     """
     try:
         with suppress(CompactionStoreError):
-            return leaving.call(queries.leave_turn, thread, turn_id)
+            return db.with_at_most(seconds).call(queries.leave_turn, thread, turn_id)
         return None
     finally:
         if store.closed:

@@ -23,6 +23,8 @@ COMMENT ON FUNCTION compaction_store.rewind IS
     'Ends the view of a thread at a seq, with a record that hides everything after it.';
 COMMENT ON FUNCTION compaction_store.lease IS
     'Gives a run the lease of a thread: the exclusive right to compact it for some seconds.';
+COMMENT ON FUNCTION compaction_store.renew_lease IS
+    'Extends the lease of a run.';
 COMMENT ON FUNCTION compaction_store.release IS
     'Releases the lease of a thread.';
 COMMENT ON FUNCTION compaction_store.stalled IS

@@ -1,11 +1,12 @@
 -- Gives a run the exclusive right to compact a thread for some seconds, so that only one of many workers pays for a
--- summary. held_until is NULL if the run has the lease now, and otherwise the time until which another run has it. If
--- the holder dies, its lease expires, and the next run that gets the lease records the attempt of the dead run.
+-- summary. held_until is NULL if the run has the lease now. Otherwise held_until, held_since and holder describe the
+-- other run. If the holder dies, its lease expires, and the next run that gets the lease records the attempt of the
+-- dead run.
 -- last_pos and head are those of the thread now; a view with the same pos and head is still current.
 CREATE FUNCTION compaction_store.lease(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_seconds double precision,
     p_actor text DEFAULT NULL::text,
-    OUT held_until timestamptz, OUT last_pos bigint, OUT head bytea
+    OUT held_until timestamptz, OUT last_pos bigint, OUT head bytea, OUT held_since timestamptz, OUT holder text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -33,6 +34,8 @@ BEGIN
     IF v_head.lease_run <> p_run_id THEN
         IF v_head.lease_until > v_since THEN
             held_until := v_head.lease_until;
+            held_since := v_head.lease_since;
+            holder := v_head.lease_actor;
             last_pos := v_head.last_pos;
             head := v_head.head;
             RETURN;

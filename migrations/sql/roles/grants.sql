@@ -60,7 +60,8 @@ BEGIN
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
         compaction_store.append_together, compaction_store.set_metadata, compaction_store.commit_compactions,
         compaction_store.rewind,
-        compaction_store.lease, compaction_store.release, compaction_store.stalled, compaction_store.record_event,
+        compaction_store.lease, compaction_store.renew_lease, compaction_store.release, compaction_store.stalled,
+        compaction_store.record_event,
         compaction_store.redact, compaction_store.erase, compaction_store.fork,
         compaction_store.take_turn, compaction_store.renew_turn, compaction_store.leave_turn, compaction_store.hold_turn
         TO compaction_store_app;

@@ -290,7 +290,7 @@ def test_ten_workers_pay_for_one_summary(url: str) -> None:
         worker.join()
     assert len(paid) == 1
     assert sorted(len(run) for run in runs) == [0] * 9 + [1]
-    assert {run.reason for run in runs if not run} <= {
+    assert {run.reason.split(":")[0] for run in runs if not run} <= {
         "another run is compacting the thread", "another run has compacted the thread", "the view is within its budget",
     }  # fmt: skip
     for store in stores:
@@ -324,7 +324,8 @@ def test_a_lease_dies_with_its_holder(thread: Face, superuser: psycopg.Connectio
         "UPDATE compaction_store.heads SET lease_run = %s, lease_until = now() + interval '0.5 seconds'", (uuid4(),)
     )
     budget = cs.TokenBudget(1400)
-    assert thread.compact("t", span(1, 8), budget=budget).reason == "another run is compacting the thread"
+    reason = thread.compact("t", span(1, 8), budget=budget).reason
+    assert reason == "another run is compacting the thread: no actor given"
     time.sleep(0.6)
     assert thread.compact("t", span(1, 8), budget=budget).applied
     assert superuser.execute("SELECT lease_run, lease_until FROM compaction_store.heads").fetchall() == [(None, None)]

@@ -151,10 +151,8 @@ def test_no_lease_lasts_without_end(login: psycopg.Connection[Any], seconds: str
 
 @pytest.mark.one_server("it calls a function without a key")
 def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
-    login: psycopg.Connection[Any], store: Any, monkeypatch: pytest.MonkeyPatch
+    login: psycopg.Connection[Any], store: Any
 ) -> None:
-    for face in ("_async", "_sync"):
-        monkeypatch.setattr(f"compaction_store.store.{face}.compacting._LONGEST_QUEUE", 0.3)
     taken = login.execute(
         "SELECT held_until FROM compaction_store.lease(NULL, 'default', 't', %s, 3600)", (uuid.uuid4(),)
     ).fetchall()
@@ -162,11 +160,20 @@ def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
     # The view does not fit the window, so that the run waits for the other.
     budget = cs.TokenBudget(context_window=2, trigger=1, target=1)
     start = time.monotonic()
-    run = store.compact("t", lambda ctx: ctx.compact(1, 2, "x"), budget=budget)
-    assert (list(run), "other runs" in run.reason) == ([], True)
-    with pytest.raises(cs.BudgetExceeded):
-        store.fit("t", budget, lambda ctx: ctx.compact(1, 2, "x"))
+    run = store.compact("t", lambda ctx: ctx.compact(1, 2, "x"), budget=budget, wait=0.3)
+    assert (list(run), run.reason.split(": ")[0]) == ([], "another run is compacting the thread")
+    assert run.reason.endswith("; waited 0.3 s")
+    with pytest.raises(cs.BudgetExceeded, match="another run is compacting the thread: no actor given"):
+        store.fit("t", budget, lambda ctx: ctx.compact(1, 2, "x"), wait=0)
+    with pytest.raises(cs.BudgetExceeded, match="another run is compacting the thread: no actor given"):
+        store.send("t", str, budget, lambda ctx: ctx.compact(1, 2, "x"), wait=0)
     assert time.monotonic() - start < 30
+    for wait in (-1, float("nan"), "1", 86_401):
+        for call in (store.compact, store.fit):
+            with pytest.raises(cs.InvalidInput, match="wait must be a number of seconds from 0 to 86,400"):
+                call("t", budget=budget, wait=wait)
+        with pytest.raises(cs.InvalidInput, match="wait must be a number of seconds from 0 to 86,400"):
+            store.send("t", str, budget, wait=wait)
     assert json.dumps(list(store.compactions("t"))) == "[]"
 
 
