@@ -42,7 +42,7 @@ _LOGIN = """
 _WRITERS = ("application", "loader", "reviewer")
 _TIMEOUT = "idle_in_transaction_session_timeout"
 _HAS_TIMEOUT = """
-    SELECT FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
+    SELECT 1 FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
     WHERE r.rolname = %b::text AND EXISTS (SELECT FROM unnest(s.setconfig) AS c WHERE c LIKE %b::text)
 """
 _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY (%b::text[])"
