@@ -16,7 +16,7 @@ from base64 import b64decode
 from pathlib import Path
 
 PUBLISHED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-PACKED = Path(__file__).parent.parent / "compaction_store" / "tokenizing" / "ranks" / "o200k_base.zlib"
+PACKED = Path(__file__).parent.parent / "compaction_store" / "tokens" / "ranks" / "o200k_base.zlib"
 
 
 def pack(published: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from compaction_store.messages.framing import framed_text
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
-from compaction_store.tokenizing import media
+from compaction_store.tokens import media
 
 _SEALED = frozenset({"signature", "encrypted_content", "encrypted_stdout"})
 _BYTES = ("data", "file_data", "bytes", "blob")

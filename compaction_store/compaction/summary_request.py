@@ -14,8 +14,8 @@ from compaction_store.errors import InvalidCallback
 from compaction_store.messages.framing import framed_text
 from compaction_store.models import Element, Summary
 from compaction_store.models.messages import is_erased
-from compaction_store.tokenizing.message_text import read
 from compaction_store.tokens import Counter, count_text
+from compaction_store.tokens.message_text import read
 
 SummaryResult = str | Summary
 

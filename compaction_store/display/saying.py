@@ -9,7 +9,7 @@ from typing import Any
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
-from compaction_store.tokenizing.message_text import read
+from compaction_store.tokens.message_text import read
 
 _ARGUMENTS = ("arguments", "input", "action")
 

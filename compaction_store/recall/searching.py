@@ -11,7 +11,7 @@ from compaction_store.models import Message
 from compaction_store.recall.calls import without_recall
 from compaction_store.recall.definitions import BadCall
 from compaction_store.recall.withdrawn import Withdrawn
-from compaction_store.tokenizing.message_text import read
+from compaction_store.tokens.message_text import read
 
 _WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
 _MOST_WORDS = 16

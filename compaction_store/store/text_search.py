@@ -14,7 +14,7 @@ from typing import Any
 
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Compaction, Found, Message, Thread
-from compaction_store.tokenizing.message_text import read
+from compaction_store.tokens.message_text import read
 
 MOST_CHARACTERS = 1000
 _BEFORE, _AFTER = 40, 80

@@ -17,8 +17,8 @@ from compaction_store.models import Element
 from compaction_store.strategies.layout import Layout, unread
 from compaction_store.strategies.pins import Pins
 from compaction_store.strategies.truncation import Caps, Draft, Means
-from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
+from compaction_store.tokens.message_text import MESSAGE
 
 # The shares of the limit that summaries may take, as divisors. The first share that leaves room for the rest is used.
 _SHARES = (4, 8, 16)

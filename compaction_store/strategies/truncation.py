@@ -22,8 +22,8 @@ from compaction_store.models.messages import is_erased
 from compaction_store.strategies.contents import contents_of
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.shortening import Rule, shorten, size_of
-from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
+from compaction_store.tokens.message_text import MESSAGE
 
 # A cut must save more than the cap divided by this number. Smaller savings are not worth a record.
 _LEAST_GAIN = 8

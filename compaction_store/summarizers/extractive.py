@@ -29,7 +29,7 @@ from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.messages import is_erased
 from compaction_store.summarizers.covering import Cover, Sentence, written
-from compaction_store.tokenizing.message_text import read
+from compaction_store.tokens.message_text import read
 from compaction_store.waiting import drive
 
 # The number of tokens of a frame, and the largest share of the source's tokens for a summary with its frame.

@@ -59,10 +59,10 @@ def test_the_wheel_brings_the_command(wheel: Path) -> None:
 
 
 def test_the_wheel_carries_the_ranks_and_their_licence(wheel: Path, tmp_path: Path) -> None:
-    folder = ROOT / "compaction_store" / "tokenizing" / "ranks"
+    folder = ROOT / "compaction_store" / "tokens" / "ranks"
     with zipfile.ZipFile(wheel) as archive:
         for path in folder.iterdir():
-            assert archive.read(f"compaction_store/tokenizing/ranks/{path.name}") == path.read_bytes()
+            assert archive.read(f"compaction_store/tokens/ranks/{path.name}") == path.read_bytes()
         archive.extractall(tmp_path / "installed")
     assert {path.name for path in folder.iterdir()} == {"LICENSE", "o200k_base.regex", "o200k_base.zlib"}
     assert "Copyright (c) 2022 OpenAI" in (folder / "LICENSE").read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from tiktoken import Encoding
 import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.errors import CounterFailed
-from compaction_store.tokenizing import o200k
+from compaction_store.tokens import o200k
 
 COUNTER = tokens.o200k_base()
 PUBLISHED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -136,7 +136,7 @@ def test_the_script_packs_the_published_file_into_what_ships_and_refuses_another
     pack = [sys.executable, "-c", code, str(published), str(tmp_path / "packed")]
     subprocess.run(pack, cwd=ROOT, check=True)
     packed = (tmp_path / "packed").read_bytes()
-    shipped = (ROOT / "compaction_store" / "tokenizing" / "ranks" / "o200k_base.zlib").read_bytes()
+    shipped = (ROOT / "compaction_store" / "tokens" / "ranks" / "o200k_base.zlib").read_bytes()
     assert zlib.decompress(packed) == zlib.decompress(shipped)
     published.write_bytes(published.read_bytes() + b"\n")
     assert subprocess.run(pack, cwd=ROOT, capture_output=True, check=False).returncode == 1
@@ -398,7 +398,7 @@ def test_a_counter_that_raises_is_named_and_its_words_are_not_repeated(faces: An
 def test_the_ranks_are_read_once_however_many_threads_ask(tmp_path: Path) -> None:
     code = """
 import threading
-from compaction_store.tokenizing import o200k
+from compaction_store.tokens import o200k
 reads = []
 ranks = o200k.ranks
 o200k.ranks = lambda: reads.append(1) or ranks()

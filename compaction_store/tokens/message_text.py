@@ -14,7 +14,7 @@ import json
 from typing import Any
 
 from compaction_store.models import Payload
-from compaction_store.tokenizing import media
+from compaction_store.tokens import media
 
 MESSAGE = 3
 NAME = 1

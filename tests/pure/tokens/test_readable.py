@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_store import tokens
-from compaction_store.tokenizing import media, o200k
+from compaction_store.tokens import media, o200k
 
 COUNTER = tokens.o200k_base()
 ONE = {"type": "text", "text": "one"}

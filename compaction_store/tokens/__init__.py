@@ -18,8 +18,8 @@ from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
 from compaction_store.models.limits import NAME_BYTES
 from compaction_store.models.messages import is_erased
-from compaction_store.tokenizing import o200k
-from compaction_store.tokenizing.message_text import read
+from compaction_store.tokens import o200k
+from compaction_store.tokens.message_text import read
 
 BY_CALLER = "caller"
 MARK = "…"
