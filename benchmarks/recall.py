@@ -23,8 +23,8 @@ from compaction_store.messages.tool_pairs import tools
 from compaction_store.models import Element, Payload
 from compaction_store.strategies import speaker
 from compaction_store.summarizers import ExtractiveSummarizer, Request
-from compaction_store.tokens.message_text import read
 from compaction_store.tokens import count_text, cut, o200k_base
+from compaction_store.tokens.message_text import read
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BEGINNING = 60

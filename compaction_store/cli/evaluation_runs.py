@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from compaction_store import Reader
     from compaction_store.evaluation import Judge, Policy
     from compaction_store.evaluation.evaluating import Settings, ThreadRuns
-    from compaction_store.language import NameReader
+    from compaction_store.language.names import NameReader
 
 # With fewer threads than this, starting processes would take longer than replaying the threads in this process.
 _LEAST_THREADS = 40
@@ -112,7 +112,7 @@ def runs(
     processes: int | None = None,
 ) -> Iterator[ThreadRuns]:
     """Yields the result of each thread, in the order of `names`. `setup` must have been made from `wanted`."""
-    from compaction_store.language import NameReader
+    from compaction_store.language.names import NameReader
 
     # If there are few threads, each may be long, so a process gets one at a time.
     most = _AT_A_TIME if len(names) >= _LEAST_THREADS else 1
@@ -155,7 +155,7 @@ def _begin(url: str | None, tenant: str, wanted: Wanted) -> None:
 
 @cache
 def _worker() -> _Worker:
-    from compaction_store.language import NameReader
+    from compaction_store.language.names import NameReader
 
     assert _given is not None  # noqa: S101 — the pool has called _begin
     url, tenant, wanted = _given

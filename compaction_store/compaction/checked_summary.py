@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compaction_store.compaction.checks import Check, CheckedSpan
+from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_calls import without_text
 from compaction_store.compaction.summary_request import Repair, Request
 from compaction_store.errors import ChecksFailed, InvalidCallback, own_text
-from compaction_store.language import has_secret
+from compaction_store.language.secrets import has_secret
 from compaction_store.models import Payload, Summary
-from compaction_store.probes import Probe
+from compaction_store.models.probe import Probe
 from compaction_store.tokens import MARK
 from compaction_store.waiting import Call, Work
 
@@ -71,6 +71,9 @@ def checked(
     """
     if not checks:
         return summary
+    # The probes are a tenth of what a store needs, and few stores check summaries.
+    from compaction_store.probes.checked_span import CheckedSpan  # noqa: PLC0415
+
     span = CheckedSpan(request)
     summary = _shortened(request, summary) if cut else summary
     # A check may take long, so on an event loop it runs in a thread.
@@ -95,11 +98,11 @@ def checked(
     return summary
 
 
-def _ask(checks: Sequence[Check], span: CheckedSpan, text: str) -> list[_Outcome]:
+def _ask(checks: Sequence[Check], span: Any, text: str) -> list[_Outcome]:
     return [_outcome(check, span, text) for check in checks]
 
 
-def _outcome(check: Check, span: CheckedSpan, text: str) -> _Outcome:
+def _outcome(check: Check, span: Any, text: str) -> _Outcome:
     try:
         probes = _probes(check, span, text)
         lost = [probe for probe in probes if not probe.kept]
@@ -112,7 +115,7 @@ def _outcome(check: Check, span: CheckedSpan, text: str) -> _Outcome:
     return _Outcome(check, len(probes), named, len(lost) - len(named), passes)
 
 
-def _probes(check: Check, span: CheckedSpan, text: str) -> list[Probe]:
+def _probes(check: Check, span: Any, text: str) -> list[Probe]:
     found: Any = check.probes(span, text)
     if inspect.iscoroutine(found):
         found.close()
@@ -140,7 +143,7 @@ def _repaired(
     summary: Summary,
     outcomes: list[_Outcome],
     checks: Sequence[Check],
-    span: CheckedSpan,
+    span: Any,
     again: Again,
 ) -> Work[tuple[Summary, list[_Outcome], Payload]]:
     """Asks for a repair. Returns the better of the summary and its repair, with the cost of both."""
@@ -204,7 +207,7 @@ def _joined_lists(one: Payload | None, other: Payload | None) -> Payload | None:
 # ---- the lines to append
 
 
-def _lines(outcomes: Sequence[_Outcome], span: CheckedSpan) -> tuple[list[str], list[str]]:
+def _lines(outcomes: Sequence[_Outcome], span: Any) -> tuple[list[str], list[str]]:
     """Returns the lines that a summary lacks, with their seqs, and the summary's texts that are in no source."""
     lines: list[str] = []
     named: dict[int, list[str]] = {}
@@ -225,7 +228,7 @@ def _lines(outcomes: Sequence[_Outcome], span: CheckedSpan) -> tuple[list[str], 
     return list(dict.fromkeys(lines)), list(dict.fromkeys(unfounded))
 
 
-def _newer(probe: Probe, span: CheckedSpan) -> list[str]:
+def _newer(probe: Probe, span: Any) -> list[str]:
     """Returns the line with the newer value, for a probe that found an outdated value in the summary."""
     place = probe.again
     whole = None if place is None else span.text_at(place)
@@ -242,7 +245,7 @@ def _newer(probe: Probe, span: CheckedSpan) -> list[str]:
 
 
 def _completed(
-    request: Request, summary: Summary, outcomes: Sequence[_Outcome], span: CheckedSpan, *, cut: bool
+    request: Request, summary: Summary, outcomes: Sequence[_Outcome], span: Any, *, cut: bool
 ) -> tuple[list[str], Summary]:
     """Appends as many missing lines as there is room for. Returns these lines and the completed summary."""
     lines, unfounded = _lines(outcomes, span)

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 from compaction_store.display.amounts import amounts, figures, is_negative, with_hyphens
-from compaction_store.language import quotations
 from compaction_store.language.names import Name, NameReader, is_claim, keys, names_in_run
+from compaction_store.language.quotations import quotations
 from compaction_store.language.words import words
 from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.tokens import MARK

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from compaction_store.evaluation.judging import labels_of
-from compaction_store.language import NameReader
+from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Message
 from compaction_store.models.vocabulary import EVENT_KINDS, KINDS
 from compaction_store.probes import Planted, ThreadFacts, ThreadMessage

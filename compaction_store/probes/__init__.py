@@ -8,8 +8,8 @@ what each probe finds and what it cannot find.
 
 from __future__ import annotations
 
+from compaction_store.models.probe import PROBE_TYPES, Place, Probe, ProbeType
 from compaction_store.probes.facts import Planted, ThreadFacts, ThreadMessage
-from compaction_store.probes.probe import PROBE_TYPES, Place, Probe, ProbeType
 from compaction_store.probes.thread_probe import Fold, ThreadProbe
 
 __all__ = [

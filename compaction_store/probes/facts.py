@@ -19,8 +19,8 @@ from compaction_store.language.quotations import quotations
 from compaction_store.language.secrets import has_secret, secret_words, secrets
 from compaction_store.language.words import Phrases, word_places, words
 from compaction_store.models import Payload
+from compaction_store.models.probe import Place
 from compaction_store.probes.calls import FileChange, changed_files, looks_up, signature
-from compaction_store.probes.probe import Place
 from compaction_store.probes.reading import Call, Reading, Result, Said
 from compaction_store.probes.values import Statement, fields, statements
 

@@ -21,11 +21,11 @@ from compaction_store.language.quotations import quotations
 from compaction_store.language.secrets import MASK, has_secret, masked
 from compaction_store.language.words import Phrases, words
 from compaction_store.models import Payload
+from compaction_store.models.probe import Place, Probe, ProbeType
 from compaction_store.probes.calls import FileState
 from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
 from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.passages import Passages
-from compaction_store.probes.probe import Place, Probe, ProbeType
 from compaction_store.probes.reading import Reading, Said
 
 # Words that say that a file was deleted or moved, in the ten languages in which orders are recognized.

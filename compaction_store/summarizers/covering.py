@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from compaction_store.language import NameReader
+from compaction_store.language.names import NameReader
 from compaction_store.language.words import UNSPACED
 from compaction_store.probes.own_writing import piece_at_cut
 from compaction_store.tokens import MARK

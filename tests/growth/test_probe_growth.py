@@ -16,7 +16,10 @@ import pytest
 from support.probed_threads import assistant, call, probed, result, summary, user
 
 from compaction_store import language, probes
-from compaction_store.language import has_secret, names, orders, quotations
+from compaction_store.language.names import names
+from compaction_store.language.orders import orders
+from compaction_store.language.quotations import quotations
+from compaction_store.language.secrets import has_secret
 from compaction_store.language.words import Phrases, words
 from compaction_store.probes import ThreadFacts, ThreadMessage
 from compaction_store.probes.passages import Passages

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import grimp
@@ -12,6 +14,7 @@ import pytest
 from support.paths import ROOT, TESTS
 
 LONGEST_TEST_FILE = 600
+MOST_LINES_LOADED = 25_200
 CITUS = ROOT / "migrations" / "sql" / "citus"
 # Only these may import SQLAlchemy, psycopg or alembic. `embedded` is the public interface of `postgres_embedded`.
 KNOW_THE_DATABASE = {"deploy", "embedded", "migrate", "postgres", "postgres_embedded"}
@@ -108,3 +111,19 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     while done := {module for module, imported in left.items() if not imported & left.keys()}:
         left = {module: imported for module, imported in left.items() if module not in done}
     assert not left
+
+
+@pytest.mark.parametrize("store", ["Store", "AsyncStore"])
+def test_a_store_loads_no_package_that_few_stores_use(store: str) -> None:
+    """The probes alone are a tenth of the package. They are loaded with the first check of a summary."""
+    code = (
+        f"import compaction_store, sys; compaction_store.{store}\n"
+        "from compaction_store.compaction import checked_summary\n"
+        "print(*[m.__file__ for n, m in sys.modules.items() if n.startswith('compaction_store')])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    files = found.stdout.split()
+    packages = {path.parent.name for path in map(Path, files)}
+    assert len(files) > 100
+    assert not packages & {"probes", "strategies", "summarizers", "evaluation", "importers", "recall", "cli", "web"}
+    assert sum(len(Path(file).read_text(encoding="utf-8").splitlines()) for file in files) < MOST_LINES_LOADED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from support.order_sentences import FIRST_BINDING, FIRST_OTHERS, SECOND_BINDING, SECOND_OTHERS
 
-from compaction_store.language import force, is_order
+from compaction_store.language import force
+from compaction_store.language.orders import is_order
 
 MISSED = {
     "Amounts are always shown in cents in this project, so store them that way.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 # ruff: noqa: RUF001
 import pytest
 
-from compaction_store.language import is_order, orders
+from compaction_store.language.orders import is_order, orders
 from compaction_store.probes.passages import Passages
 
 ORDERS = {

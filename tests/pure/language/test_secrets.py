@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_store.language import has_secret, masked
+from compaction_store.language.secrets import has_secret, masked
 
 # Put together here, so that no scanner of the repository takes them for real ones.
 _LETTERS = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

@@ -16,7 +16,8 @@ from support.paths import ROOT
 from support.probed_threads import call, once, result, user
 from support.strategy_runs import elements
 
-from compaction_store.language import has_secret, named_at
+from compaction_store.language.names import named_at
+from compaction_store.language.secrets import has_secret
 from compaction_store.summarizers import ExtractiveSummarizer, Request
 
 Payload = dict[str, Any]
