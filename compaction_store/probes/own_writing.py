@@ -1,8 +1,8 @@
 """Tells what the package itself wrote into a view or a summary from what was said.
 
-This is the label of a line of an extractive summary, the line that replaces a cleared tool result or a removed span,
-the frame of a summary, and the mark where a text was cut. The names and figures in them are in no message, so whatever
-compares a summary with its sources must not take them for inventions.
+This is the label of a line of an extractive summary, the line for a cleared tool result or for messages that were left
+out, the frame of a summary, and the mark where a text was cut. The names and figures in them are in no message, so
+whatever compares a summary with its sources must not take them for inventions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from compaction_store.tokens import MARK
 # A tool's name has no sign of a currency and begins with a letter: an amount in its place is an invention.
 _TOOL = r"[^\W\d][\w.:/-]{0,99}"
 _OWN = re.compile(
-    rf"\[(?:Result of {_TOOL} cleared|[A-Z][a-z ]{{2,60}} removed): [\d,]{{1,25}} tokens,"
+    rf"\[Result of {_TOOL} cleared: [\d,]{{1,25}} tokens,"
     r" seqs? (?P<line>[\d,]{1,25})(?: to (?P<line_end>[\d,]{1,25}))?\]"
+    r"|\[[\d,]{1,25} messages?, seqs? (?P<gone>[\d,]{1,25})(?: to (?P<gone_end>[\d,]{1,25}))?, left out\]"
     r"|^\[(?P<label>\d{1,19})\](?= )"
     r"|^Notes on messages? (?P<frame>\d{1,19})(?: to (?P<frame_end>\d{1,19}))? of this conversation,"
     r"|^</?notes-[0-9a-f]{12,64}>$",
