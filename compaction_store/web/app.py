@@ -142,7 +142,11 @@ def audit_app(
     if reviews is not None:
         routes.append(route(_VERDICT, pages.verdict, "POST"))
     guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=(_VERDICT,) if reviews is not None else ())
-    return Starlette(routes=routes, middleware=[guard])
+
+    async def nowhere(request: Request, _: Exception) -> Response:
+        return await pages.missing(request)
+
+    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere})
 
 
 class _Pages:
@@ -208,6 +212,10 @@ class _Pages:
         if status == _UNAVAILABLE:
             answer.headers["Retry-After"] = "5"
         return answer
+
+    async def missing(self, request: Request) -> Response:
+        """Returns the page for an address that there is not."""
+        return await self._error(request, 404, "Not found", "There is no page with this address")
 
     async def _html(self, request: Request, name: str, found: dict[str, Any], status: int = 200) -> Response:
         """Renders a page in a thread, so that a slow page does not stop the others."""

@@ -100,6 +100,17 @@ def test_a_parameter_that_is_given_twice_is_refused_by_name(url: str) -> None:
     visit(url, steps)
 
 
+def test_an_address_that_there_is_not_leads_back_to_the_pages(url: str) -> None:
+    async def steps(client: Client) -> None:
+        answer = await client.get("/nowhere")
+        assert answer.status_code == 404
+        check_headers(answer)
+        assert "There is no page with this address" in answer.text
+        assert '<nav aria-label="Pages">' in answer.text
+
+    visit(url, steps)
+
+
 def test_a_thread_that_was_erased_says_so(url: str, store: cs.Store) -> None:
     store.append("gone", {"role": "user", "content": SECRET})
     store.erase("gone", reason="asked for", actor="privacy desk")
