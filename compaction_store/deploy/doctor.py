@@ -36,7 +36,8 @@ _OF_DEVELOPERS = frozenset({"adapters", "browser", "dev", "test"})
 _SETTINGS = (
     "fsync", "full_page_writes", "synchronous_commit", "data_checksums", "default_transaction_read_only",
     "default_transaction_isolation", "statement_timeout", "transaction_timeout", "max_connections", "autovacuum",
-    "zero_damaged_pages", "ignore_checksum_failure", "server_encoding",
+    "zero_damaged_pages", "ignore_checksum_failure", "server_encoding", "log_statement", "log_min_duration_statement",
+    "log_parameter_max_length",
 )  # fmt: skip
 _ROLES = ("owner", "app", "auditor", "loader", "reviewer")
 _SKEW_SECONDS = 5.0
@@ -87,7 +88,7 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
     except CompactionStoreError as error:
         yield Check("connection", "problem", str(error), "start the server, or correct the URL")
         return
-    for look in (_server, _connection, _durability, _timeouts, _schema, _login):
+    for look in (_server, _connection, _logging, _durability, _timeouts, _schema, _login):
         for check in look(seen):
             yield platforms.adapted(check, seen.platform)
     yield from seen.around
@@ -275,6 +276,19 @@ def _connection(seen: Seen) -> Iterator[Check]:
         yield Check("distance", "note", f"a round trip takes {seen.round_trip * 1000:,.0f} ms", remedy)
     else:
         yield Check("distance", "ok", f"a round trip takes {seen.round_trip * 1000:.1f} ms")
+
+
+def _logging(seen: Seen) -> Iterator[Check]:
+    """Checks that the server's log gets no messages. A setting that the login may not see is not checked."""
+    settings = seen.settings
+    if settings.get("log_parameter_max_length") == "0":
+        return
+    if (logged := settings.get("log_statement", "none")) in ("mod", "all"):
+        remedy = "ALTER SYSTEM SET log_statement = 'none', or log_parameter_max_length = 0"
+        yield Check("logging", "problem", f"log_statement is {logged}: the server's log has messages", remedy)
+    elif settings.get("log_min_duration_statement", "-1") != "-1":
+        what = "the server logs slow statements with their parameters, which are messages"
+        yield Check("logging", "note", what, "ALTER SYSTEM SET log_parameter_max_length = 0")
 
 
 def _durability(seen: Seen) -> Iterator[Check]:

@@ -126,6 +126,19 @@ def test_the_doctor_finds_nothing_wrong_where_nothing_is(run: Run, store: cs.Sto
     assert list(store.threads()) == []
 
 
+@pytest.mark.one_server(_FAST)
+def test_the_doctor_names_a_log_that_gets_messages(run: Run, superuser: psycopg.Connection[Any], url: str) -> None:
+    database = sa.make_url(url).database
+    for setting, state in (("log_statement = 'all'", "problem"), ("log_min_duration_statement = 500", "note")):
+        superuser.execute(f'ALTER DATABASE "{database}" SET {setting}')
+        found = {check["name"]: check["state"] for check in run.json("doctor", code=int(state == "problem"))}
+        assert found["logging"] == state
+        superuser.execute(f'ALTER DATABASE "{database}" RESET ALL')
+    superuser.execute(f"ALTER DATABASE \"{database}\" SET log_statement = 'all'")
+    superuser.execute(f'ALTER DATABASE "{database}" SET log_parameter_max_length = 0')
+    assert "logging" not in {check["name"] for check in run.json("doctor")}
+
+
 def test_the_doctor_knows_every_extra_that_the_package_declares(run: Run) -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     [said] = [check["what"] for check in run.json("doctor") if check["name"] == "extras"]
