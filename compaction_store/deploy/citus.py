@@ -113,8 +113,8 @@ _CALLED = (
     "SELECT pg_catalog.create_distributed_function("
     "%b::text::regprocedure, %b::text, colocate_with => %b::text, force_delegation => %b::bool)"
 )
-# `thread_names` calls these functions inside a transaction too. There, Citus runs only functions with this mark on the
-# node of their argument, and lets them access the rows of one thread only. `cluster_forks` describes the calls that
+# `postgres.cluster` calls these functions inside a transaction too. There, Citus runs only functions with this mark on
+# the node of their argument, and lets them access the rows of one thread only. `cluster_forks` describes the calls that
 # write forks.
 _IN_TRANSACTIONS = [
     "append", "append_many", "append_observed", "load", "name_thread", "unname_thread", "open_named_thread",

@@ -1,10 +1,10 @@
-"""Finds the keys of threads by their names on a Citus cluster, where a name and its thread may be on different nodes.
+"""Runs the queries of a store on one server or on a Citus cluster. What differs for a store is in these two classes.
 
-A thread's key is its thread_uid. On a single server, each SQL function looks up the name itself. On a cluster, a
-function on one node cannot read the tables of another node. So the client first looks up the name in the table of
-names, and passes the key to the function. For loads, and for appends outside a turn, the client remembers the keys to
-save this extra call. If the thread of a remembered key was erased in the meantime, the server refuses the write, and
-the client looks up the name again.
+On a cluster, a name and its thread may be on different nodes. A thread's key is its thread_uid. On a single server,
+each SQL function looks up the name itself. On a cluster, a function on one node cannot read the tables of another node.
+So the client first looks up the name in the table of names, and passes the key to the function. For loads, and for
+appends outside a turn, the client remembers the keys to save this extra call. If the thread of a remembered key was
+erased in the meantime, the server refuses the write, and the client looks up the name again.
 
 The first append to a new thread adds the name with a new key, makes the thread and appends, all in one transaction. An
 erasure removes the name in its own transaction. So a name in the table always leads to a thread, and every thread that
@@ -27,7 +27,7 @@ from compaction_store.postgres.queries import ThreadKey
 from compaction_store.postgres.queries.across_threads import due_on_cluster
 from compaction_store.postgres.queries.cluster_forks import erase_on_cluster, fork_on_cluster
 from compaction_store.postgres.queries.cluster_import import import_cluster_bundle
-from compaction_store.postgres.queries.cluster_listing import name_uid
+from compaction_store.postgres.queries.cluster_listing import name_uid, stored_cluster_threads
 
 _T = TypeVar("_T")
 
@@ -44,6 +44,11 @@ _NO_SEQ = 2**62
 _OTHER_SEQ = "CS003"
 # The position of the argument `dry_run` of an erasure.
 _DRY_RUN = 5
+# The queries that have another form on a cluster. An erasure that only says what it would erase has none.
+_FORMS: dict[Callable[..., Any], Callable[..., Any]] = {
+    queries.due: due_on_cluster, queries.erase: erase_on_cluster, queries.fork: fork_on_cluster,
+    queries.import_bundle: import_cluster_bundle, queries.stored_threads: stored_cluster_threads,
+}  # fmt: skip
 _OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_turn)
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
 _NAME = "SELECT * FROM compaction_store.name_thread(%b::uuid, %b::text, %b::text)"
@@ -51,10 +56,28 @@ _OPEN = "SELECT * FROM compaction_store.open_named_thread(%b::uuid, %b::text, %b
 _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
 
 
-class ThreadNames:
-    """Runs queries with the keys of their threads. Remembers up to 10,000 keys. Safe for concurrent use."""
+class Server:
+    """One server. Its SQL functions look up the names of threads themselves."""
+
+    #: Whether all threads are on one server, so that one transaction can write to several of them.
+    has_all_threads = True
+
+    def __init__(self, *, has_citus: bool = False) -> None:
+        #: Whether other nodes may commit a write that this server reports as failed.
+        self.has_nodes = has_citus
+
+    def call(self, query: Callable[..., _T], connection: Connection, *arguments: Any) -> _T:
+        """Runs a query, or the form of it that this kind of server needs."""
+        return query(connection, *arguments)
+
+
+class Cluster(Server):
+    """A Citus cluster. Adds the keys of threads to queries, and remembers up to 10,000. Safe for concurrent use."""
+
+    has_all_threads = False
 
     def __init__(self) -> None:
+        super().__init__(has_citus=True)
         self._known: OrderedDict[tuple[str, str], UUID] = OrderedDict()
 
     def call(self, query: Callable[..., _T], connection: Connection, *arguments: Any) -> _T:
@@ -63,17 +86,12 @@ class ThreadNames:
         If the first argument has only a thread's name, adds the key, unless the query is about a turn.
         """
         key = arguments[0] if arguments else None
-        if query is queries.due:
-            query = cast("Callable[..., _T]", due_on_cluster)
+        if not (query is queries.erase and arguments[_DRY_RUN]):
+            query = _FORMS.get(query, query)
         if not isinstance(key, ThreadKey):
             return query(connection, *arguments)
-        if query is queries.import_bundle:
-            query = cast("Callable[..., _T]", import_cluster_bundle)
-        if query is queries.erase and arguments[_DRY_RUN] is False:
+        if query is erase_on_cluster:
             self._known.pop((key.tenant, key.thread_id), None)
-            query = cast("Callable[..., _T]", erase_on_cluster)
-        if query is queries.fork:
-            query = cast("Callable[..., _T]", fork_on_cluster)
         if query is queries.take_turn:
             return self._take_turn(query, connection, *arguments)
         if key.uid is not None or query in _OF_TURNS:

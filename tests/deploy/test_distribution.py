@@ -34,7 +34,7 @@ from compaction_store.errors import (
     UnsupportedDatabase,
 )
 from compaction_store.postgres import queries, tables
-from compaction_store.postgres.schema import schema_check
+from compaction_store.postgres.schema import layout, schema_check
 
 _SQL = tables.scripts() / "sql"
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
@@ -117,7 +117,7 @@ def test_every_statement_of_the_ledger_names_the_thread_or_is_one_across_threads
     for owner, node in chain.from_iterable(_owners(ast.parse(path.read_text(encoding="utf-8"))) for path in paths):
         text = _texts(node)
         code = ast.unparse(node)
-        built = re.search(r"schema\.(messages|compactions|events|heads|threads)\b", code) is not None
+        built = re.search(r"tables\.(messages|compactions|events|heads|threads)\b", code) is not None
         tables = re.findall(rf"(?:FROM|JOIN|INTO|UPDATE) compaction_store\.({'|'.join(_TABLES)})\b(?! *\()", text)
         for name in re.findall(r"compaction_store\.(\w+) ?\(", text):
             if name in first and name not in _OF_NO_THREAD:
@@ -170,11 +170,11 @@ def test_every_function_that_a_client_calls_begins_with_the_thread() -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (_SQL / "citus").glob("*.sql")))
 def test_a_function_of_a_cluster_takes_and_gives_what_the_other_does(name: str) -> None:
-    def said(is_spread: bool) -> list[str]:
-        parts = schema_check._functions(is_spread)[f"{name}()"][f"function {name}()"].split(", ")
+    def said(where: layout.Layout) -> list[str]:
+        parts = schema_check._functions(where)[f"{name}()"][f"function {name}()"].split(", ")
         return [part for part in parts if part not in {"sql", "plpgsql"}]
 
-    assert said(True) == said(False)
+    assert said(layout.CLUSTER) == said(layout.SERVER)
 
 
 def test_a_function_of_a_cluster_runs_the_same_query_as_the_other() -> None:

@@ -15,7 +15,7 @@ from compaction_store.postgres.calling import error_translation
 def test_one_that_a_clusters_node_reports_without_its_key_is_damage(
     spread: bool, failure: type[Exception], again: bool
 ) -> None:
-    verdict = error_translation.judge(psycopg.errors.UniqueViolation(), " (thread 't')", spread=spread)
+    verdict = error_translation.judge(psycopg.errors.UniqueViolation(), " (thread 't')", has_nodes=spread)
     assert type(verdict.failure) is failure
     assert (verdict.again, verdict.unknown) == (again, False)
     assert "thread 't'" in str(verdict.failure)

@@ -12,9 +12,8 @@ import sqlalchemy as sa
 
 import compaction_store as cs
 from compaction_store.postgres import tables
-from compaction_store.postgres.schema import schema_check
-from compaction_store.postgres.schema.cluster_introspection import ClusterFacts
-from compaction_store.postgres.schema.introspection import OURS, Facts
+from compaction_store.postgres.schema import layout, schema_check
+from compaction_store.postgres.schema.introspection import OURS, ClusterFacts, Facts
 
 OWNER = "compaction_store_owner"
 
@@ -439,7 +438,7 @@ def test_every_single_fact_is_held(subject: str) -> None:
 
 def spread(shards: list[tuple[str, int, str]], nodes: list[tuple[str, str]]) -> list[str]:
     """Returns the findings for a cluster with these shards and nodes."""
-    expected = dict(schema_check._expected(has_roles=True, is_spread=True))
+    expected = dict(schema_check._expected(True, layout.CLUSTER))
     seen = Facts(expected, {f"role {role}": "there" for role in OURS}, cluster=ClusterFacts(shards, nodes, "digest"))
     return [finding.what for finding in schema_check.check_schema(seen).findings]
 

@@ -40,7 +40,7 @@ from compaction_store.errors import (
 )
 from compaction_store.postgres.calling import engines, error_translation
 from compaction_store.postgres.calling.error_translation import InDoubt, Verdict
-from compaction_store.postgres.cluster import ThreadNames
+from compaction_store.postgres.cluster import Server
 from compaction_store.postgres.driver import timeouts, waiters
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.postgres.queries.server import SETTINGS_LOST
@@ -83,8 +83,8 @@ Observer = Callable[[str], AbstractContextManager[Statement]]
 class Caller:
     """Runs queries on the connections of an engine.
 
-    `spread` is true for a database on several servers. There, a write with an unknown outcome is retried once after the
-    deadline. `names` is only for a cluster: it looks up the thread_uid for a query that has only the thread's name.
+    `server` runs the queries in the form that it needs. If it has nodes, a write with an unknown outcome is retried
+    once after the deadline.
     """
 
     def __init__(
@@ -94,8 +94,7 @@ class Caller:
         deadline: float,
         *,
         retries: bool = True,
-        spread: bool = False,
-        names: ThreadNames | None = None,
+        server: Server | None = None,
         observer: Observer | None = None,
     ) -> None:
         engines.prepare(engine)
@@ -106,13 +105,8 @@ class Caller:
         self.retries = retries
         # The seconds after which a failed attempt is not repeated.
         self.patience = deadline
-        self._spread = spread
-        self._names = names
+        self.server = Server() if server is None else server
         self._observer = observer
-
-    @property
-    def is_cluster(self) -> bool:
-        return self._names is not None
 
     def with_more_time(self, seconds: float) -> Self:
         """Returns a copy with a later deadline, for a call that is expected to take long."""
@@ -165,7 +159,7 @@ class Caller:
         unknown: bool,
         statement: Statement | None,
     ) -> _T:
-        run = query if self._names is None else partial(self._names.call, query)
+        run: Callable[..., _T] = partial(self.server.call, query)
         start = time.monotonic()
         end = start + min(self.deadline, self.patience)
         limit = start + max(self.deadline, _LEAST_DEADLINE)
@@ -178,7 +172,7 @@ class Caller:
                     result, error = _attempt(self.engine, connection, run, arguments, writes=key is not None)
                     if error is None:
                         return result  # type: ignore[return-value]
-                    verdict = error_translation.judge(error, _thread_of(arguments), spread=self._spread)
+                    verdict = error_translation.judge(error, _thread_of(arguments), has_nodes=self.server.has_nodes)
                     if isinstance(verdict.failure, ThreadErased) and _has_only_a_name(arguments):
                         # The thread was erased after its name was looked up, so the name is free now. Try again.
                         verdict = verdict._replace(again=True)
@@ -188,7 +182,7 @@ class Caller:
                 break
             pause = random.uniform(longest / 2, longest)  # noqa: S311 — jitter, not a secret
             if time.monotonic() + pause >= end:
-                if not (self._spread and unknown) or time.monotonic() >= limit + _SETTLING:
+                if not (self.server.has_nodes and unknown) or time.monotonic() >= limit + _SETTLING:
                     break
                 pause, retries, limit = 0, False, limit + 2 * _SETTLING
             if statement is not None:

@@ -107,11 +107,10 @@ class Verdict(NamedTuple):
     unknown: bool
 
 
-def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
+def judge(error: BaseException, of_thread: str, *, has_nodes: bool) -> Verdict:
     """Judges the error of a failed call.
 
-    `spread` is true for a database on several servers. There, a worker may have committed although the coordinator
-    failed or was cancelled.
+    On a cluster, `has_nodes` is true: a worker may have committed although the coordinator failed or was cancelled.
     """
     state = sqlstate(error)
     if isinstance(error, InDoubt | DeadlinePassed):
@@ -126,13 +125,13 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
                 " add target_session_attrs=read-write to the URL to find the primary"
             )
         return Verdict(DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
-    if state == CANCELLED or (spread and _is_of_a_node(state)):
+    if state == CANCELLED or (has_nodes and _is_of_a_node(state)):
         what = "the server did not answer by the deadline" if state == CANCELLED else "a node of the cluster failed"
         if isinstance(error, CancelledByServer):
             what = "the server cancelled the statement: by the statement_timeout of the login, or by an administrator"
         failure = DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
-        return Verdict(failure, again=spread, unknown=spread)
-    if state == _UNIQUE_VIOLATION and _is_of_log(error, spread=spread):
+        return Verdict(failure, again=has_nodes, unknown=has_nodes)
+    if state == _UNIQUE_VIOLATION and _is_of_log(error, has_nodes=has_nodes):
         what = "the thread has an entry beyond its head, at the pos of the new entry: run verify"
         return Verdict(ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
     if state in _TRANSIENT:
@@ -159,14 +158,14 @@ def _is_of_a_node(state: str | None) -> bool:
     return state is not None and (state.startswith("XX") or state == _NO_TENANT)
 
 
-def _is_of_log(error: BaseException, *, spread: bool) -> bool:
+def _is_of_log(error: BaseException, *, has_nodes: bool) -> bool:
     """Returns whether a unique key of the log was violated.
 
     The coordinator of a cluster does not report the name of the key. On a cluster, a violated key is always one of the
     log, because all other rows are inserted with ON CONFLICT.
     """
     name = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
-    return spread if name is None else name.startswith(_LOG_KEYS)
+    return has_nodes if name is None else name.startswith(_LOG_KEYS)
 
 
 def is_gone(error: BaseException) -> bool:

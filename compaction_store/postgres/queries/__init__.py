@@ -17,7 +17,6 @@ from compaction_store.postgres.queries.across_threads import (
     threads,
 )
 from compaction_store.postgres.queries.checkpoints import checkpointing, entries_of_many, heads, states
-from compaction_store.postgres.queries.cluster_listing import stored_cluster_threads
 from compaction_store.postgres.queries.listing import count_heads, stored_threads
 from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
 from compaction_store.postgres.queries.one_thread import (
@@ -152,7 +151,6 @@ __all__ = [
     "set_metadata",
     "stalled",
     "states",
-    "stored_cluster_threads",
     "stored_threads",
     "take_turn",
     "tenant_events",

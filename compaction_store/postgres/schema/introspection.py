@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.postgres import queries
-from compaction_store.postgres.schema import cluster_introspection, partitions, role_members
-from compaction_store.postgres.schema.cluster_introspection import ClusterFacts
+from compaction_store.postgres import queries, tables
+from compaction_store.postgres.schema import partitions, role_members
+from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 from compaction_store.postgres.schema.role_members import Member
 
 OURS = role_members.ROLES
@@ -346,6 +346,64 @@ _NOTES = """
 """
 
 
+# On Citus, each shard has its own policies and its own triggers. The name of a trigger ends with the shard's number.
+_IS_SHARDED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL"
+_SHARDED = """
+    SELECT c.relname::text FROM pg_catalog.pg_dist_partition AS d
+    JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store' AND c.relname = ANY (%b::text[])
+"""
+_ON_SHARDS = """
+    SELECT s.shardid::int8, s.success, s.result
+    FROM pg_catalog.run_command_on_shards(pg_catalog.format('compaction_store.%%I', %b::text)::regclass, %b::text) AS s
+"""
+_ON_SHARD = """
+    SELECT pg_catalog.concat_ws(', ', CASE WHEN c.relrowsecurity THEN 'row security' ELSE 'no row security' END,
+            CASE WHEN c.relforcerowsecurity THEN 'forced' END,
+            CASE WHEN NOT c.relhastriggers THEN 'triggers not looked for' END)
+        || '; policies ' || coalesce((
+            SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', p.polname,
+                CASE WHEN NOT p.polpermissive THEN 'restrictive' END, p.polcmd::text,
+                CASE WHEN p.polroles <> '{0}' THEN 'to some' END,
+                'using ' || pg_catalog.pg_get_expr(p.polqual, p.polrelid),
+                'check ' || pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid)), '; ' ORDER BY p.polname)
+            FROM pg_catalog.pg_policy AS p WHERE p.polrelid = c.oid), 'none')
+        || '; triggers ' || coalesce((
+            SELECT pg_catalog.string_agg(pg_catalog.regexp_replace(g.tgname, '_[0-9]+$', '') || ' '
+                || g.tgenabled::text || ' ' || g.tgtype::text, '; ' ORDER BY g.tgname)
+            FROM pg_catalog.pg_trigger AS g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal), 'none')
+    FROM pg_catalog.pg_class AS c WHERE c.oid = '%s'::regclass
+"""
+_ON_NODES = """
+    SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
+    FROM pg_catalog.run_command_on_workers(%b::text) AS w
+"""
+# A digest of all properties that determine the behaviour of the functions.
+_ON_NODE = """
+    SELECT coalesce(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
+        pg_catalog.concat_ws(' ', p.proname, pg_catalog.pg_get_function_arguments(p.oid), l.lanname,
+            p.provolatile::text, p.prosecdef::text, p.proconfig::text, pg_catalog.pg_get_userbyid(p.proowner)::text,
+            p.prosrc, (p.prosqlbody IS NOT NULL)::text),
+        ' ' ORDER BY p.proname, p.oid), 'UTF8')), 'hex'), 'none')
+    FROM pg_catalog.pg_proc AS p
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+    WHERE n.nspname = 'compaction_store'
+"""
+
+
+class ClusterFacts(NamedTuple):
+    """The shards and nodes of a cluster. All fields are empty on a single server."""
+
+    #: For each shard: its table, its number, and its policies and triggers as a text.
+    shards: Sequence[tuple[str, int, str]] = ()
+    #: For each worker: its name and the digest of its functions.
+    nodes: Sequence[tuple[str, str]] = ()
+    #: The digest of the coordinator's functions.
+    functions: str = ""
+
+
 class Facts(NamedTuple):
     """The facts about the schema of a database. `facts`, `roles` and `partitions` map subjects to descriptions."""
 
@@ -357,8 +415,8 @@ class Facts(NamedTuple):
     partitions: Mapping[str, str] = MappingProxyType({})
 
     @property
-    def is_spread(self) -> bool:
-        return bool(self.cluster.shards)
+    def layout(self) -> Layout:
+        return CLUSTER if self.cluster.shards else SERVER
 
 
 def read(connection: Connection) -> Facts:
@@ -370,5 +428,24 @@ def read(connection: Connection) -> Facts:
         roles: dict[str, str] = dict(queries.fetch(connection, _ROLES, {"ours": list(OURS)}))
         members = role_members.read(connection)
         notes = [note for (note,) in queries.fetch(connection, _NOTES)]
-        cluster = cluster_introspection.read(connection)
+        cluster = _cluster(connection)
         return Facts(found, roles, members, notes, cluster, partitions.read(connection))
+
+
+def _cluster(connection: Connection) -> ClusterFacts:
+    shards = _shards(connection) if queries.fetch(connection, _IS_SHARDED)[0][0] else []
+    if not shards:
+        return ClusterFacts()
+    nodes: list[tuple[str, str]] = [*queries.fetch(connection, _ON_NODES, (_ON_NODE,))]
+    [(functions,)] = queries.fetch(connection, _ON_NODE)
+    return ClusterFacts(shards, nodes, functions)
+
+
+def _shards(connection: Connection) -> list[tuple[str, int, str]]:
+    """Reads the policies and triggers of each shard as a text. For an unreachable shard, the text is the error."""
+    names = [table.name for table in (*tables.metadata.sorted_tables, tables.names, tables.turns)]
+    return [
+        (name, shard, result)
+        for (name,) in queries.fetch(connection, _SHARDED, (names,))
+        for shard, _, result in queries.fetch(connection, _ON_SHARDS, (name, _ON_SHARD))
+    ]

@@ -19,12 +19,10 @@ from compaction_store.models import Finding
 from compaction_store.postgres import tables
 from compaction_store.postgres.schema import partitions, role_members
 from compaction_store.postgres.schema.introspection import OURS, Facts
+from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 
 _OWNER = OURS[0]
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
-# The expression of the policies, as Postgres prints it.
-_TENANT_ONLY = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
-_TENANT_ONLY_SPREAD = "(tenant = compaction_store.tenant())"
 _TABLE_ONLY = "alembic_version"
 _DEFINITION = "definition of view "
 _OF_ALEMBIC = {
@@ -74,7 +72,7 @@ def check_schema(seen: Facts) -> SchemaReport:
     seen = seen._replace(facts={subject: _comparable(subject, fact) for subject, fact in seen.facts.items()})
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not _says_owner(k)}
-    expected = _expected(has_roles, is_spread=seen.is_spread)
+    expected = _expected(has_roles, seen.layout)
     found = [*_shards(seen)]
     if has_roles and (owner := _other_owner(facts)) is not None:
         found.append(f"everything belongs to {owner}, which was not a member of {_OWNER} when it migrated")
@@ -124,7 +122,7 @@ def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
 def _partitions(seen: Facts) -> Iterator[str]:
     triggers = "; ".join(
         f"{name} A {kind} compaction_store.{function}"
-        for (table, name), (kind, function) in sorted(_triggers(False).items())
+        for (table, name), (kind, function) in sorted(_triggers(SERVER).items())
         if table == "messages"
     )
     yield from _compare(partitions.expected(seen.partitions, triggers), dict(seen.partitions))
@@ -132,10 +130,9 @@ def _partitions(seen: Facts) -> Iterator[str]:
 
 def _shards(seen: Facts) -> Iterator[str]:
     """Checks that every shard has the triggers and the policy of its table, and that every node has the functions."""
-    rule = _rule(is_spread=True)
     for table, shard, found in seen.cluster.shards:
-        triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers(True).items()) if on == table]
-        policy = f"tenant * using {rule} check {rule}"
+        triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers(CLUSTER).items()) if on == table]
+        policy = f"tenant * using {CLUSTER.rule} check {CLUSTER.rule}"
         security = "row security, forced" if triggers else "row security, forced, triggers not looked for"
         wanted = f"{security}; policies {policy}; triggers {'; '.join(triggers) or 'none'}"
         if found != wanted:
@@ -146,23 +143,15 @@ def _shards(seen: Facts) -> Iterator[str]:
 
 
 @cache
-def _sql(folder: str) -> str:
-    """Returns the joined text of all SQL files in a folder."""
-    files = sorted((tables.scripts() / "sql" / folder).glob("*.sql"))
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
-
-
-@cache
-def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
+def _expected(has_roles: bool, layout: Layout = SERVER) -> dict[str, str]:
     facts = dict(_OF_ALEMBIC)
     if has_roles:
         facts |= {"owner of the schema": _OWNER, f"owner of table {_TABLE_ONLY}": _OWNER}
-    rule = _rule(is_spread)
-    for table in (*tables.metadata.sorted_tables, tables.turns, *([tables.names] if is_spread else [])):
+    for table in layout.tables:
         facts[f"table {table.name}"] = "table, row security, forced"
-        facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {rule}, check {rule}"
+        facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {layout.rule}, check {layout.rule}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
-        facts |= dict(_unique(table, is_spread=is_spread))
+        facts |= dict(_unique(table, layout))
         if has_roles:
             facts[f"owner of table {table.name}"] = _OWNER
     facts[f"table {tables.staged.name}"] = "table, persistence u"
@@ -170,15 +159,15 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     if has_roles:
         facts[f"owner of table {tables.staged.name}"] = _OWNER
     facts |= dict(_checks())
-    facts |= dict(_views(has_roles=has_roles, is_spread=is_spread))
-    for (table_name, name), (kind, function) in _triggers(is_spread).items():
+    facts |= dict(_views(layout, has_roles=has_roles))
+    for (table_name, name), (kind, function) in _triggers(layout).items():
         facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
-    for name, its_facts in _functions(is_spread).items():
+    for name, its_facts in _functions(layout).items():
         facts |= its_facts
         if has_roles:
             facts[f"owner of function {name}"] = _OWNER
     if has_roles:
-        facts |= _grants(is_spread)
+        facts |= _grants(layout)
     return facts
 
 
@@ -199,15 +188,14 @@ def _type(kind: sa.types.TypeEngine[object]) -> str:
     return name.replace(' collate "c"', " collate C")
 
 
-def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
+def _unique(table: sa.Table, layout: Layout) -> Iterator[tuple[str, str]]:
     key = ", ".join(column.name for column in table.primary_key)
     yield f"constraint {table.name}.{table.name}_pkey", f"PRIMARY KEY ({key})"
     for index in table.indexes:
         where = index.dialect_options["postgresql"]["where"]
         if not index.unique and where is not None:
             yield f"index {index.name}", "with a condition"
-        # On a cluster, unique indexes must contain the distribution column.
-        if index.unique and not (is_spread and "thread_uid" not in index.columns):
+        if index.unique and layout.has_unique(index):
             columns = ", ".join(str(column.name) for column in index.columns)
             yield (
                 f"unique index {index.name}",
@@ -223,12 +211,9 @@ def _checks() -> Iterator[tuple[str, str]]:
             yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['condition']}")
 
 
-def _views(*, has_roles: bool, is_spread: bool) -> Iterator[tuple[str, str]]:
+def _views(layout: Layout, *, has_roles: bool) -> Iterator[tuple[str, str]]:
     for name in tables.VIEWS:
-        path = tables.scripts() / "sql" / "views" / f"{name}.sql"
-        other = tables.scripts() / "sql" / "citus" / "views" / path.name
-        text = (other if is_spread and other.exists() else path).read_text(encoding="utf-8")
-        text = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^\s*--.*$", "", layout.view(name), flags=re.MULTILINE)
         if (match := _VIEW.search(text)) is None or match["name"] != name:
             raise ValueError(f"views/{name}.sql must create the view {name}")
         yield f"table {name}", "of kind v"
@@ -267,10 +252,10 @@ def _bounds(found: re.Match[str]) -> str:
 
 
 @cache
-def _triggers(is_spread: bool) -> dict[tuple[str, str], tuple[int, str]]:
+def _triggers(layout: Layout) -> dict[tuple[str, str], tuple[int, str]]:
     """Returns the type number and the function of each expected trigger, by table and name of the trigger."""
     found = {}
-    for match in _TRIGGER.finditer(_sql("triggers") + (_sql("citus/triggers") if is_spread else "")):
+    for match in _TRIGGER.finditer(layout.sql("triggers")):
         kind = _BEFORE | (_ROW if match["each"] == "ROW" else 0)
         for event in match["events"].split(" OR "):
             kind |= _EVENTS[event.strip()]
@@ -278,25 +263,17 @@ def _triggers(is_spread: bool) -> dict[tuple[str, str], tuple[int, str]]:
     return found
 
 
-def _rule(is_spread: bool) -> str:
-    """Returns the expression of the policies. On a cluster, it must not contain a subselect."""
-    return _TENANT_ONLY_SPREAD if is_spread else _TENANT_ONLY
-
-
 @cache
-def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
+def _functions(layout: Layout) -> dict[str, dict[str, str]]:
     """Returns the expected facts about each function, by the function's name."""
     found = {}
-    text = _sql("functions") + (_sql("citus") + _sql("citus/functions") if is_spread else "")
-    for match in _FUNCTION.finditer(text):
+    for match in _FUNCTION.finditer(layout.sql("functions")):
         arguments = [_words(part) for part in match["arguments"].split(",") if part.strip()]
         name = f"{match['name']}()"
         settings = [_setting(line) for line in match["settings"].splitlines() if line.startswith("SET ")]
-        if is_spread:
-            settings = [setting for setting in settings if not setting.startswith("plan_cache_mode=")]
         found[name] = {
             f"function {name}": _description(match["options"], match["result"], arguments),
-            f"settings of function {name}": "; ".join(sorted(settings)) or "none",
+            f"settings of function {name}": "; ".join(sorted(filter(layout.has_setting, settings))) or "none",
             f"body of function {name}": sha256(match["body"].encode()).hexdigest(),
         }
     return found
@@ -328,10 +305,10 @@ def _setting(line: str) -> str:
     return f"{name}={value.strip().strip(chr(39))}"
 
 
-def _grants(is_spread: bool) -> dict[str, str]:
+def _grants(layout: Layout) -> dict[str, str]:
     """Returns the expected privileges, by object and role."""
     found: dict[tuple[str, str], set[str]] = {}
-    for match in _GRANT.finditer(_sql("roles") + (_sql("citus/roles") if is_spread else "")):
+    for match in _GRANT.finditer(layout.sql("roles")):
         for name in _objects(match["objects"], match["columns"]):
             for role in match["roles"].split(","):
                 found.setdefault((name, role.strip()), set()).update(

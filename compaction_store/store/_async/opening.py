@@ -11,7 +11,7 @@ from compaction_store.postgres.calling import engines
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.calling.call import deadline_for_opening
 from compaction_store.postgres.calling.engines_aio import AsyncEngine
-from compaction_store.postgres.cluster import ThreadNames
+from compaction_store.postgres.cluster import Cluster, Server
 from compaction_store.telemetry.telemetry import Telemetry
 
 
@@ -51,6 +51,6 @@ async def open_database(
             await share.close_aio()
         raise
     observer = None if telemetry is None else telemetry.observer(*engines.address(first.engine))
-    names = ThreadNames() if citus.is_used else None
-    db = AsyncConnections(engine, deadline, spread=citus.is_installed, names=names, observer=observer)
+    server = Cluster() if citus.is_used else Server(has_citus=citus.is_installed)
+    db = AsyncConnections(engine, deadline, server=server, observer=observer)
     return Opened(db, share)

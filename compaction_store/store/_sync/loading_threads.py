@@ -26,7 +26,7 @@ def load_threads(
         if isinstance(thread, Exception):
             ending = thread
             break
-        is_alone = thread.error is None and (db.is_cluster or thread.is_alone)
+        is_alone = thread.error is None and (thread.is_alone or not db.server.has_all_threads)
         if is_alone or not group.has_room(thread):
             for result in _store(db, group, options):
                 yield result

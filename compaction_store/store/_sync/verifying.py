@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable, Sequence
+from collections.abc import Iterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 from uuid import UUID
 
 from compaction_store import arguments
@@ -23,12 +23,11 @@ from compaction_store.models import LEVELS, Finding, Level, Report
 from compaction_store.postgres import checkpointing, queries
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.calling.error_translation import CANCELLED
-from compaction_store.postgres.queries import Connection, ThreadKey
+from compaction_store.postgres.queries import ThreadKey
 from compaction_store.postgres.schema import introspection, schema_check
 from compaction_store.postgres.schema.schema_check import SchemaReport
 
 Progress = Callable[[int, int], object]
-Listing = Callable[[Connection, str, UUID | None, int], Sequence[tuple[Any, ...]]]
 
 _IS_ASYNC = False
 _PAGE = 1000
@@ -99,10 +98,9 @@ def verify_all(verification: Verification, after: str | UUID | Report | None) ->
         yield Report("", "schema", 0, 0, schema_report.findings, b"", notes=schema_report.notes)
     checkpoints = db.run_in_thread(KnownCheckpoints, verification.log, tenant, place)
     try:
-        listing: Listing = queries.stored_cluster_threads if db.is_cluster else queries.stored_threads
         total = db.call(queries.count_heads, tenant, place)
         done = 0
-        while page := db.call(listing, tenant, place, _PAGE):
+        while page := db.call(queries.stored_threads, tenant, place, _PAGE):
             for row in page:
                 yield _stored(verification, Stored(*row), checkpoints)
                 done += 1

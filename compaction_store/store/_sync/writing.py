@@ -81,7 +81,7 @@ def append(
     new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
     seen = provider_compactions.records_for(batch.given, (e.payload for e in batch.encoded))
-    if known is None or db.is_cluster:
+    if known is None or not db.server.has_all_threads:
         written = _write(db, shared_commits, new, seen)
     else:
         try:

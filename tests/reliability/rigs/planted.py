@@ -458,8 +458,8 @@ BUGS = (
         (
             Edit(
                 "compaction_store/postgres/calling/error_translation.py",
-                'SQLSTATE {state}{constraint}{of_thread}", sqlstate=state)',
-                'SQLSTATE {state}{constraint}{of_thread} {error}", sqlstate=state)',
+                'DatabaseError(f"{what}{constraint}{of_thread}", sqlstate=state)',
+                'DatabaseError(f"{what}{constraint}{of_thread} {error}", sqlstate=state)',
             ),
         ),
         {

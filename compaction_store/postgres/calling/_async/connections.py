@@ -16,7 +16,7 @@ from sqlalchemy.util import greenlet_spawn
 from compaction_store import waiting
 from compaction_store.postgres.calling.call import Caller, Observer, sleep_in_greenlet
 from compaction_store.postgres.calling.engines_aio import AsyncEngine
-from compaction_store.postgres.cluster import ThreadNames
+from compaction_store.postgres.cluster import Server
 
 _P = ParamSpec("_P")
 _Ts = TypeVarTuple("_Ts")
@@ -32,13 +32,11 @@ class AsyncConnections(Caller):
         deadline: float,
         *,
         retries: bool = True,
-        spread: bool = False,
-        names: ThreadNames | None = None,
+        server: Server | None = None,
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, spread=spread, names=names,
-            observer=observer,
+            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, server=server, observer=observer,
         )  # fmt: skip
 
     async def call(

@@ -36,7 +36,7 @@ class AsyncSharedCommits:
         self._queues = AppendQueues(connections)
 
     async def append(self, db: AsyncConnections, append: Append) -> Written:
-        if not self._is_on or db.is_cluster or not may_share(append):
+        if not self._is_on or not db.server.has_all_threads or not may_share(append):
             return await _alone(db, append)
         queue, caller = self._queues.of(AsyncSignal), Caller(append)
         try:

@@ -10,7 +10,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.postgres.calling.call import Caller, Observer
 from compaction_store.postgres.calling.engines import Engine
-from compaction_store.postgres.cluster import ThreadNames
+from compaction_store.postgres.cluster import Server
 
 _P = ParamSpec("_P")
 _Ts = TypeVarTuple("_Ts")
@@ -26,13 +26,11 @@ class Connections(Caller):
         deadline: float,
         *,
         retries: bool = True,
-        spread: bool = False,
-        names: ThreadNames | None = None,
+        server: Server | None = None,
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine, time.sleep, deadline, retries=retries, spread=spread, names=names,
-            observer=observer,
+            engine, time.sleep, deadline, retries=retries, server=server, observer=observer,
         )  # fmt: skip
 
     def call(

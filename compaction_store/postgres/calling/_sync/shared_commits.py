@@ -35,7 +35,7 @@ class SharedCommits:
         self._queues = AppendQueues(connections)
 
     def append(self, db: Connections, append: Append) -> Written:
-        if not self._is_on or db.is_cluster or not may_share(append):
+        if not self._is_on or not db.server.has_all_threads or not may_share(append):
             return _alone(db, append)
         queue, caller = self._queues.of(Signal), Caller(append)
         try:

@@ -1,0 +1,69 @@
+"""What the schema has on one server, and what is different on a Citus cluster."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from compaction_store.postgres import tables
+
+
+class Layout:
+    """The schema on one server."""
+
+    #: The expression of the policies, as Postgres prints it.
+    rule = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
+    tables: tuple[sa.Table, ...] = (*tables.metadata.sorted_tables, tables.turns)
+
+    def sql(self, folder: str) -> str:
+        """Returns the joined text of all SQL files in a folder."""
+        return _joined(folder)
+
+    def view(self, name: str) -> str:
+        """Returns the text of the SQL file of a view."""
+        return (_folder("views") / f"{name}.sql").read_text(encoding="utf-8")
+
+    def has_unique(self, _index: sa.Index) -> bool:
+        """Returns whether the schema has this unique index."""
+        return True
+
+    def has_setting(self, _setting: str) -> bool:
+        """Returns whether functions keep this setting of their SQL files."""
+        return True
+
+
+class ClusterLayout(Layout):
+    """The schema on a cluster: more tables and functions, and some functions and views in another form."""
+
+    # Citus does not support a sub-select in a policy.
+    rule = "(tenant = compaction_store.tenant())"
+    tables = (*Layout.tables, tables.names)
+
+    def sql(self, folder: str) -> str:
+        others = _joined("citus") if folder == "functions" else ""
+        return super().sql(folder) + others + _joined(f"citus/{folder}")
+
+    def view(self, name: str) -> str:
+        other = _folder("citus/views") / f"{name}.sql"
+        return other.read_text(encoding="utf-8") if other.exists() else super().view(name)
+
+    def has_unique(self, index: sa.Index) -> bool:
+        # Unique indexes must contain the distribution column.
+        return "thread_uid" in index.columns
+
+    def has_setting(self, setting: str) -> bool:
+        return not setting.startswith("plan_cache_mode=")
+
+
+SERVER, CLUSTER = Layout(), ClusterLayout()
+
+
+def _folder(name: str) -> Path:
+    return tables.scripts() / "sql" / name
+
+
+@cache
+def _joined(folder: str) -> str:
+    return "\n".join(file.read_text(encoding="utf-8") for file in sorted(_folder(folder).glob("*.sql")))
