@@ -1,4 +1,4 @@
-"""What the schema has on one server, and what is different on a Citus cluster."""
+"""Describes the schema on one server, and its differences on a Citus cluster."""
 
 from __future__ import annotations
 
