@@ -77,7 +77,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "review",
         "record_evaluation",
     ),
-    "Verifying": ("verify", "verify_all", "checkpoint"),
+    "Verifying": ("verify", "verify_all", "verify_schema", "checkpoint"),
     "Erasing": ("redact", "erase", "hold", "release", "retain"),
     "Bundles": ("export", "import_bundle"),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 from uuid import UUID
 
 from compaction_store.checkpoints.heads import Head, HeadsFile, tenant_hash
@@ -160,6 +161,36 @@ class KnownCheckpoints:
         entries = "1 entry is" if newer == 1 else f"{newer} entries are"
         newest = f"newer than the checkpoint of {self.newest.time.isoformat()}"
         return replace(report, notes=(*report.notes, f"{entries} {newest}"))
+
+
+class Completeness(NamedTuple):
+    """How the stored threads of a tenant compare with the newest checkpoint of a log.
+
+    `signed` is the number of the tenant's threads in the checkpoint. `gone` has the thread_uid and the pos of each
+    thread that only the checkpoint has. `findings` include these.
+    """
+
+    signed: int
+    gone: tuple[tuple[UUID, int], ...]
+    findings: tuple[Finding, ...]
+
+
+def completeness(log: CheckpointLog, tenant: str, stored: Collection[UUID]) -> Completeness:
+    """Compares the keys of all stored threads of a tenant with the newest checkpoint."""
+    checkpoints = KnownCheckpoints(log, tenant)
+    try:
+        for thread_uid in sorted(stored):
+            checkpoints.reach(thread_uid)
+        findings = checkpoints.end()
+        if checkpoints.newest is None:
+            return Completeness(0, (), findings)
+        with log.heads(checkpoints.newest) as heads:
+            wanted = tenant_hash(tenant)
+            signed = [head for head in heads if head.tenant == wanted]
+        gone = tuple((head.thread_uid, head.pos) for head in signed if head.thread_uid not in stored)
+        return Completeness(len(signed), gone, findings)
+    finally:
+        checkpoints.close()
 
 
 class EarlierHeads:

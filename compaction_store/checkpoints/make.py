@@ -71,6 +71,7 @@ class CheckpointRequest:
     log: CheckpointLog
     sinks: tuple[Sink, ...]
     patience: float
+    allow_empty: bool = True
     made: Checkpoint | None = None
 
     def check(self, *, is_async: bool) -> None:
@@ -103,6 +104,8 @@ def make(request: CheckpointRequest, previous: Checkpoint | None, stored: Stored
         writer = log.writer()
         stack.callback(writer.discard)
         _prove(stored, EarlierHeads(earlier), writer)
+        if not writer.tree.size and not request.allow_empty:
+            raise CheckpointRefused("there are no threads; nothing was signed", findings=())
         checkpoint = notes.sign(signer, request.tenant, writer.tree, writer.hash, previous, datetime.now(UTC))
         heads = writer.keep()
     log.append(checkpoint)

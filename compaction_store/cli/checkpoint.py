@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compaction_store.cli import exits
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed
 from compaction_store.cli.output import note
+from compaction_store.errors import InvalidCheckpoint
 
 if TYPE_CHECKING:
     from compaction_store.checkpoints import CheckpointLog, SigningKey
@@ -22,7 +24,7 @@ LogFile = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="FILE",
-        help="Read the newest signed checkpoint from this file, to which `checkpoint` appends. Needs --public-key.",
+        help="Read signed checkpoints from this file, to which `checkpoint` appends. Needs --public-key.",
         show_default=False,
     ),
 ]
@@ -35,6 +37,18 @@ PublicKeys = Annotated[
         show_default=False,
     ),
 ]
+
+
+AllowEmpty = Annotated[
+    bool, typer.Option("--allow-empty", help="Exit with code 0 even if there are no threads, as in a new store.")
+]
+
+
+def refuse_empty(where: str, *, allowed: bool) -> None:
+    """Ends the command with an error if there are no threads. A mistyped tenant must not look like a good one."""
+    if not allowed:
+        note(f"no threads of {where}; if this is right, give --allow-empty")
+        raise typer.Exit(exits.REFUSED)
 
 
 def checkpoint(
@@ -59,22 +73,44 @@ def checkpoint(
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="Cover every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
+    public_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--public-key",
+            metavar="HEX",
+            help="The public key of an earlier signer of this file. Repeat the option for several keys.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_empty: AllowEmpty = False,
     *,
     db: Database,
     printed: Printed,
 ) -> None:
     """Signs the current heads of all threads and appends the checkpoint to a file.
 
-    First compares the database with the last checkpoint in the file. If a thread is missing, shorter or different, the
-    command signs nothing and exits with code 1. Keep the file where nobody who can write to the database can change it,
-    and keep the key in another place.
+    First computes the chain of every thread that has grown, from its entry in the last checkpoint up to its head. If a
+    thread is missing, shorter or different, if a chain does not hold, or if there are no threads, the command signs
+    nothing and exits with code 1. Keep the file where nobody who can write to the database can change it, and keep the
+    key in another place.
+
+    To change the key, give --new-key with the same name, and --public-key with the former key.
     """
     from compaction_store.checkpoints import CheckpointLog
 
     signer = _read(key) if new_key is None else _make(key, new_key)
     out = printed.output()
-    with db.reader() as store:
-        made = store.checkpoint(signer, CheckpointLog(log, signer.key), all_tenants=all_tenants)
+    try:
+        opened = CheckpointLog(log, signer.key, *(public_key or ()))
+        with db.reader() as store:
+            made = store.checkpoint(signer, opened, all_tenants=all_tenants, allow_empty=allow_empty)
+    except BaseException:
+        # A new key that has signed nothing is removed, so that the command can be repeated.
+        if new_key is not None and not _has_signed(log, signer):
+            key.unlink()
+        raise
+    if new_key is not None:
+        note(f"created {key}: keep it secret, it can sign checkpoints; its public key is {signer.key.hex()}")
     if out.as_json:
         out.json({
             "origin": made.origin, "threads": made.size, "root": made.root, "time": made.time, "heads": made.heads,
@@ -110,8 +146,17 @@ def _make(file: Path, name: str) -> SigningKey:
         raise misuse(f"cannot create {file}: {error.strerror}", "--new-key") from None
     with os.fdopen(handle, "w", encoding="ascii") as stream:
         stream.write(f"{name} {made.private_bytes().hex()}\n")
-    note(f"created {file}: keep it secret, it can sign checkpoints; its public key is {made.key.hex()}")
     return made
+
+
+def _has_signed(log: Path, signer: SigningKey) -> bool:
+    """Returns whether the last checkpoint of a file is by this signer."""
+    from compaction_store.checkpoints import CheckpointLog
+
+    try:
+        return CheckpointLog(log, signer.key).last() is not None
+    except (InvalidCheckpoint, OSError):
+        return False
 
 
 def _read(file: Path) -> SigningKey:

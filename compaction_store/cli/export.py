@@ -19,8 +19,8 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 import compaction_store
-from compaction_store.cli import checkpoint, formats
-from compaction_store.cli.checkpoint import LogFile, PublicKeys
+from compaction_store.cli import checkpoint, exits, formats
+from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, naming
 from compaction_store.cli.output import note, without_bars
@@ -79,6 +79,7 @@ def export(
     ] = False,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
+    allow_empty: AllowEmpty = False,
     *,
     db: Database,
 ) -> None:
@@ -87,7 +88,8 @@ def export(
 
     With --checkpoints, a bundle includes the newest checkpoint and the proof that the thread is in it. Verify a bundle
     with python -m compaction_store.offline FILE, which needs nothing else of this package. Without --checkpoints, a
-    thread whose file in the folder is up to date is not written again.
+    thread whose file in the folder is up to date is not written again. With --all and --checkpoints, threads of the
+    checkpoint that are gone are named. Then, and if there are no threads, the exit code is 1.
     """
     from compaction_store.deploy import doctor
 
@@ -97,6 +99,7 @@ def export(
         raise misuse("is required for more than one thread", "--to")
     log = checkpoint.open_log(checkpoints, public_key)
     written: list[dict[str, str]] = []
+    findings = 0
     with db.reachable() as address, Progress("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [db.tenant]:
             with naming(name), compaction_store.Reader.open(address, tenant=name) as store:
@@ -108,6 +111,22 @@ def export(
                         _write(sys.stdout.buffer, progress.over(shown))
                     continue
                 _export_all(_Export(store, name, to, log, progress, not no_bodies, written), threads)
+                if log is not None and not threads:
+                    findings += _name_missing(log, name, store)
+    if to is not None and not written:
+        checkpoint.refuse_empty("any tenant" if every_tenant else f"tenant {db.tenant!r}", allowed=allow_empty)
+    if findings:
+        raise typer.Exit(exits.REFUSED)
+
+
+def _name_missing(log: CheckpointLog, tenant: str, store: Reader) -> int:
+    """Prints what the newest checkpoint has and the store does not have. Returns how many findings there are."""
+    from compaction_store.checkpoints.compare import completeness
+
+    found = completeness(log, tenant, {thread.thread_uid for thread in store.threads(hidden=True)})
+    for finding in found.findings:
+        note(finding.what)
+    return len(found.findings)
 
 
 @dataclass(frozen=True)
@@ -129,11 +148,8 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
         wanted = (
             [run.store.thread(name, hidden=True) for name in threads] if threads else run.store.threads(hidden=True)
         )
-        before = len(run.written)
         for thread in wanted:
             _export_one(run, thread)
-        if len(run.written) == before:
-            note(f"no threads of tenant {run.tenant!r}")
         _write_index(run.to, run.written)
     except OSError as error:
         raise misuse(f"cannot write to {run.to}: {error.strerror}", "--to") from None

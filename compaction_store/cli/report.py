@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from compaction_store.cli import exits, options
-from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
+from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
 from compaction_store.cli.output import line, note
@@ -44,6 +44,7 @@ def report(
     ] = True,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
+    allow_empty: AllowEmpty = False,
     *,
     db: Database,
 ) -> None:
@@ -54,8 +55,9 @@ def report(
     and, with --checkpoints, the newest checkpoint, so that `verify FILE` and
     `python -m compaction_store.offline FILE` can check it without a database.
 
-    With --since and without thread names, the report covers all threads that changed in the period. The exit code is 1
-    if the verification has findings.
+    With --since and without thread names, the report covers all threads that changed in the period. The report states
+    how many threads the tenant has, and with --checkpoints which threads of the checkpoint are gone. The exit code is 1
+    if there are findings, or if the tenant has no threads.
     """
     if not threads and since is None:
         raise misuse("give thread names, or --since for all threads that changed", "THREADS")
@@ -77,7 +79,7 @@ def report(
             Path(to).write_bytes(data)
         except OSError as error:
             raise misuse(f"cannot write {line(to)}: {error.strerror}", "--to") from None
-    findings = sum(len(thread.verdict.findings) for thread in document.threads)
+    findings = document.finding_count()
     count = len(document.threads)
     note(
         f"{count:,} thread{'' if count == 1 else 's'}, {findings or 'no'} finding{'' if findings == 1 else 's'}; "
@@ -85,3 +87,5 @@ def report(
     )
     if findings:
         raise typer.Exit(exits.REFUSED)
+    if not document.completeness.stored:
+        refuse_empty(f"tenant {db.tenant!r}", allowed=allow_empty)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 import typer
 
 from compaction_store.cli import checkpoint, exits
-from compaction_store.cli.checkpoint import LogFile, PublicKeys
+from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed
 from compaction_store.cli.output import Output, line, note
@@ -58,6 +58,10 @@ def verify(
     ] = "content",
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
+    findings_only: Annotated[
+        bool, typer.Option("--findings-only", help="Print only threads and files with findings, and the totals.")
+    ] = False,
+    allow_empty: AllowEmpty = False,
     *,
     db: Database,
     printed: Listed,
@@ -65,13 +69,14 @@ def verify(
     """Verifies threads: recomputes their chains and reports every difference from what was written.
 
     Level schema also checks that the database still has its protections. Level checkpoint needs --checkpoints, and also
-    compares the threads with the newest signed checkpoint. The exit code is 1 if there are findings. The head is
-    printed, so that you can compare it with a head that you keep elsewhere.
+    compares the threads with signed checkpoints. The exit code is 1 if there are findings, and with --all also if the
+    tenant has no threads. The head is printed, so that you can compare it with a head that you keep elsewhere.
 
     If an argument names a file, the file is verified as a bundle or a report, without a database; - is standard input.
     With --public-key, each bundle, also inside a report, must include a checkpoint that this key signed and that
     contains the thread. For a report, the command also checks the report's hash, and compares the page with the
-    bundles. If a file cannot be read, the others are verified, and the exit code is 2.
+    bundles; if it cannot compare the page, the exit code is 1. If a file cannot be read, the others are verified, and
+    the exit code is 2.
     """
     if bool(what) + every + all_tenants != 1:
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
@@ -82,7 +87,10 @@ def verify(
     if not files:
         log = checkpoint.open_log(checkpoints, public_key)
         verification = _Verification(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
-        _end(out, _threads(out, verification, db))
+        counted, where = _threads(out, verification, db, findings_only)
+        _end(out, counted)
+        if not counted.verified and not after:
+            checkpoint.refuse_empty(where, allowed=allow_empty)
         return
     if len(files) < len(what or ()):
         raise misuse(
@@ -91,7 +99,7 @@ def verify(
         )
     if level != "content" or checkpoints is not None:
         raise misuse("must not be given for files", "--level" if checkpoints is None else "--checkpoints")
-    _end(out, _files(out, files, public_key or []))
+    _end(out, _files(out, files, public_key or [], findings_only))
 
 
 def _is_file(name: str) -> bool:
@@ -121,7 +129,7 @@ def _end(out: Output, counted: _Counted) -> None:
         out.text(text, "bold red" if counted.findings or unread else "bold")
     if counted.unread:
         raise typer.Exit(exits.MISUSED)
-    if counted.findings:
+    if counted.findings or counted.unchecked:
         raise typer.Exit(exits.REFUSED)
 
 
@@ -155,7 +163,10 @@ class _Verification:
             )  # fmt: skip
 
 
-def _threads(out: Output, verification: _Verification, given: Database) -> _Counted:
+def _threads(
+    out: Output, verification: _Verification, given: Database, findings_only: bool
+) -> tuple[_Counted, str]:  # fmt: skip
+    """Verifies threads of the database. Also returns the words for where they were looked for."""
     count = findings = 0
     all_tenants, has_schema = verification.all_tenants, False
     unit = "entries" if verification.names else "threads"
@@ -170,13 +181,13 @@ def _threads(out: Output, verification: _Verification, given: Database) -> _Coun
                 has_schema = has_schema or is_schema
                 count += report.thread_uid is not None
                 findings += len(report.findings)
-                _show(out, report, tenant=None if is_schema or not all_tenants else name)
-    if not count and not out.as_json:
-        out.text(f"no threads of {db.where}")
-    return _Counted(count, findings, "" if verification.names and len(verification.names) == 1 else "thread")
+                if report.findings or not findings_only:
+                    _show(out, report, tenant=None if is_schema or not all_tenants else name)
+    unit = "" if verification.names and len(verification.names) == 1 else "thread"
+    return _Counted(count, findings, unit), db.where
 
 
-def _files(out: Output, files: list[str], keys: list[str]) -> _Counted:
+def _files(out: Output, files: list[str], keys: list[str], findings_only: bool) -> _Counted:
     """Verifies every file. If one cannot be read, continues with the next."""
     findings = unread = 0
     units = set()
@@ -192,10 +203,11 @@ def _files(out: Output, files: list[str], keys: list[str]) -> _Counted:
             if isinstance(found, Report):
                 units.add("bundle")
                 findings += len(found.findings)
-                _show(out, found, file=name)
+                if found.findings or not findings_only:
+                    _show(out, found, file=name)
             else:
                 units.add("report")
-                findings += _report(out, name, found)
+                findings += _report(out, name, found, findings_only)
                 is_compared = is_compared and found.is_compared
     if len(files) == 1 and "report" not in units:
         return _Counted(1, findings, "", unread)
@@ -224,10 +236,11 @@ def _stream(name: str) -> Iterator[BufferedReader]:
         yield stream
 
 
-def _report(out: Output, name: str, checked: CheckedReport) -> int:
+def _report(out: Output, name: str, checked: CheckedReport, findings_only: bool) -> int:
     """Prints the verification of a report, and returns the number of findings."""
     for report in checked.threads:
-        _show(out, report, file=name)
+        if report.findings or not findings_only:
+            _show(out, report, file=name)
     if out.as_json:
         out.json({"file": name, "report": True, "findings": checked.findings, "notes": checked.notes})
     else:
@@ -269,7 +282,7 @@ def _title(report: Report, file: str | None) -> str:
         return f"{line(file)}: {thread}{walked}"
     if report.thread_uid is not None:
         return f"{named(report.thread_id) or f'thread_uid {report.thread_uid}'}: {walked}"
-    return "the schema" if report.level == "schema" else "threads of the checkpoint that were not read"
+    return "the schema" if report.level == "schema" else "the checkpoints, and their threads that were not read"
 
 
 def _parts(report: Report) -> dict[str, object]:

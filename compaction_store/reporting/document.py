@@ -90,6 +90,25 @@ class ReportedThread(_Part):
     replies: _List[Reply]
 
 
+class Gone(_Part):
+    """A thread that a checkpoint signed at a pos, and that the database does not have any more."""
+
+    thread_uid: str
+    pos: int
+
+
+class Completeness(_Part):
+    """The numbers of the tenant's threads in the store, in this report, and in the newest checkpoint, if there is one.
+
+    `gone` are the threads that only the checkpoint has.
+    """
+
+    stored: int
+    reported: int
+    signed: int | None
+    gone: _List[Gone]
+
+
 class Period(_Part):
     """The period of a report. If both ends are None, the report shows everything."""
 
@@ -116,4 +135,11 @@ class ReportDocument(_Part):
     tenant: str
     content: bool
     period: Period
+    completeness: Completeness
+    #: Findings about the schema, the checkpoints and threads that are gone, and notes about the schema.
+    findings: _List[Place]
+    notes: _List[str]
     threads: _List[ReportedThread]
+
+    def finding_count(self) -> int:
+        return len(self.findings) + sum(len(thread.verdict.findings) for thread in self.threads)

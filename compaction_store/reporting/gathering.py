@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 
 from compaction_store import __version__
 from compaction_store.checkpoints import CheckpointLog
+from compaction_store.checkpoints.compare import Completeness as Compared
+from compaction_store.checkpoints.compare import completeness
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.jsonable import time_text
-from compaction_store.models import Compaction, Element, Level, Message, Thread
+from compaction_store.models import Compaction, Element, Finding, Level, Message, Thread
 from compaction_store.reporting.builds import build
 from compaction_store.reporting.document import (
     FORMAT,
+    Completeness,
+    Gone,
     Period,
     Place,
     Reply,
@@ -50,21 +54,37 @@ def gather(
     period = Period(
         since=None if since is None else time_text(since), until=None if until is None else time_text(until)
     )
-    names = list(dict.fromkeys(threads if threads is not None else _changed(reader, period)))
+    stored = list(reader.threads(hidden=True))
+    names = list(dict.fromkeys(threads if threads is not None else _changed(stored, period)))
     if len(names) > MOST_THREADS:
         raise InvalidInput(
             f"a report must have at most {MOST_THREADS:,} threads, not {len(names):,}: give a shorter period, or fewer"
             " threads"
         )
-    found = [_thread(reader, name, period, content, checkpoints) for name in names]
+    # Each thread's verification includes the schema, but its findings are stated once.
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    compared: Compared | None = None
+    if checkpoints is not None:
+        schema = reader.verify_schema()
+        compared = completeness(checkpoints, tenant, {thread.thread_uid for thread in stored})
+        findings, notes = (*schema.findings, *compared.findings), schema.notes
+    found = [_thread(reader, name, period, content, checkpoints, findings) for name in names]
+    gone = () if compared is None else compared.gone[:MOST_THREADS]
     return ReportDocument(
         format=FORMAT, version=__version__, build=build(), made_at=time_text(datetime.now(UTC)), made_by=made_by,
-        tenant=tenant, content=content, period=period, threads=found,
+        tenant=tenant, content=content, period=period,
+        completeness=Completeness(
+            stored=len(stored), reported=len(found), signed=None if compared is None else compared.signed,
+            gone=[Gone(thread_uid=str(uid), pos=pos) for uid, pos in gone],
+        ),
+        findings=[Place(pos=each.pos, what=each.what) for each in findings],
+        notes=list(notes), threads=found,
     )  # fmt: skip
 
 
-def _changed(reader: Reader, period: Period) -> Iterator[str]:
-    for thread in reader.threads(hidden=True):
+def _changed(threads: list[Thread], period: Period) -> Iterator[str]:
+    for thread in threads:
         # The thread began before the end of the period, and changed after its start.
         began_early = period.until is None or thread.created_at <= datetime.fromisoformat(period.until)
         if began_early and (thread.last_at is None or period.is_since(thread.last_at)):
@@ -72,20 +92,31 @@ def _changed(reader: Reader, period: Period) -> Iterator[str]:
 
 
 def _thread(
-    reader: Reader, name: str, period: Period, content: bool, checkpoints: CheckpointLog | None
+    reader: Reader,
+    name: str,
+    period: Period,
+    content: bool,
+    checkpoints: CheckpointLog | None,
+    stated: Collection[Finding],
 ) -> ReportedThread:
     """Reads a thread. Starts again if the thread was written to during the reading."""
     for _ in range(_TRIES):
         thread = reader.thread(name, hidden=True)
-        found = _read(reader, thread, period, content, checkpoints)
+        found = _read(reader, thread, period, content, checkpoints, stated)
         if reader.thread(name, hidden=True).head == thread.head:
             return found
     raise Conflict(f"the thread was changed during each of {_TRIES} attempts to read it: try again (thread {name!r})")
 
 
 def _read(
-    reader: Reader, thread: Thread, period: Period, content: bool, checkpoints: CheckpointLog | None
+    reader: Reader,
+    thread: Thread,
+    period: Period,
+    content: bool,
+    checkpoints: CheckpointLog | None,
+    stated: Collection[Finding],
 ) -> ReportedThread:
+    """Reads a thread. `stated` are findings about the whole store, which are not repeated for the thread."""
     name = thread.thread_id
     level: Level = "content" if checkpoints is None else "checkpoint"
     report = reader.verify(name, level=level, checkpoints=checkpoints)
@@ -98,7 +129,8 @@ def _read(
         unknown_pos=thread.unknown_pos,
         verdict=Verdict(
             level=report.level, entries=report.entries, redacted=report.redacted, covered=report.covered,
-            findings=[Place(pos=each.pos, what=each.what) for each in report.findings], notes=list(report.notes),
+            findings=[Place(pos=each.pos, what=each.what) for each in report.findings if each not in stated],
+            notes=list(report.notes),
         ),
         standings=[_standing(record) for record in reader.compactions(name)],
         steps=[Step(pos=step.pos, change=step.change) for step in reader.token_steps(name)] if is_known else [],

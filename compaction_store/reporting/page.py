@@ -68,7 +68,7 @@ def render(document: ReportDocument, data: str | None = None) -> bytes:
     page = _environment().get_template("report.html").render(
         described=described, without_text=without_text,
         document=document, sections=sections, carried=envelope.packed(document) if data is None else data,
-        findings=sum(len(thread.verdict.findings) for thread in document.threads), checkpoints=_checkpoints(sections),
+        findings=document.finding_count(), checkpoints=_checkpoints(sections),
         css=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 — a file of the package
     )  # fmt: skip
     return envelope.ended(page.lstrip().encode() + b"\n")

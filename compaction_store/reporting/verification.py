@@ -44,6 +44,7 @@ def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> Ch
     except ValueError as error:
         found.findings.append(str(error))
         return found
+    found.findings.extend(_incomplete(document))
     for thread in document.threads:
         report = _verified(thread, keys)
         found.threads.append(report)
@@ -62,6 +63,15 @@ def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> Ch
     if not envelope.is_json(data) and not found.findings:
         return replace(found, is_compared=_compare_page(data, document, found))
     return found
+
+
+def _incomplete(document: ReportDocument) -> Iterator[str]:
+    """Yields what contradicts the report's own statement of completeness."""
+    stated = document.completeness
+    if stated.reported != len(document.threads):
+        yield f"the report must have {stated.reported:,} threads, and has {len(document.threads):,}"
+    if stated.gone and not document.findings:
+        yield "the report has no findings, but says that threads are gone"
 
 
 def _verified(thread: ReportedThread, keys: list[bytes | str]) -> Report:
@@ -140,6 +150,8 @@ def _differences(document: ReportDocument, found: Contents) -> Iterator[str]:
     name = found.manifest["thread_id"]
     if found.manifest["tenant"] != document.tenant:
         yield f"the bundle of {name!r} and the report have different tenants"
+    if any(gone.thread_uid == found.manifest["thread_uid"] for gone in document.completeness.gone):
+        yield f"the report says that {name!r} is gone, and has its bundle"
     if not document.content and _has_content(found.thread):
         yield f"the report must have no content, but the bundle of {name!r} has content"
     records = {record.number: record for record in found.records}

@@ -66,7 +66,7 @@ def test_a_checkpoint_shows_that_a_thread_was_cut_off_and_refuses_to_sign_over_i
     refused = run("checkpoint", log, "--key", key, code=1)
     assert refused.stderr.count("\n") >= 2
     assert (
-        "threads of the checkpoint that were not read: 1 finding"
+        "the checkpoints, and their threads that were not read: 1 finding"
         in run("verify", "--all", *held, "--table", code=1).stdout
     )
 

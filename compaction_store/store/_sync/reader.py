@@ -637,12 +637,16 @@ class Reader:
         """Recomputes a thread's hash chain and reports the level that was verified and every finding.
 
         Level "structure" reads no content, and level "content" reads it. Level "schema" also checks that the database
-        still protects the thread. Level "checkpoint" also compares the thread with the newest checkpoint in
+        still protects the thread. Level "checkpoint" also compares the thread with checkpoints of the log
         `checkpoints`. `since` is an earlier report of the thread, or a pos and the hash of the entry at that pos: only
         later entries are verified. `progress` is called with the number of verified entries and the total.
         """
         verification = verifying.Verification(self._db, self._tenant, level, checkpoints, progress)
         return verifying.verify_thread(verification, self._key(thread_id), since)
+
+    def verify_schema(self) -> Report:
+        """Checks that the database still protects the threads, as level "schema" does, and reads no thread."""
+        return verifying.verify_schema(self._db)
 
     def verify_all(
         self,
@@ -658,8 +662,8 @@ class Reader:
         rows that belong to no thread. Bad data is a finding, never an exception. `after` skips all threads up to one,
         given by its report, its thread_uid or its name.
 
-        At levels "schema" and "checkpoint", the first report is on the schema. At level "checkpoint", every checkpoint
-        of the log is checked, and a last report has a finding for each thread of the newest checkpoint that was not
+        At levels "schema" and "checkpoint", the first report is on the schema. At level "checkpoint", the order of all
+        checkpoints of the log is checked, and a last report has a finding for each of their threads that was not
         found. Both reports have an empty thread_id and no thread_uid. `progress` is called with the number of verified
         threads and the total.
 
@@ -669,16 +673,26 @@ class Reader:
         return Results("verify_all()", verifying.verify_all(verification, after))
 
     def checkpoint(
-        self, signer: Signer, log: CheckpointLog, *sinks: Sink, all_tenants: bool = False
+        self,
+        signer: Signer,
+        log: CheckpointLog,
+        *sinks: Sink,
+        all_tenants: bool = False,
+        allow_empty: bool = True,
     ) -> Checkpoint:
         """Signs the head of every thread of the tenant and appends the checkpoint to the log.
 
-        Raises `CheckpointRefused` if the database contradicts the log's last checkpoint: a thread is missing, is
-        shorter, or has another entry at the recorded pos. A checkpoint without new messages is useful too, because it
-        shows that nothing was removed. Each sink is called with the checkpoint and the path of its list of heads, after
-        both are on disk. `all_tenants` needs a login that is exempt from row-level security.
+        Computes the chain of every thread that has grown, from its entry in the log's last checkpoint up to its head.
+        Raises `CheckpointRefused` if anything is found: a thread is missing, is shorter, or has another entry at the
+        recorded pos, or its chain does not hold. Without `allow_empty`, also refuses if there is no thread.
+
+        A checkpoint without new messages is useful too, because it shows that nothing was removed. Each sink is called
+        with the checkpoint and the path of its list of heads, after both are on disk. `all_tenants` needs a login that
+        is exempt from row-level security.
         """
-        return verifying.make_checkpoint(self._db, None if all_tenants else self._tenant, signer, log, sinks)
+        return verifying.make_checkpoint(
+            self._db, None if all_tenants else self._tenant, signer, log, sinks, allow_empty=allow_empty
+        )
 
     def export(
         self, thread_id: str, *, bodies: export_rows.Bodies = True, checkpoint: Mapping[str, Any] | None = None

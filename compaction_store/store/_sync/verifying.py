@@ -113,12 +113,23 @@ def verify_all(verification: Verification, after: str | UUID | Report | None) ->
         checkpoints.close()
 
 
+def verify_schema(db: Connections) -> Report:
+    found = schema_check.check_schema(db.call(introspection.read))
+    return Report("", "schema", 0, 0, found.findings, b"", notes=found.notes)
+
+
 def make_checkpoint(
-    db: Connections, tenant: str | None, signer: Signer, log: CheckpointLog, sinks: tuple[Sink, ...]
+    db: Connections,
+    tenant: str | None,
+    signer: Signer,
+    log: CheckpointLog,
+    sinks: tuple[Sink, ...],
+    *,
+    allow_empty: bool,
 ) -> Checkpoint:
     """Makes the checkpoint of a tenant, or of all tenants."""
     patience = _SHARE_OF_DEADLINE * (db.deadline or _WITHOUT_DEADLINE)
-    request = CheckpointRequest(tenant, signer, log, sinks, patience)
+    request = CheckpointRequest(tenant, signer, log, sinks, patience, allow_empty)
     request.check(is_async=_IS_ASYNC)
     return db.call(checkpointing.make_checkpoint, request)
 
