@@ -104,7 +104,7 @@ def test_a_budget_that_is_exceeded_says_why_nothing_was_folded(thread: Face, log
         (fails, "every attempt failed (Broken)"),
         (lambda _: None, "the callbacks found nothing to compact"),
         (span(1, 2, SECRET * 200), "every attempt was rejected (NotSmaller)"),
-        (span(1, 1, "x"), "compacted"),
+        (span(1, 1, "x"), "compacted, but the view is still above the trigger"),
     ):
         with pytest.raises(cs.BudgetExceeded) as caught:
             thread.fit("t", cs.TokenBudget(300), callback)
