@@ -150,7 +150,7 @@ class ManyThreads(Contest):
         super().__init__(bench)
         each = messages(10)
         threads = ((f"many-{number}", each) for number in range(self._threads))
-        for _loaded in bench.store.load_threads(threads, tokens=150):
+        for _loaded in bench.store.load.threads(threads, tokens=150):
             pass
         bench.store.append("one-of-many", each)
 
@@ -214,4 +214,4 @@ class Batches(Contest):
 
 def fill(store: Store, thread: str, length: int) -> None:
     """Loads messages into a thread. Gives their token counts, so that nothing is counted."""
-    store.load(thread, (message(number) for number in range(length)), tokens=150)
+    store.load.messages(thread, (message(number) for number in range(length)), tokens=150)

@@ -58,12 +58,12 @@ class Loading(Contest):
                 side = floor.Floor(raw, "copied")
                 sides = {
                     "copy": reading(lambda: side.copy(self._messages)),
-                    "load": reading(lambda: store.load("given", self._messages, tokens=150)),
+                    "load": reading(lambda: store.load.messages("given", self._messages, tokens=150)),
                     "tokenizer": reading(self._count),
-                    "counted": reading(lambda: store.load("counted", self._messages)),
-                    "threads": reading(lambda: _drain(store.load_threads(self._threads("given"), tokens=150))),
+                    "counted": reading(lambda: store.load.messages("counted", self._messages)),
+                    "threads": reading(lambda: _drain(store.load.threads(self._threads("given"), tokens=150))),
                     "one by one": reading(lambda: self._one_by_one(store)),
-                    "threads counted": reading(lambda: _drain(store.load_threads(self._threads("counted")))),
+                    "threads counted": reading(lambda: _drain(store.load.threads(self._threads("counted")))),
                 }
                 return self.interleaved(sides, 1, items=_COUNT)
 
@@ -73,7 +73,7 @@ class Loading(Contest):
 
     def _one_by_one(self, store: Store) -> None:
         for thread_id, given in self._threads("alone"):
-            store.load(thread_id, given, tokens=150)
+            store.load.messages(thread_id, given, tokens=150)
 
     def _count(self) -> None:
         for message in self._messages:

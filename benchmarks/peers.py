@@ -99,7 +99,7 @@ class Ours:
 
     def append(self, thread: str, messages: list[Item]) -> None:
         if len(messages) > 1000:
-            self.store.load(thread, messages)
+            self.store.load.messages(thread, messages)
         else:
             self.store.append(thread, messages)
 
@@ -122,7 +122,7 @@ class OursAsync:
 
     async def append(self, thread: str, messages: list[Item]) -> None:
         if len(messages) > 1000:
-            await self.store.load(thread, messages)
+            await self.store.load.messages(thread, messages)
         else:
             await self.store.append(thread, messages)
 

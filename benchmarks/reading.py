@@ -264,7 +264,7 @@ class Audits(Contest):
             "many records": reading(lambda: list(islice(store.compactions("many records"), 100))),
             "all": reading(lambda: list(islice(store.compactions(), 100))),
             "covering": reading(lambda: list(store.compactions("audited", covering=50_000))),
-            "explain": reading(lambda: store.explain("audited", 50_000)),
+            "explain": reading(lambda: store.audit.explain("audited", 50_000)),
         }
         return self.interleaved(asked, self.bench.repeats(50))
 

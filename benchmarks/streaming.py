@@ -78,7 +78,7 @@ def main() -> None:
     with Store.open(url) as store:
         start = time.perf_counter()
         if what == "verify":
-            report = store.verify(thread)
+            report = store.audit.verify(thread)
             assert not report.findings
             messages = report.entries
         else:

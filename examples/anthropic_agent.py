@@ -78,7 +78,7 @@ def main() -> None:
             print(f"record {record.number}: seqs {record.start_seq} to {record.end_seq}, {made}, {record.status}")
         seen = store.seen_by(thread, stands.last_seq)
         print(f"the last reply was written from the view at pos {seen.view.pos}: {seen.evidence}")
-        print("findings:", list(store.verify(thread).findings))
+        print("findings:", list(store.audit.verify(thread).findings))
 
 
 if __name__ == "__main__":

@@ -59,14 +59,14 @@ def integrity(reader: Reader, folder: Path) -> list[str]:
     kept: Kept = {} if newest is None else json.loads(newest.read_text(encoding="utf-8"))
     heads: Kept = {}
     found = []
-    for report in reader.verify_all():
+    for report in reader.audit.verify():
         # Walk by key: a thread may have lost its name, or have another's.
         key = str(report.thread_uid)
         findings = [*report.findings]
         if key in kept and not findings:
             # A recomputed chain is valid by itself, but it does not contain last night's head.
             pos, head = kept[key]
-            held = reader.verify(report.thread_id, level="structure", since=(pos, bytes.fromhex(head)))
+            held = reader.audit.verify(report.thread_id, level="structure", since=(pos, bytes.fromhex(head)))
             findings += held.findings
         found += [f"{report.thread_id or key}, pos {finding.pos}: {finding.what}" for finding in findings]
         heads[key] = (report.pos, report.head.hex())

@@ -116,7 +116,7 @@ def main() -> None:
         replies = [message.seq for message in store.replay(thread, last=40) if message.role == "assistant"]
         evidence = Counter(store.seen_by(thread, seq).evidence for seq in replies)
         print(f"the last {len(replies)} replies were written from views that are known: {dict(evidence)}")
-        print("findings:", list(store.verify(thread).findings))
+        print("findings:", list(store.audit.verify(thread).findings))
 
 
 if __name__ == "__main__":

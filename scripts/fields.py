@@ -174,7 +174,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "pos": "The last pos that was checked.",
         "since": "The pos from which this verification continued, or 0.",
         "covered": "The pos up to which a checkpoint confirms the thread.",
-        "thread_uid": "The thread's thread_uid; `verify_all` accepts it as `after=`.",
+        "thread_uid": "The thread's thread_uid; `audit.verify()` accepts it as `after=`.",
     },
     "ThreadMessage": {
         "payload": "The message as it was appended; None if it is erased.",

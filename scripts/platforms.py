@@ -90,7 +90,7 @@ class Trial:
     def _application(self) -> None:
         with cs.Store.open(platforms.as_login(self.admin, "cs_platform_agents")) as store:
             use(store)
-            self._bundle = list(store.export("kept"))
+            self._bundle = list(store.audit.export("kept"))
 
     def _pooled(self) -> str | None:
         """Uses a store through pgbouncer, in another tenant. Returns the reason if this is not possible."""
@@ -104,14 +104,14 @@ class Trial:
     def _loader(self) -> None:
         empty = platforms.make_database(self._platform, self._url, "cs_platform_empty")
         with cs.Store.open(platforms.as_login(self.admin, "cs_platform_loads"), tenant="loaded") as store:
-            store.load("one", SAYING, key="k")
-            expect(len(list(store.load_threads((f"t{i}", SAYING) for i in range(20)))), 20)
+            store.load.messages("one", SAYING, key="k")
+            expect(len(list(store.load.threads((f"t{i}", SAYING) for i in range(20)))), 20)
         with cs.Store.open(platforms.as_login(empty, "cs_platform_loads")) as store:
-            expect(store.import_bundle(self._bundle).added, True)
+            expect(store.load.bundle(self._bundle).added, True)
 
     def _auditor(self) -> None:
         with cs.Reader.open(platforms.as_login(self.admin, "cs_platform_audits")) as reader:
-            reports = list(reader.verify_all(level="schema"))
+            reports = list(reader.audit.verify(level="schema"))
         expect([finding.what for report in reports for finding in report.findings], [])
         expect([check.what for check in doctor.diagnose(self.admin) if check.state == "problem"], [])
 
@@ -125,8 +125,8 @@ class Trial:
     def _one_login(self) -> None:
         with cs.Store.open(self.admin, tenant="one login") as store:
             use(store)
-            store.load("loaded", SAYING)
-            expect([f.what for report in store.verify_all(level="schema") for f in report.findings], [])
+            store.load.messages("loaded", SAYING)
+            expect([f.what for report in store.audit.verify(level="schema") for f in report.findings], [])
 
     def _other(self) -> str:
         """Migrates another database as an administrator that did not make the roles."""
@@ -174,12 +174,12 @@ def use(store: cs.Store) -> None:
 
     expect(store.compact("kept", actor="trial").applied, True)
     store.revoke("kept", 1, reason="trial")
-    store.redact("kept", 2, reason="trial")
+    store.custody.redact("kept", 2, reason="trial")
     with store.turn("kept") as turn:
         turn.append({"role": "assistant", "content": "Yes."})
     store.fork("kept", "fork")
-    store.erase("fork", reason="trial")
-    expect([f.what for report in store.verify_all() for f in report.findings], [])
+    store.custody.erase("fork", reason="trial")
+    expect([f.what for report in store.audit.verify() for f in report.findings], [])
 
 
 def expect(found: object, wanted: object) -> None:

@@ -34,16 +34,17 @@ from compaction_store import (
     tokens,
 )
 from compaction_store.deploy import roles
-from compaction_store.store._sync import turns
+from compaction_store.store._sync import audit, custody, loader, turns
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
 
 STORE: dict[str, tuple[str, ...]] = {
     "Opening and closing": ("open", "of_tenant", "close"),
-    "Appending": ("append", "load", "load_threads", "set_metadata", "fork"),
+    "Appending": ("append", "set_metadata", "fork"),
+    "Loading": ("load.messages", "load.threads", "load.bundle"),
     "Taking turns": ("turn",),
-    "Reading": ("view", "replay", "message", "thread", "threads", "tenants"),
+    "Reading": ("view", "replay", "message", "thread", "threads", "compactions", "compaction", "seen_by"),
     "Compacting": (
         "on_compact",
         "compact",
@@ -58,34 +59,34 @@ STORE: dict[str, tuple[str, ...]] = {
         "due",
         "leases",
     ),
+    "Verifying": ("audit.verify", "audit.verify_schema", "audit.checkpoint", "audit.export"),
     "Auditing": (
-        "compactions",
-        "compaction",
-        "originals",
-        "tree",
-        "explain",
-        "search",
-        "seen_by",
-        "sample",
-        "neighbours",
-        "token_steps",
-        "outline",
-        "compare",
-        "elements",
-        "names_of",
-        "events",
-        "review",
-        "record_evaluation",
+        "audit.events",
+        "audit.explain",
+        "audit.originals",
+        "audit.tree",
+        "audit.search",
+        "audit.sample",
+        "audit.review",
+        "audit.record_evaluation",
+        "audit.outline",
+        "audit.compare",
+        "audit.elements",
+        "audit.neighbours",
+        "audit.token_steps",
+        "audit.names_of",
+        "audit.tenants",
     ),
-    "Verifying": ("verify", "verify_all", "verify_schema", "checkpoint"),
-    "Erasing": ("redact", "erase", "hold", "release", "retain"),
-    "Bundles": ("export", "import_bundle"),
+    "Erasing": ("custody.redact", "custody.erase", "custody.hold", "custody.release", "custody.retain"),
 }
 # Classes whose parameters are not shown, because only the store makes their objects.
 _MADE_HERE = {"CompactionContext", "Turn"}
 # Names that are described elsewhere on the page, or need no description.
 _FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload"}
 _ABOUT = "The page is made from the code by `scripts/reference.py`, and a test compares them."
+
+
+_GROUPS = {"audit": audit.StoreAudit, "custody": custody.Custody, "load": loader.Loader}
 
 
 class Section(NamedTuple):
@@ -211,9 +212,24 @@ def _rest() -> set[str]:
     told = {name for section in SECTIONS for name in section.names} | _FACES
     told |= {"__version__", "verify_bundle", "LEVELS", "Level"}
     mistakes = {name for name, found in vars(errors).items() if inspect.isclass(found)}
-    methods = {name for name in vars(cs.Store) | _inherited(cs.Store) if not name.startswith("_")}
+    methods = {
+        f"{group}.{name}" if group else name
+        for group in ("", *_GROUPS)
+        for name in _inherited(_GROUPS[group] if group else cs.Store)
+        if not name.startswith("_") and name not in _GROUPS
+    }
     named = {*cs.__all__, *models.__all__, *recall.__all__}
     return (named - told - mistakes) | (methods - {name for names in STORE.values() for name in names})
+
+
+def _method(kind: type, path: str) -> Any:
+    """Returns a method of a class, or of one of its groups of methods; None if it is not there."""
+    group, _, name = path.rpartition(".")
+    if not group:
+        return getattr(kind, name, None)
+    if not hasattr(kind, group):
+        return None
+    return getattr(audit.Audit if (kind, group) == (cs.Reader, "audit") else _GROUPS[group], name, None)
 
 
 def _inherited(kind: type) -> dict[str, Any]:
@@ -225,11 +241,11 @@ def _store() -> Iterator[str]:
     for title, names in STORE.items():
         yield f"### {title}\n"
         for name in names:
-            method = getattr(cs.Store, name, None)
+            method = _method(cs.Store, name)
             if method is None:
                 continue
             of_class = "Store" if name == "open" else "store"
-            marks = "" if hasattr(cs.Reader, name) else " *Store only*"
+            marks = " *Store only*" if _method(cs.Reader, name) is None else ""
             yield f"#### {of_class}.{name}{marks}\n"
             yield _code(f"{of_class}.{name}", method)
             yield from _prose(method)

@@ -20,6 +20,7 @@ RULES = (
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait (?:greenlet_spawn|waiting\.(?:in_thread|uninterrupted|finished))\(([\w.]+)(?:, )?", r"\1("),
     (r"\bawait ", ""),
+    (r"\bCoroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"^from sqlalchemy\.util import greenlet_spawn\n", ""),
     (r"^from compaction_store import waiting\n", ""),
     (r"^(from compaction_store import .*), waiting$", r"\1"),
@@ -33,7 +34,7 @@ RULES = (
     (r"\n    @awaitable_context", ""),
     (r"^from compaction_store.store.awaitable_context import awaitable_context\n", ""),
     (
-        r"\bAsync(Connections?|Engine|Iterator|LeaseKeeper|Messages|Reader|Results|SharedCommits|Signal|Source|Store|Threads|Turn|Waiter)\b",
+        r"\bAsync(Audit|Connections?|Custody|Engine|Iterator|LeaseKeeper|Loader|Messages|Reader|Results|Scope|SharedCommits|Signal|Source|StoreAudit|Store|Threads|Turn|Waiter)\b",
         r"\1",
     ),
     (r"__a(enter|exit)__", r"__\1__"),

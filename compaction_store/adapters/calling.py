@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from compaction_store.errors import InvalidInput
@@ -23,14 +24,14 @@ class Calls:
         self.store = checked_store(store)
 
     async def __call__(self, method: str, *given: Any, **options: Any) -> Any:
-        function = getattr(self.store, method)
+        function = attrgetter(method)(self.store)
         if isinstance(self.store, Store):
             return await in_thread(function, *given, **options)
         return await function(*given, **options)
 
     async def listed(self, method: str, *given: Any, **options: Any) -> list[Any]:
         """Calls a method that yields values, and returns the values as a list."""
-        function = getattr(self.store, method)
+        function = attrgetter(method)(self.store)
         if isinstance(self.store, Store):
             return await in_thread(lambda: list(function(*given, **options)))
         return [each async for each in function(*given, **options)]

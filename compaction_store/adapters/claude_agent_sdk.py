@@ -116,7 +116,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         if not key.get("subpath"):
             prefix = (key["project_key"], key["session_id"])
             names += [thread.thread_id for _, thread in await self._threads(*prefix)]
-        method, options = ("erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
+        method, options = ("custody.erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
         # Delete the session last: if the process ends earlier, the session is still listed and can be deleted again.
         for each in reversed(names):
             self._known.pop(each, None)

@@ -142,7 +142,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Hides the session, or erases its thread, as `on_delete` says. The state of the user and of the app stays."""
         name = thread_id(app_name, user_id, session_id)
-        method, options = ("erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
+        method, options = ("custody.erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
         with suppress(ThreadNotFound):
             await self._call(method, name, reason="delete_session", actor=self._actor, **options)
 

@@ -108,7 +108,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         about = {"reason": "delete_thread", "actor": self._actor}
         try:
             if self._on_delete == "erase":
-                yield from self._threads.call("erase", thread_id, **about)
+                yield from self._threads.call("custody.erase", thread_id, **about)
             else:
                 yield from self._threads.call("clear", thread_id, hide=True, **about)
         except ThreadNotFound:

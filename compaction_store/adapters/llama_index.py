@@ -93,7 +93,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         if not _items(view):
             return None
         if self._on_delete == "erase":
-            self._store.erase(key, reason=_DELETED, actor=self._actor)
+            self._store.custody.erase(key, reason=_DELETED, actor=self._actor)
         else:
             self._store.clear(key, reason=_DELETED, actor=self._actor)
         return [from_payload(item.payload) for item in _items(view)]

@@ -178,7 +178,7 @@ class McpTools:
         return page.written(None)
 
     async def _explain_message(self, thread_id: str, seq: int) -> Recalled:
-        found = await self._reader.explain(thread_id, seq)
+        found = await self._reader.audit.explain(thread_id, seq)
         message = found.message
         header: Payload = {
             "seq": seq, "role": message.role, "appended_at": time_text(message.created_at),

@@ -169,7 +169,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     async def _clear(self) -> None:
         try:
             if self._on_clear == "erase":
-                await self._call("erase", reason="clear_session", actor=self._actor)
+                await self._call("custody.erase", reason="clear_session", actor=self._actor)
             else:
                 await self._call("clear", hide=True, reason="clear_session", actor=self._actor)
         except ThreadNotFound:

@@ -126,7 +126,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             if state.record is None or state.thread is None or state.record.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
             if self._on_delete == "erase":
-                await self._call("erase", conversation_id, reason="delete", forks=False, actor=self.actor)
+                await self._call("custody.erase", conversation_id, reason="delete", forks=False, actor=self.actor)
                 return
             try:
                 await self._call("append", conversation_id, {OURS: None}, expected_head=state.thread.head)

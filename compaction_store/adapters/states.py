@@ -12,6 +12,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from compaction_store.adapters.batches import batches
@@ -114,7 +115,7 @@ class Threads:
         return view
 
     def call(self, method: str, *given: Any, **options: Any) -> Work[Any]:
-        return (yield Call(partial(getattr(self.store, method), *given, **options)))
+        return (yield Call(partial(attrgetter(method)(self.store), *given, **options)))
 
     def remember(self, thread_id: str, head: bytes, state: list[Payload]) -> None:
         """Caches the state of a thread. The cached state is valid as long as the thread has this head."""

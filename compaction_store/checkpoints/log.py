@@ -117,7 +117,7 @@ class CheckpointLog:
     def proof(self, thread_uid: UUID, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
         """Returns the proof that a checkpoint, by default the newest, contains a thread.
 
-        The proof is for `export(…, checkpoint=…)`. It reveals nothing about other threads.
+        The proof is for `audit.export(…, checkpoint=…)`. It reveals nothing about other threads.
         """
         chosen = checkpoint or self.last()
         if chosen is None:

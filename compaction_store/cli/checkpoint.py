@@ -103,7 +103,7 @@ def checkpoint(
     try:
         opened = CheckpointLog(log, signer.key, *(public_key or ()))
         with db.reader() as store:
-            made = store.checkpoint(signer, opened, all_tenants=all_tenants, allow_empty=allow_empty)
+            made = store.audit.checkpoint(signer, opened, all_tenants=all_tenants, allow_empty=allow_empty)
     except BaseException:
         # A new key that has signed nothing is removed, so that the command can be repeated.
         if new_key is not None and not _has_signed(log, signer):

@@ -188,7 +188,7 @@ def explain(
         if lost or seq is None:
             losses.show(out, losses.read(store, thread, seq), text=text)
             return
-        found = store.explain(thread, seq, tools=given_tools, system=given_system)
+        found = store.audit.explain(thread, seq, tools=given_tools, system=given_system)
     if out.as_json:
         out.json_text(_explained(found, text=text))
         return
@@ -305,7 +305,7 @@ def events(
         found = (
             ([name] * db.all_tenants, event)
             for name, its in db.readers(store)
-            for event in its.events(
+            for event in its.audit.events(
                 thread, kind=kind, actor=actor, since=options.moment(since, "--since"),
                 until=options.moment(until, "--until"), after=after,
             )

@@ -225,7 +225,7 @@ class _Tour:
         )
 
     def redact(self) -> None:
-        done = self.store.redact(self.thread, _REDACTED, reason="a customer asked for it", actor="demo")
+        done = self.store.custody.redact(self.thread, _REDACTED, reason="a customer asked for it", actor="demo")
         message = self.store.message(self.thread, _REDACTED)
         records = ", ".join(map(str, done.records)) or "none"
         self.say(
@@ -234,7 +234,7 @@ class _Tour:
         )
 
     def verify(self, address: str | None) -> None:
-        report = self.store.verify(self.thread)
+        report = self.store.audit.verify(self.thread)
         self.say(
             "Verify the thread: recompute its chain",
             f"verify: {report.entries:,} entries, {report.redacted} of them erased, {len(report.findings)} findings",
@@ -245,10 +245,10 @@ class _Tour:
         forge = _Forger(address, self.thread)
         forge.put("I never checked any of this.")
         self.say(f"Forge message {_TAMPERED} as a superuser, with the triggers disabled, and verify again")
-        for finding in self.store.verify(self.thread).findings:
+        for finding in self.store.audit.verify(self.thread).findings:
             self.out.text(f"   verify: pos {finding.pos}: {finding.what}", "red")
         forge.undo()
-        findings = self.store.verify(self.thread).findings
+        findings = self.store.audit.verify(self.thread).findings
         self.out.text(f"   Restored byte for byte: {len(findings)} findings.")
 
     def goodbye(self, seconds: float) -> None:

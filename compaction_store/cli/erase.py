@@ -77,7 +77,7 @@ def redact(
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
         listed = list(chain.from_iterable(wanted))
         if dry_run or not yes:
-            would = store.redact(
+            would = store.custody.redact(
                 thread, listed, reason=why, **deed.given, legal_basis=legal_basis,
                 override=override, dry_run=dry_run, confirmed=False, forks=forks,
             )  # fmt: skip
@@ -86,7 +86,7 @@ def redact(
                 return
             copies = _copies(would) if forks else ""
             options.confirm(f"Erase {_all_of(would)} of thread {thread!r}{copies} permanently?", yes=yes)
-        done = store.redact(
+        done = store.custody.redact(
             thread, listed, reason=why, **deed.given, legal_basis=legal_basis, override=override,
             forks=forks,
         )  # fmt: skip
@@ -116,7 +116,7 @@ def erase(
     out = printed.output()
     with db.store() as store:
         if dry_run or not yes:
-            would = store.erase(
+            would = store.custody.erase(
                 thread, reason=why, **deed.given, legal_basis=legal_basis, override=override,
                 dry_run=dry_run, confirmed=False, forks=forks,
             )  # fmt: skip
@@ -125,7 +125,7 @@ def erase(
                 return
             copies = _copies(would) if forks else ""
             options.confirm(f"Erase thread {thread!r} with {_all_of(would)}{copies} permanently?", yes=yes)
-        done = store.erase(
+        done = store.custody.erase(
             thread, reason=why, **deed.given, legal_basis=legal_basis, override=override,
             forks=forks,
         )  # fmt: skip
@@ -184,7 +184,7 @@ def hold(
 ) -> None:
     """Puts a thread on hold: nothing can be erased from it until it is released, except with --override."""
     with db.store() as store:
-        done = store.hold(thread, reason=reason, **deed.given)
+        done = store.custody.hold(thread, reason=reason, **deed.given)
     _show_event(printed.output(), done, "is on hold")
 
 
@@ -198,7 +198,7 @@ def release(
 ) -> None:
     """Ends the hold of a thread."""
     with db.store() as store:
-        done = store.release(thread, reason=reason, **deed.given)
+        done = store.custody.release(thread, reason=reason, **deed.given)
     _show_event(printed.output(), done, "is released")
 
 
@@ -223,7 +223,7 @@ def retain(
     if end is None:  # pragma: no cover — typer requires it
         raise misuse("is required", "--until")
     with db.store() as store:
-        done = store.retain(thread, end, reason=reason, **deed.given)
+        done = store.custody.retain(thread, end, reason=reason, **deed.given)
     _show_event(printed.output(), done, f"is retained until {end.isoformat(' ', 'minutes')}")
 
 

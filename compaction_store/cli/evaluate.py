@@ -220,7 +220,7 @@ def _chosen(store: Reader, names: list[str] | None, sample: int | None, seed: in
 def _record(store: Store, found: Evaluation, reason: str) -> None:
     """Records the result as an event of each replayed thread: the policies, and the figures of this thread."""
     for thread, document in found.documents():
-        store.record_evaluation(thread, document, reason=reason)
+        store.audit.record_evaluation(thread, document, reason=reason)
     note(f"recorded in {found.threads:,} thread{'' if found.threads == 1 else 's'}")
 
 

@@ -106,7 +106,7 @@ def export(
                 if to is None:
                     for thread in threads or ():
                         carried = None if log is None else log.proof(store.thread(thread, hidden=True).thread_uid)
-                        lines = store.export(thread, bodies=not no_bodies, checkpoint=carried)
+                        lines = store.audit.export(thread, bodies=not no_bodies, checkpoint=carried)
                         shown = map(_on_terminal, lines) if sys.stdout.isatty() else lines
                         _write(sys.stdout.buffer, progress.over(shown))
                     continue
@@ -167,7 +167,7 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
     for last in (False, True):
         try:
             with part.open("wb") as stream:
-                lines = run.store.export(thread.thread_id, bodies=run.bodies, checkpoint=carried)
+                lines = run.store.audit.export(thread.thread_id, bodies=run.bodies, checkpoint=carried)
                 _write(stream, run.progress.over(lines))
                 os.fsync(stream.fileno())
             break

@@ -192,7 +192,7 @@ class _Import:
                     # The file must not choose the tenant that it gets into.
                     raise InvalidBundle(f"the bundle is of another tenant: give --tenant {shlex.quote(tenant)}")
                 with file.open("rb") as stream:
-                    done = self._store(tenant).import_bundle(self.progress.over(stream))
+                    done = self._store(tenant).load.bundle(self.progress.over(stream))
             except OSError as error:
                 raise InvalidBundle(f"cannot read {file}: {error.strerror}") from None
         except CompactionStoreError as error:

@@ -212,7 +212,7 @@ class Databases(Database):
         if not self.all_tenants:
             yield self.tenant, opened
             return
-        for name in opened.tenants():
+        for name in opened.audit.tenants():
             yield name, opened.of_tenant(name)
 
     def only_one(self, given: object, option: str) -> None:

@@ -46,7 +46,7 @@ def search(
         listed = (
             ([name] * db.all_tenants, place)
             for name, its in db.readers(store)
-            for place in its.search(text, thread_id=thread, after=after)
+            for place in its.audit.search(text, thread_id=thread, after=after)
         )
         found = progress.over(listed)
         out.rows(

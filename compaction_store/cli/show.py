@@ -48,7 +48,7 @@ def show(
     out = printed.output()
     with db.reader() as store:
         record = store.compaction(thread, number_)
-        originals = [] if record.start_seq is None else list(store.originals(record))
+        originals = [] if record.start_seq is None else list(store.audit.originals(record))
         inside = _inside(store, record)
         read = _read(store, record) if inside else None
     if out.as_json:
@@ -77,7 +77,7 @@ def show(
 def _inside(store: Reader, record: Compaction) -> list[int]:
     """Returns the numbers of the records that a record was made from; an empty list if they are not known."""
     try:
-        return [branch.record.number for branch in store.tree(record).inside]
+        return [branch.record.number for branch in store.audit.tree(record).inside]
     except UnknownEntry:
         return []
 

@@ -163,7 +163,7 @@ def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Cour
             if message.pos <= last_pos
         ]
     steps += charts.record_steps(records, last_pos=last_pos)
-    erasures = (event.pos for event in store.events(thread) if event.kind == "redaction")
+    erasures = (event.pos for event in store.audit.events(thread) if event.kind == "redaction")
     steps += [Step(pos, None) for pos in erasures if pos <= last_pos]
     return charts.course(steps, lambda pos: store.view(thread, at=pos).tokens)
 
@@ -239,7 +239,7 @@ def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
     copied_to: dict[UUID, int] = {}
     for record in records:
         if record.thread_uid not in copied_to:
-            event = next(iter(store.events(record.thread_id)), None)
+            event = next(iter(store.audit.events(record.thread_id)), None)
             pos = event.body.get("pos") if event is not None and event.kind == "origin" else None
             copied_to[record.thread_uid] = pos + 1 if type(pos) is int else 0
         if record.pos > copied_to[record.thread_uid]:

@@ -33,7 +33,7 @@ def tree(
     """
     out = printed.output("--text" if text else None)
     with db.reader() as store:
-        found = store.tree(store.compaction(thread, number_))
+        found = store.audit.tree(store.compaction(thread, number_))
     if out.as_json:
         records = [
             values.compaction(each.record, text=text) | {"inside": [part.record.number for part in each.inside]}

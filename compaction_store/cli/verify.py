@@ -151,14 +151,14 @@ class _Verification:
         if self.names:
             for name in self.names:
                 try:
-                    report = store.verify(name, level=self.level, checkpoints=self.log, progress=progress.reached)
+                    report = store.audit.verify(name, level=self.level, checkpoints=self.log, progress=progress.reached)
                 except ThreadNotFound as error:
                     if "/" in name or Path(name).suffix:
                         error.add_note("There is no file of this name either.")
                     raise
                 yield report
         else:
-            yield from store.verify_all(
+            yield from store.audit.verify(
                 level=self.level, after=self.after or None, checkpoints=self.log, progress=progress.reached
             )  # fmt: skip
 

@@ -85,7 +85,7 @@ def threads(
 def _kept(store: Reader) -> dict[str, Kept]:
     """Returns which of the tenant's threads are on hold or retained."""
     events: dict[str, list[Event]] = {}
-    for event in store.events(kind=KEEPING, newest_first=True):
+    for event in store.audit.events(kind=KEEPING, newest_first=True):
         events.setdefault(event.thread_id, []).append(event)
     return {name: kept_by(sorted(its, key=lambda event: -event.pos)) for name, its in events.items()}
 

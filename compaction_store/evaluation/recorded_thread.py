@@ -88,7 +88,7 @@ def read_thread(
 
     Threads that share `names`, a reader of names, are probed faster.
     """
-    records, events = tuple(reader.compactions(thread_id)), tuple(reader.events(thread_id))
+    records, events = tuple(reader.compactions(thread_id)), tuple(reader.audit.events(thread_id))
     is_unknown = any(record.outcome == "applied" and record.kind not in KINDS for record in records) or any(
         event.critical and event.kind not in EVENT_KINDS for event in events
     )

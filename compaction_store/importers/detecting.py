@@ -128,7 +128,7 @@ def _fields(found: dict[str, Any]) -> str:
 def _of_line(found: dict[str, Any]) -> str | None:
     """Returns the only format that a line can be in; None if several formats match, or none."""
     if found.get("type") == "manifest" and str(found.get("format")).startswith(_BUNDLE):
-        raise InvalidSource("the file is a bundle of this package: import it with import_bundle")
+        raise InvalidSource("the file is a bundle of this package: import it with load.bundle")
     if claude_code.is_line(found):
         return claude_code.FORMAT
     if codex.is_line(found):

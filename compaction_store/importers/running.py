@@ -1,4 +1,4 @@
-"""Imports a source into a store, thread by thread, with `load_threads`.
+"""Imports a source into a store, thread by thread, with `load.threads`.
 
 The idempotency key of a load is made from the format and the thread's id in the source. So a second import of the same
 source adds only new messages, and continues an import that was interrupted.
@@ -106,7 +106,7 @@ def import_into(
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate(_to_load(importing, iter))
-    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
+    load = cache(lambda: store.load.threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
     return Results("import_into(…)", iterate(_imported(store, importing, lambda: next(load(), None))))
 
 
@@ -125,7 +125,7 @@ def import_into_async(
     """`import_into` for an AsyncStore. A worker thread reads the source. It and the event loop call `progress`."""
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate_async(_to_load(importing, _Pages))
-    load = cache(lambda: store.load_threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
+    load = cache(lambda: store.load.threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
     results = iterate_async(_imported(store, importing, lambda: anext(load(), None)))
     return AsyncResults("import_into_async(…)", results)
 
@@ -136,7 +136,7 @@ def key_of(form: str, source_id: str) -> str:
 
 
 def _to_load(importing: _Import, messages: Callable[[Iterator[Item]], object]) -> Work[None]:
-    """Yields the input of `load_threads`: the name, the messages and the key of each thread."""
+    """Yields the input of `load.threads`: the name, the messages and the key of each thread."""
     threads = importing.threads()
     while (thread := (yield UninterruptedCall(next, threads, None))) is not None:
         try:

@@ -1,7 +1,7 @@
 """Checks the name and the head that are stored for a thread_uid, before its chain is walked. Pure.
 
 A login that can write to the tables can give a thread the name of another thread, an empty name or no name. Each of
-these is a finding, so that `verify_all` neither confuses threads nor skips one.
+these is a finding, so that `audit.verify()` neither confuses threads nor skips one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def findings(stored: Stored) -> tuple[Finding, ...]:
 
 
 def place(after: object) -> UUID | None:
-    """Converts the argument `after` of `verify_all` to a thread_uid. None means to begin with the first thread."""
+    """Converts the argument `after` of `audit.verify()` to a thread_uid. None means to begin with the first thread."""
     if after is None or after == "":
         return None
     if isinstance(after, UUID):

@@ -22,7 +22,7 @@ class ToLoad:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A compaction that a provider or a framework made. Pass it to `load` at its place among the messages.
+    """A compaction that a provider or a framework made. Pass it to `load.messages` at its place among the messages.
 
     The compaction covers the messages from `first` to `last` of the load, counted from 1. By default, it covers all
     messages before its place. The record has no span if there are no such messages or if `spans` is False. A summary
@@ -59,7 +59,7 @@ class Loaded(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class ThreadLoaded(AsDict):
-    """The result of `load_threads` for one thread. If it was refused, `refused` has the error, and `loaded` is None."""
+    """The result of `load.threads` for one thread. If it was refused, `refused` has the error, and `loaded` is None."""
 
     thread_id: str
     loaded: Loaded | None

@@ -66,7 +66,7 @@ def gather(
     notes: tuple[str, ...] = ()
     compared: Compared | None = None
     if checkpoints is not None:
-        schema = reader.verify_schema()
+        schema = reader.audit.verify_schema()
         compared = completeness(checkpoints, tenant, {thread.thread_uid for thread in stored})
         findings, notes = (*schema.findings, *compared.findings), schema.notes
     found = [_thread(reader, name, period, content, checkpoints, findings) for name in names]
@@ -119,9 +119,9 @@ def _read(
     """Reads a thread. `stated` are findings about the whole store, which are not repeated for the thread."""
     name = thread.thread_id
     level: Level = "content" if checkpoints is None else "checkpoint"
-    report = reader.verify(name, level=level, checkpoints=checkpoints)
+    report = reader.audit.verify(name, level=level, checkpoints=checkpoints)
     carried = None if checkpoints is None else checkpoints.proof(thread.thread_uid)
-    lines = reader.export(name, bodies=content, checkpoint=carried)
+    lines = reader.audit.export(name, bodies=content, checkpoint=carried)
     is_known = thread.last_pos > 0 and not thread.erased_pos
     return ReportedThread(
         bundle=[line.decode().removesuffix("\n") for line in lines],
@@ -133,7 +133,7 @@ def _read(
             notes=list(report.notes),
         ),
         standings=[_standing(record) for record in reader.compactions(name)],
-        steps=[Step(pos=step.pos, change=step.change) for step in reader.token_steps(name)] if is_known else [],
+        steps=[Step(pos=step.pos, change=step.change) for step in reader.audit.token_steps(name)] if is_known else [],
         replies=_replies(reader, thread, period) if is_known else [],
     )  # fmt: skip
 

@@ -103,7 +103,7 @@ class Load:
         self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
         self._log = provider_compactions.Log(key)
-        # The salts of the first chunk if `load_threads` has sent it already. They show whether this load stored it.
+        # The salts of the first chunk if `load.threads` has sent it already. They show whether this load stored it.
         self._sent_salts = b""
         self._uncounted: list[tuple[int, Payload, int]] = []
         # Known after the first chunk. All later chunks must go to this thread, even if its name now belongs to another

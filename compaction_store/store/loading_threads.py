@@ -1,6 +1,7 @@
-"""Groups the threads of a call of `load_threads`, to store each group in one transaction. Does no I/O.
+"""Groups the threads of a call of `load.threads`, to store each group in one transaction. Does no I/O.
 
-A thread that is long, or that has compactions to record, is not put into a group but loaded by itself, as by `load`.
+A thread that is long, or that has compactions to record, is not put into a group but loaded by itself, as
+`load.messages` does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ AsyncThreads = Iterable[Any] | AsyncIterable[Any]
 
 
 class Options(NamedTuple):
-    """The arguments of `load_threads` that apply to all threads."""
+    """The arguments of `load.threads` that apply to all threads."""
 
     tenant: str
     counter: Counter

@@ -17,13 +17,46 @@ from compaction_store.models.vocabulary import OUTCOMES
 
 Attributes = dict[str, str | int | float | tuple[str, ...]]
 
-#: The methods of a store that have a span.
-OPERATIONS = (
-    "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "send", "revoke", "adopt",
-    "repair", "rewind", "clear", "compaction", "tree", "explain", "seen_by", "token_steps", "verify", "checkpoint",
-    "redact", "erase", "hold", "release", "retain", "import_bundle", "fork", "review", "record_evaluation", "outline",
-    "elements", "names_of", "sample", "neighbours", "compare", "leases",
-)  # fmt: skip
+#: The methods of a store that have a span, by the group that has them.
+OPERATIONS = {
+    "": (
+        "append",
+        "set_metadata",
+        "view",
+        "message",
+        "thread",
+        "compact",
+        "fit",
+        "plan",
+        "send",
+        "revoke",
+        "adopt",
+        "repair",
+        "rewind",
+        "clear",
+        "compaction",
+        "seen_by",
+        "fork",
+        "leases",
+    ),
+    "audit": (
+        "tree",
+        "explain",
+        "token_steps",
+        "verify",
+        "checkpoint",
+        "review",
+        "record_evaluation",
+        "outline",
+        "elements",
+        "names_of",
+        "sample",
+        "neighbours",
+        "compare",
+    ),
+    "custody": ("redact", "erase", "hold", "release", "retain"),
+    "load": ("messages", "bundle"),
+}
 # Histogram boundaries that the conventions recommend.
 DATABASE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
 MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -127,7 +160,7 @@ def _seen(seen: Any) -> _Described:
 
 _RESULTS: dict[str, Callable[[Any], _Described]] = {
     "append": _messages, "view": _view, "fit": _view, "compact": _run, "repair": _run, "plan": _plan,
-    "verify": _report, "seen_by": _seen,
+    "audit.verify": _report, "seen_by": _seen,
 }  # fmt: skip
 
 

@@ -137,23 +137,33 @@ class Telemetry:
 
     # ---- operations of a store
 
-    def instrument(self, store: object, tenant: str) -> None:
-        """Wraps the methods of one store in spans. The methods of other stores stay unchanged."""
-        for name in conventions.OPERATIONS:
-            if (method := getattr(store, name, None)) is not None:
-                setattr(store, name, self._instrumented(name, method, tenant))
+    def instrument(self, owner: object, tenant: str, group: str = "") -> None:
+        """Wraps the methods of one store, or of one of its groups, in spans. Those of other stores stay unchanged."""
+        for name in conventions.OPERATIONS[group]:
+            if (method := getattr(owner, name, None)) is not None:
+                operation = f"{group}.{name}" if group else name
+                setattr(owner, name, self._instrumented(operation, method, tenant))
 
     def _instrumented(self, name: str, method: Callable[..., Any], tenant: str) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(method):
 
             @functools.wraps(method)
             async def awaited(*arguments: Any, **keywords: Any) -> Any:
-                with self._operation(name, tenant, arguments, keywords) as span:
-                    result = await method(*arguments, **keywords)
-                    self._record_result(span, name, result)
-                    return result
+                return await self._awaited(method(*arguments, **keywords), name, tenant, arguments, keywords)
 
             return awaited
+
+        if "Coroutine[" in str(inspect.signature(method).return_annotation):
+
+            @functools.wraps(method)
+            def begun(*arguments: Any, **keywords: Any) -> Any:
+                # An iterator has no span, and a coroutine has one while it is awaited.
+                started = method(*arguments, **keywords)
+                if not inspect.iscoroutine(started):
+                    return started
+                return self._awaited(started, name, tenant, arguments, keywords)
+
+            return begun
 
         @functools.wraps(method)
         def called(*arguments: Any, **keywords: Any) -> Any:
@@ -163,6 +173,14 @@ class Telemetry:
                 return result
 
         return called
+
+    async def _awaited(
+        self, started: Any, name: str, tenant: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> Any:
+        with self._operation(name, tenant, arguments, keywords) as span:
+            result = await started
+            self._record_result(span, name, result)
+            return result
 
     @contextmanager
     def _operation(
@@ -184,6 +202,8 @@ class Telemetry:
             _current.reset(token)
 
     def _record_result(self, span: OpenSpan, name: str, result: Any) -> None:
+        if isinstance(result, Iterator):
+            return
         span.set_attributes(conventions.result_attributes(name, result))
         if name == "append":
             self._messages.add(len(result))

@@ -310,7 +310,7 @@ class _Pages:
         # Write to this thread, even if the name goes to another thread now.
         reviews = pinned(self._reviews, name, thread.thread_uid)
         try:
-            await reviews.review(
+            await reviews.audit.review(
                 name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
                 sample=sample, actor=reader,
             )  # fmt: skip
@@ -382,7 +382,7 @@ class _Pages:
         text, thread_id = asked.optional("q"), asked.optional("id")
         found = None
         if text is not None and self._content:
-            places = self._reader.search(text, thread_id=thread_id, after=asked.optional("after") or "")
+            places = self._reader.audit.search(text, thread_id=thread_id, after=asked.optional("after") or "")
             found = await lists.first_within(_LONGEST_SEARCH, places)
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
         command = None if text is None else printed.found_as_csv(self._tenant, text, thread_id)
@@ -424,7 +424,7 @@ class _Pages:
             if thread.last_pos <= _MOST_VERIFIED:
                 # Only this level compares the thread with the log.
                 log = self._checkpoints if chosen == "checkpoint" else None
-                report = await self._reader.verify(name, level=chosen, checkpoints=log)
+                report = await self._reader.audit.verify(name, level=chosen, checkpoints=log)
                 if report.thread_uid != thread.thread_uid:
                     raise Conflict(f"the name {name!r} has just gone to another thread: verify it again")
                 self._verified.keep(name, report)

@@ -74,7 +74,7 @@ async def thread(
     start = None if before is None else await reader.compaction(thread_id, before)
     records = await first(reader.compactions(thread_id, newest_first=True, after=start))
     summed = await first(reader.compactions(thread_id), _MOST_COSTS) if with_costs else records
-    events = await first(reader.events(thread_id, newest_first=True, after=before_pos))
+    events = await first(reader.audit.events(thread_id, newest_first=True, after=before_pos))
     copies, _ = await copied(reader, [thread_id])
     return {
         "thread": found, "records": records, "events": events, "marks": _marks(found, records.rows, events.rows),
@@ -139,9 +139,9 @@ def _marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]
 async def course(reader: AsyncReader, found: Thread) -> charts.Course:
     """Returns the tokens of a thread's view over time, for the chart. Subtracts erased tokens at the last erasure."""
     reader = pinned(reader, found.thread_id, found.thread_uid)
-    steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(found.thread_id)]
+    steps = [charts.Step(step.pos, step.change or 0) for step in await reader.audit.token_steps(found.thread_id)]
     erased = found.last_pos
-    async for event in reader.events(found.thread_id, kind="redaction", newest_first=True):
+    async for event in reader.audit.events(found.thread_id, kind="redaction", newest_first=True):
         erased = event.pos
         break
     return charts.whole_course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased)
@@ -163,12 +163,12 @@ async def view(
     """Gathers one page of the view at a pos, beside the view at another pos if `beside` is given."""
     reader, found = await resolved(reader, thread_id)
     at = found.last_pos if at is None else at
-    compared = await reader.compare(
+    compared = await reader.audit.compare(
         thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=ROWS
     )
     # A comparison has no figures of its two views.
-    sides = [] if beside is None else [await reader.compare(thread_id, pos, count=1) for pos in (at, beside)]
-    earlier, later = await reader.neighbours(thread_id, at)
+    sides = [] if beside is None else [await reader.audit.compare(thread_id, pos, count=1) for pos in (at, beside)]
+    earlier, later = await reader.audit.neighbours(thread_id, at)
     return {
         "thread": found, "at": at, "beside": beside, "tokens": compared.tokens,
         "sides": sides,
@@ -187,7 +187,7 @@ async def _rows(reader: AsyncReader, compared: Comparison) -> list[Row]:
         for seq in (range(part.seq, part.end_seq + 1) if part.number is None else [part.seq])
     }
     found = []
-    for element in await reader.elements(compared.thread_id, [each.part for each in compared.parts]):
+    for element in await reader.audit.elements(compared.thread_id, [each.part for each in compared.parts]):
         is_left, is_right = sides[element.seq, element.number]
         found.append(Row(element if is_left else None, element if is_right else None))
     return found
@@ -226,7 +226,7 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
         # Do not read the originals again, because the page has all of them.
         await asyncio.to_thread(sources.add_all, originals.rows)
     elif content:
-        async for message in reader.originals(found):
+        async for message in reader.audit.originals(found):
             if not await asyncio.to_thread(sources.add, message):
                 break
     marked = await asyncio.to_thread(_marked, originals.rows, replaced, sources if content else None, names)
@@ -274,7 +274,7 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
     try:
         # The span of an observed record may begin or end inside an element.
         span = None if found.outcome == "observed" else (found.start_seq, found.end_seq)
-        before = await reader.outline(found.thread_id, at=found.pos - 1, span=span)
+        before = await reader.audit.outline(found.thread_id, at=found.pos - 1, span=span)
     except UnknownEntry:
         return []
     return [
@@ -290,7 +290,7 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
 async def message(reader: AsyncReader, thread_id: str, seq: int, part: int, *, content: bool) -> dict[str, Any]:
     """Gathers a message, the records that covered it, its erasure, and its receipt if it is a reply."""
     reader, found = await resolved(reader, thread_id)
-    explained = await reader.explain(thread_id, seq, records=ROWS + 1)
+    explained = await reader.audit.explain(thread_id, seq, records=ROWS + 1)
     is_shown = content and not explained.message.redacted
     text = await asyncio.to_thread(said, explained.message.payload) if is_shown else ""
     return {
@@ -323,7 +323,7 @@ async def whole(
     elif number is not None:
         value = await reader.compaction(thread_id, number)
     elif seq is not None:
-        value = (await reader.explain(thread_id, seq, records=1)).message
+        value = (await reader.audit.explain(thread_id, seq, records=1)).message
     return _part(await asyncio.to_thread(_fields, value), part)
 
 
@@ -339,9 +339,9 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
     If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
     """
     reader, _ = await resolved(reader, thread_id)
-    explained = await reader.explain(thread_id, seq, records=1)
+    explained = await reader.audit.explain(thread_id, seq, records=1)
     if explained.receipt is None and seq > 1:
-        before = await reader.compare(thread_id, explained.message.pos - 1, start=start, count=ROWS)
+        before = await reader.audit.compare(thread_id, explained.message.pos - 1, start=start, count=ROWS)
         return {
             "seq": seq, "role": explained.message.role, "evidence": "reconstructed",
             "rows": await _rows(reader, before), "start": start,
@@ -430,7 +430,7 @@ async def erasures(
     last = 0 if after is None else await event(reader, *after)
     # The store refuses any other kind.
     kinds = (cast("EventKind", kind),) if kind else _ERASURES
-    listed = await first(reader.events(thread_id, kind=kinds, newest_first=True, after=last))
+    listed = await first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last))
     return {"events": listed, "kinds": _ERASURES}
 
 
@@ -441,7 +441,7 @@ async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str
     erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
     named = found.body.get("forks", found.body.get("spared_forks"))
     forks = named[:ROWS] if isinstance(named, list) else []
-    names = await reader.names_of({uid for each in forks if (uid := uid_of(each)) is not None})
+    names = await reader.audit.names_of({uid for each in forks if (uid := uid_of(each)) is not None})
     return {
         "event": found, "thread": thread, "release": await _release(reader, found),
         "seqs": _first_of(erased.seqs) if erased else [], "numbers": _first_of(erased.records) if erased else [],
@@ -453,7 +453,7 @@ async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str
 async def _release(reader: AsyncReader, found: Event) -> Event | None:
     """Returns the event that ended a hold, if there is one."""
     if found.kind == "hold":
-        async for release in reader.events(found.thread_id, kind="release", after=found.pos):
+        async for release in reader.audit.events(found.thread_id, kind="release", after=found.pos):
             return release
     return None
 
@@ -464,7 +464,7 @@ def _first_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
-    async for found in reader.events(thread_id, after=pos - 1):
+    async for found in reader.audit.events(thread_id, after=pos - 1):
         if found.pos == pos:
             return found
         break
@@ -475,7 +475,7 @@ async def sample(
     reader: AsyncReader, wanted: dict[str, Any], given: dict[str, Any], seed: int, count: int
 ) -> dict[str, Any]:
     """Draws a random sample of records, and gathers the verdicts on them that were given for this sample."""
-    found = await reader.sample(seed, count, among=MOST_POPULATION, **wanted)
+    found = await reader.audit.sample(seed, count, among=MOST_POPULATION, **wanted)
     drawn = found.records
     name = {"seed": seed, "count": len(drawn), "population": found.population, **given}
     verdicts = [
@@ -496,6 +496,6 @@ async def sample(
 
 async def _verdicts(reader: AsyncReader, thread_id: str) -> Listed:
     """Returns the newest verdicts on the records of a thread, oldest first."""
-    events = await first(reader.events(thread_id, kind="verdict", newest_first=True), MOST_EVENTS)
+    events = await first(reader.audit.events(thread_id, kind="verdict", newest_first=True), MOST_EVENTS)
     found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
     return Listed(found, events.more)

@@ -34,10 +34,10 @@ async def events_of(reader: AsyncReader, names: Iterable[str] | None, kinds: tup
     wanted = list(dict.fromkeys(names or ()))
     listed = Listed([], more=False)
     if names is None or len(wanted) > 1:
-        listed = await first(reader.events(kind=kinds, newest_first=True), MOST_EVENTS)
+        listed = await first(reader.audit.events(kind=kinds, newest_first=True), MOST_EVENTS)
     elif wanted:
         for kind in kinds:
-            listed.rows.extend((await first(reader.events(wanted[0], kind=kind, newest_first=True), 1)).rows)
+            listed.rows.extend((await first(reader.audit.events(wanted[0], kind=kind, newest_first=True), 1)).rows)
     for each in sorted(listed.rows, key=lambda each: each.pos, reverse=True):
         found[each.thread_id].append(each)
     return EventsOfThreads(found, listed.more)
@@ -65,7 +65,7 @@ async def copied(reader: AsyncReader, names: Iterable[str] | None) -> tuple[dict
     events = await events_of(reader, names, ("origin",))
     origins = {name: its[-1] for name, its in events.by_name.items() if its[-1].pos == 1}
     uids = {name: uid_of(origin.body.get("parent")) for name, origin in origins.items()}
-    known = await reader.names_of({uid for uid in uids.values() if uid is not None})
+    known = await reader.audit.names_of({uid for uid in uids.values() if uid is not None})
     found = {
         name: Copied(origin.body["pos"] + 1, None if (uid := uids[name]) is None else known.get(uid), uid)
         for name, origin in origins.items()
@@ -81,7 +81,7 @@ async def fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[tuple
         for event in events
         if event.kind in ("fork", "origin")
     }
-    names = await reader.names_of({uid for uid in named.values() if uid is not None})
+    names = await reader.audit.names_of({uid for uid in named.values() if uid is not None})
     return {place: None if uid is None else names.get(uid) for place, uid in named.items()}
 
 

@@ -131,7 +131,7 @@ def test_an_agent_goes_on_in_another_process(on_each_store: Any, url: str) -> No
                 "text", "function_call", "function_result", "text", "text",
             ]  # fmt: skip
             assert len([message async for message in store.replay("s")]) == 6
-            assert not (await store.verify("s")).findings
+            assert not (await store.audit.verify("s")).findings
 
     asyncio.run(resumed())
 
@@ -211,7 +211,7 @@ def test_a_rewound_history_is_loaded_without_its_end(url: str) -> None:
         assert texts(asyncio.run(history.get_messages("s"))) == ["a", "b"]
         asyncio.run(history.save_messages("s", said[2:]))
         assert texts(asyncio.run(history.get_messages("s"))) == ["a", "b", "c", "d"]
-        store.redact("s", 1, reason="case 1")
+        store.custody.redact("s", 1, reason="case 1")
         assert texts(asyncio.run(history.get_messages("s"))) == ["b", "c", "d"]
 
 

@@ -229,7 +229,7 @@ def test_a_boundary_waits_for_its_summary_in_a_later_batch(store: Store) -> None
     asyncio.run(run())
     assert [(each.summary_text, each.start_seq) for each in store.compactions(NAME)] == [("First.", 1), (None, 1)]
     assert texts(store.view(NAME)) == ["Text o0"]
-    assert not store.verify(NAME).findings
+    assert not store.audit.verify(NAME).findings
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_an_erased_message_is_in_no_summary(store: Store) -> None:
         sessions = StoreSessions(store)
         await sessions.append(KEY, talk(2))
         assert "Text m0" in str(await sessions.list_session_summaries("-home-ana"))
-        store.redact(NAME, 1, reason="asked")
+        store.custody.redact(NAME, 1, reason="asked")
         assert await sessions.load(KEY) == talk(2)[1:]
         assert "Text m0" not in str(await sessions.list_session_summaries("-home-ana"))
 
@@ -320,10 +320,10 @@ def test_what_was_compacted_is_there_when_the_process_has_ended(store: Store, ur
     assert done.returncode == 7, done.stderr[-2000:]
     [record] = store.compactions(NAME)
     originals = [f"Text m{n}" for n in range(8)]
-    assert [message.payload["content"] for message in store.originals(record) if message.payload] == originals
+    assert [message.payload["content"] for message in store.audit.originals(record) if message.payload] == originals
     assert texts(store.view(NAME, at=record.pos - 1)) == [*originals, "They talked."]
     assert texts(store.view(NAME, at=8)) == originals
-    assert not store.verify(NAME).findings
+    assert not store.audit.verify(NAME).findings
     sessions = StoreSessions(store)
     asyncio.run(sessions.append(KEY, talk(2, "n")))
     assert asyncio.run(sessions.load(KEY)) == [*talk(8), boundary("b1"), summary("They talked.", "s1"), *talk(2, "n")]

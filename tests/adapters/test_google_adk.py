@@ -135,7 +135,7 @@ def test_sessions_are_listed_oldest_first(service: Any) -> None:
             await service.append_event(session, said(name, at))
         await service.create_session(app_name="trips2", user_id="ana", session_id="z")
         own = (await service.list_sessions(app_name="trips", user_id="ana")).sessions
-        assert [(s.id, s.state, s.events) for s in own] == [
+        assert [(s.id, s.state, s.audit.events) for s in own] == [
             (name, {"k": name, "user:ana": 1, "app:z": 0}, []) for name in "yx"
         ]
         everybody = (await service.list_sessions(app_name="trips")).sessions
@@ -158,7 +158,7 @@ def test_a_name_is_used_once_until_the_session_is_deleted(service: Any) -> None:
         assert await service.get_session(**ID) is None
         assert (await service.list_sessions(app_name="trips")).sessions == []
         again = await service.create_session(**ID, state={"new": 1})
-        assert (again.events, again.state) == ([], {"new": 1, "user:u": 2})
+        assert (again.audit.events, again.state) == ([], {"new": 1, "user:u": 2})
         await service.append_event(again, said("d", 4.0))
         assert texts(await service.get_session(**ID)) == ["d"]
 
@@ -187,7 +187,11 @@ def test_a_compaction_is_a_record_of_the_seqs_it_covers(store: Store) -> None:
     assert (record.kind, record.start_seq, record.end_seq, record.actor) == ("adoption", 2, 4, "nightly")
     assert len(store.view(NAME).messages) == 3
     assert store.view(NAME, at=before.pos) == before
-    assert [m.payload["content"]["parts"][0]["text"] for m in store.originals(record) if m.payload] == ["a", "b", "c"]
+    assert [m.payload["content"]["parts"][0]["text"] for m in store.audit.originals(record) if m.payload] == [
+        "a",
+        "b",
+        "c",
+    ]
     found = asyncio.run(service.get_session(**ID))
     assert found is not None
     assert found.events == session.events
@@ -196,7 +200,7 @@ def test_a_compaction_is_a_record_of_the_seqs_it_covers(store: Store) -> None:
     found = asyncio.run(service.get_session(**ID))
     assert found is not None
     assert texts(found) == ["a", "b", "c", "d"]
-    assert not store.verify(NAME).findings
+    assert not store.audit.verify(NAME).findings
 
 
 def test_compactions_that_overlap_or_contain_each_other(store: Store) -> None:
@@ -233,7 +237,7 @@ def test_writers_of_one_session_all_succeed(url: str) -> None:
             assert found is not None
             assert sorted(texts(found)) == sorted(f"{w}.{t}" for w in range(8) for t in range(5))
             assert found.state == {f"{p}k{w}": 4 for w in range(8) for p in ("", "user:", "app:")}
-            assert not (await one.verify(NAME)).findings
+            assert not (await one.audit.verify(NAME)).findings
 
     asyncio.run(run())
 
@@ -363,10 +367,10 @@ def test_what_the_framework_compacted_is_there_when_the_process_has_ended(
         seen = store.view(NAME, at=record.pos - 1)
         assert len(seen.messages) > len(store.view(NAME, at=record).messages)
     assert len(store.view(NAME, at=records[0].pos - 1).messages) == 1 + 6
-    assert not store.verify(NAME).findings
+    assert not store.audit.verify(NAME).findings
     # Another process continues it, with the compactions of the first.
     assert run(1, "b")[0] <= sizes[-1] + 2
-    assert not store.verify(NAME).findings
+    assert not store.audit.verify(NAME).findings
 
 
 def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(

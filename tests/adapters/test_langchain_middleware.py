@@ -96,7 +96,7 @@ def test_a_turn_with_a_tool_is_stored_and_each_reply_has_its_receipt(store: Stor
         seen = store.seen_by("k", seq)
         assert seen.evidence == "proved"
         assert [from_payload(p) for p in seen.view.messages if p] == request[1:]
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 def test_an_agent_that_awaits_does_the_same(url: str) -> None:
@@ -148,7 +148,7 @@ def test_their_summarization_is_a_record_and_the_messages_stay(store: Store, rec
     [record] = store.compactions("k")
     assert (record.kind, record.start_seq, record.end_seq) == ("adoption", 1, 3)
     assert store.seen_by("k", 6).evidence == "proved"
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 class Broken(Model):
@@ -204,7 +204,7 @@ def test_every_original_is_there_after_a_summarization_and_the_end_of_the_proces
         before = store.view("k", at=record.pos - 1)
         assert [payload and payload["content"] for payload in before.messages] == wanted[:9]
         assert "They talked." in view(store)[0].content
-        assert not store.verify("k").findings
+        assert not store.audit.verify("k").findings
         store.revoke("k", record.number)
         assert texts(view(store)) == wanted
 

@@ -77,7 +77,7 @@ def test_the_messages_of_a_graph_are_stored(store: Store) -> None:
     assert view(store) == state
     assert stored(store) == ["a", "re a", "b", "re b"]
     assert kinds(store) == []
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 def test_a_graph_that_awaits_stores_the_same(url: str) -> None:
@@ -116,7 +116,7 @@ def test_removed_messages_leave_the_view_and_stay(store: Store, gone: list[int],
     assert record.reason == f"checkpoint {app.get_state(K).config['configurable']['checkpoint_id']}"
     say(app, "c")
     assert view(store) == app.get_state(K).values["messages"]
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 def test_all_messages_are_removed_and_the_thread_goes_on(store: Store) -> None:
@@ -155,7 +155,7 @@ def test_calls_and_results_and_system_messages_are_kept_in_order(store: Store) -
     app.update_state(K, {"messages": [SystemMessage("be long", id="1")]})
     assert texts(view(store)) == ["be long", "a", "done"]
     assert [type(message) for message in view(store)] == [SystemMessage, HumanMessage, AIMessage]
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 # ---- time travel
@@ -176,7 +176,7 @@ def test_an_older_checkpoint_is_a_rewind_and_going_back_appends_again(store: Sto
     assert texts(back) == ["a", "re a", "b", "re b", "d", "re d"]
     assert view(store) == back
     assert stored(store) == ["a", "re a", "b", "re b", "c", "re c", "b", "re b", "d", "re d"]
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 def test_going_back_to_before_a_summary_shows_the_messages_again(store: Store) -> None:
@@ -188,7 +188,7 @@ def test_going_back_to_before_a_summary_shows_the_messages_again(store: Store) -
     assert texts(view(store)) == ["They said a.", "b", "re b"]
     assert texts(say(app, "c", config=older)) == ["a", "re a", "b", "re b", "c", "re c"] == texts(view(store))
     assert stored(store) == ["a", "re a", "b", "re b", "c", "re c"]
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 # ---- beside the store's own verbs
@@ -207,13 +207,13 @@ def test_a_compaction_of_the_store_stands_for_the_messages_that_the_state_still_
     assert stored(store) == [text for each in "abcde" for text in (each, f"re {each}")]
     again.update_state(K, {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), HumanMessage("s"), *state[6:]]})
     assert texts(view(store)) == ["s", "d", "re d"]
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 def test_an_erased_message_does_not_come_back(store: Store) -> None:
     saver = InMemorySaver()
     say(graph(StoreSaver(saver, store)), "secret", "b")
-    store.redact("k", 1, reason="asked for")
+    store.custody.redact("k", 1, reason="asked for")
     say(graph(StoreSaver(saver, store)), "c")
     assert stored(store) == ["re secret", "b", "re b", "c", "re c"]
     assert texts(view(store)) == ["re secret", "b", "re b", "c", "re c"]
@@ -261,7 +261,7 @@ def test_a_copied_thread_is_a_fork(store: Store) -> None:
     saver.copy_thread("k", "l")
     app.invoke({"messages": [HumanMessage("b")]}, {"configurable": {"thread_id": "l"}})
     assert (stored(store), stored(store, "l")) == (["a", "re a"], ["a", "re a", "b", "re b"])
-    assert not store.verify("l").findings
+    assert not store.audit.verify("l").findings
 
 
 def test_optional_methods_are_those_of_the_inner_checkpointer(store: Store) -> None:
@@ -327,7 +327,7 @@ def test_the_view_is_the_state_after_any_changes(store: Store, seed: int) -> Non
         assert view(store) == state, (step, kind)
         assert stored(store)[: len(originals)] == originals
         originals = stored(store)
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
 
 
 # ---- another process
@@ -358,7 +358,7 @@ def test_every_original_is_there_after_a_compaction_and_the_end_of_the_process(u
         assert (record.kind, record.start_seq, record.end_seq, record.actor) == ("adoption", 1, 8, "agent")
         before = store.view("k", at=record.pos - 1)
         assert [payload and payload["content"] for payload in before.messages] == wanted
-        assert not store.verify("k").findings
+        assert not store.audit.verify("k").findings
         store.revoke("k", record.number)
         assert texts(view(store)) == wanted
 

@@ -130,7 +130,7 @@ def test_a_message_that_a_client_leaves_out_stays_stored(provider: Server, store
     assert "In hall seven." not in shown
     [record] = store.compactions("s")
     assert (record.kind, record.outcome) == ("adoption", "applied")
-    assert not store.verify("s").findings
+    assert not store.audit.verify("s").findings
 
 
 @pytest.mark.usefixtures("logger")
@@ -434,7 +434,7 @@ def test_a_gateway_starts_without_the_store_and_its_compaction_becomes_a_record(
         shown = [message["content"] for message in store.view("s").messages if message]
         assert shown[:3] == [[block], [text], "Thanks."]
         assert [each.end_seq for each in store.compactions("s")] == [2, 4]
-        assert not store.verify("s").findings
+        assert not store.audit.verify("s").findings
         before = store.view("s", at=record.pos - 1)
         assert [message["content"] for message in before.messages if message][:1] == ["Where is my parcel?"]
         # After SIGTERM, LiteLLM's server ends without the functions that Python calls at exit.

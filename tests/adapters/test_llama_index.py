@@ -145,7 +145,7 @@ def test_what_is_deleted_stays_and_is_undone(store: Store) -> None:
     assert texts(chats) == []
     assert stored(store) == ["a", "b", "c", "d"]
     assert {record.actor for record in store.compactions("k")} == {"agent"}
-    assert not store.verify("k").findings
+    assert not store.audit.verify("k").findings
     for record in list(store.compactions("k", newest_first=True)):
         if record.status == "active":
             store.revoke("k", record.number)
@@ -187,7 +187,7 @@ def test_a_memory_that_summarizes_leaves_a_record_and_appends_nothing_twice(url:
         assert final[0].role.value == "system"
         assert stored(store) == [message.content for message in given]
         assert any(record.kind == "adoption" for record in store.compactions("k"))
-        assert not store.verify("k").findings
+        assert not store.audit.verify("k").findings
 
 
 def test_a_buffer_keeps_all_and_shows_the_newest(store: Store) -> None:

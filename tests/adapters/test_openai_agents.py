@@ -92,7 +92,7 @@ def test_popped_items_leave_the_view_and_stay_in_the_thread(on_each_store: Any, 
         assert [m.payload for m in store.replay("s", until=12)] == ITEMS
         records = list(store.compactions("s", kind="rewind"))
         assert {(r.body["reason"], r.actor) for r in records if r.body} == {("pop_item", "agent")}
-        assert not store.verify("s").findings
+        assert not store.audit.verify("s").findings
 
 
 def test_concurrent_pops_return_each_item_once(on_each_store: Any) -> None:
@@ -150,7 +150,7 @@ def test_openais_compaction_is_adopted_and_undone(on_each_store: Any, url: str, 
         adopted = next(iter(store.compactions("s", kind="adoption")))
         assert (adopted.start_seq, adopted.end_seq, adopted.unreadable) == (1, 12, True)
         assert store.view("s", at=adopted.pos - 1).messages == ITEMS
-        assert not store.verify("s").findings
+        assert not store.audit.verify("s").findings
         for record in store.compactions("s", newest_first=True):
             if record.status == "active":
                 store.revoke("s", record.number)
@@ -176,7 +176,7 @@ def test_the_runner_compacts_by_itself_and_only_what_the_model_saw(on_each_store
     on_each_store(check)
     with Store.open(url) as store:
         assert len(list(store.replay("s"))) == 15
-        assert not store.verify("s").findings
+        assert not store.audit.verify("s").findings
 
 
 _RUN = """
@@ -222,10 +222,10 @@ def test_what_openai_compacted_is_there_when_the_process_has_ended(url: str, tmp
         assert all(text in stored for text, stored in zip(wanted, texts, strict=True))
         [record] = store.compactions("s")
         assert (record.kind, record.start_seq, record.end_seq, record.unreadable) == ("adoption", 1, 6, True)
-        originals = [message.payload for message in store.originals(record)]
+        originals = [message.payload for message in store.audit.originals(record)]
         assert store.view("s", at=record.pos - 1).messages == originals
         assert len(store.view("s").messages) == 3
-        assert not store.verify("s").findings
+        assert not store.audit.verify("s").findings
 
 
 def test_a_writer_that_comes_first_keeps_its_items(on_each_store: Any) -> None:
@@ -295,7 +295,7 @@ def test_a_change_that_was_committed_counts_although_its_caller_does_not_learn_i
     with Store.open(url) as store:
         asyncio.run(check(store))
         assert [m.payload for m in store.replay("s")][:2] == ITEMS[:2]
-        assert not store.verify("s").findings
+        assert not store.audit.verify("s").findings
 
 
 def test_a_session_is_used_on_many_event_loops(url: str) -> None:

@@ -40,7 +40,7 @@ class TestOverAnAsyncStore(ConversationStoreSuite):
         async with AsyncStore.open(self.url) as store:
             yield StoreConversations(store)
             async for thread in store.threads():
-                assert not (await store.verify(thread.thread_id)).findings
+                assert not (await store.audit.verify(thread.thread_id)).findings
 
 
 class TestOverAStore(ConversationStoreSuite):
@@ -124,7 +124,7 @@ def test_an_erased_message_is_left_out(store: Store) -> None:
 
     async def check() -> None:
         await conversations.save(conversation("a", "secret", "c", "d"))
-        store.redact("c", 2, reason="case 1")
+        store.custody.redact("c", 2, reason="case 1")
         assert await texts(conversations) == ["a", "c", "d"]
         found = await loaded(conversations)
         found.messages += talk("e")
@@ -244,7 +244,7 @@ def test_a_compaction_is_paid_for_once_and_kept_as_a_record(url: str) -> None:
         assert (second.start_seq, second.end_seq) == (1, 5)
         assert seen[-1][0].parts[0].content == "summary 2"
         assert len(asyncio.run(loaded(conversations)).messages) == 8 == len(list(store.replay("c")))
-        assert not store.verify("c").findings
+        assert not store.audit.verify("c").findings
         store.revoke("c", second.number)
         store.revoke("c", first.number)
         assert len(store.view("c").messages) == 8

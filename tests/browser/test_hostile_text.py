@@ -156,9 +156,9 @@ def fill(store: cs.Store, name: str, payload: str) -> None:
 
     store.compact(name, fold, actor=payload[:200], authority={payload: payload})
     store.compact(name, too_long, actor=payload[:200], authority={payload: payload})
-    store.hold(name, reason=payload, actor=payload[:200], authority={payload: payload})
+    store.custody.hold(name, reason=payload, actor=payload[:200], authority={payload: payload})
     sample = {"seed": 1, "count": 200, "population": 200, payload: payload}
-    store.review(name, 1, "bad", note=payload, sample=sample, actor=payload[:200])
+    store.audit.review(name, 1, "bad", note=payload, sample=sample, actor=payload[:200])
 
 
 def test_a_report_of_them_is_as_inert(browser: Browser, url: str, store: cs.Store, tmp_path: Path) -> None:  # noqa: ARG001 — the database
@@ -207,7 +207,7 @@ def test_a_tenant_with_a_payload_as_its_name_is_as_inert(browser: Browser, url: 
     for payload in PAYLOADS:
         with cs.Store.open(url, tenant=payload) as store:
             store.append("t", {"role": "user", "content": "hello"})
-            store.hold("t", reason="a lawsuit", actor="legal")
+            store.custody.hold("t", reason="a lawsuit", actor="legal")
     # The browser's own event loop runs in this thread.
     with ThreadPoolExecutor(1) as pool:
         answers = pool.submit(asyncio.run, _answers(url)).result()

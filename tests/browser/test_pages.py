@@ -124,7 +124,7 @@ def test_a_verdict_is_recorded_with_the_keyboard_alone(reviewing: BrowserContext
     page.keyboard.press("Enter")
     page.wait_for_url("**/record?**")
     assert "It promises a refund." in page.locator("ul.verdicts").inner_text()
-    [event] = store.events(THREAD, kind="verdict")
+    [event] = store.audit.events(THREAD, kind="verdict")
     assert (event.actor, event.body["verdict"]) == ("jane@example.org", "bad")
 
 

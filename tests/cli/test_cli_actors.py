@@ -29,13 +29,13 @@ def test_what_is_done_without_an_actor_is_recorded_with_the_user_and_the_host(ru
     log = [record for record in filled.compactions(done["thread_id"]) if record.number > 3]
     assert {record.actor for record in log} == {us}
     assert {record.trigger for record in log} >= {"manual", "budget"}
-    events = list(filled.events(done["thread_id"]))
+    events = list(filled.audit.events(done["thread_id"]))
     assert len(events) == 5
     assert {event.actor for event in events} == {us}
 
 
 def test_explain_says_when_no_actor_is_on_record(run: Run, filled: cs.Store) -> None:
-    filled.redact(THREAD, 25, reason="asked for")
+    filled.custody.redact(THREAD, 25, reason="asked for")
     assert "by an unknown actor (login postgres)" in run("explain", THREAD, "25", "--table").stdout
 
 
@@ -83,17 +83,17 @@ def test_an_erasure_that_a_hold_refuses_is_recorded_before_anybody_is_asked(
     run: Run, filled: cs.Store, verb: tuple[str, ...]
 ) -> None:
     us = f"tester@{socket.gethostname()}"
-    filled.hold(THREAD, reason="law")
+    filled.custody.hold(THREAD, reason="law")
     run(*verb, "--dry-run", code=1, LOGNAME="tester")
-    assert [event.kind for event in filled.events(THREAD)] == ["hold"]
+    assert [event.kind for event in filled.audit.events(THREAD)] == ["hold"]
     assert "held since pos" in run(*verb, "--reason", "asked for", code=1, LOGNAME="tester").stderr
-    refusal = list(filled.events(THREAD))[-1]
+    refusal = list(filled.audit.events(THREAD))[-1]
     assert refusal.body is not None
     assert (refusal.kind, refusal.actor) == ("refusal", us)
     assert (refusal.body["refused"], refusal.body["reason"]) == (verb[0], "asked for")
-    filled.release(THREAD, reason="settled")
+    filled.custody.release(THREAD, reason="settled")
     assert "pass --yes" in run(*verb, "--reason", "asked for", code=2, LOGNAME="tester").stderr
-    assert [event.kind for event in filled.events(THREAD)] == ["hold", "refusal", "release"]
+    assert [event.kind for event in filled.audit.events(THREAD)] == ["hold", "refusal", "release"]
     assert not any(message.redacted for message in filled.replay(THREAD))
 
 

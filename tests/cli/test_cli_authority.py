@@ -23,12 +23,12 @@ def test_every_verb_that_takes_an_actor_takes_an_authority(run: Run, filled: cs.
     assert [record.authority for record in log] == [TICKET] * len(log)
     run("redact", THREAD, "1", "--reason", "asked for", "--yes", *GIVEN)
     [done] = run.json("erase", THREAD, "--reason", "asked for", "--yes", *GIVEN)
-    assert [event.authority for event in filled.events(done["thread_id"])] == [TICKET] * 5
+    assert [event.authority for event in filled.audit.events(done["thread_id"])] == [TICKET] * 5
 
 
 def test_records_are_found_by_their_authority_which_every_verb_shows(run: Run, filled: cs.Store) -> None:
     run("revoke", THREAD, "1", *GIVEN)
-    filled.redact(THREAD, 25, reason="asked for", actor="dpo", authority={"ticket": "X-2"})
+    filled.custody.redact(THREAD, 25, reason="asked for", actor="dpo", authority={"ticket": "X-2"})
     assert [r["number"] for r in run.json("compactions", "--authority", '{"ticket":"X-1"}')] == [4]
     assert [r["number"] for r in run.json("compactions", THREAD, "--authority", '{"ticket":"X-2"}')] == []
     [revoked] = run.json("compactions", "--kind", "revocation")
@@ -47,7 +47,7 @@ def test_records_are_found_by_their_authority_which_every_verb_shows(run: Run, f
 
 
 def test_a_table_without_an_authority_has_no_column_for_one(run: Run, filled: cs.Store) -> None:
-    filled.hold(THREAD, reason="claim")
+    filled.custody.hold(THREAD, reason="claim")
     for arguments in (("compactions",), ("events", THREAD), ("explain", THREAD, "3")):
         assert "authority" not in run(*arguments, "--table").stdout
 
@@ -60,4 +60,4 @@ def test_what_is_no_json_object_is_refused(run: Run, filled: cs.Store) -> None:
     done = run("hold", THREAD, "--reason", "x", "--authority", json.dumps({"ticket": SECRET * 900}), code=2)
     assert "authority must be at most 8,192 bytes" in done.stderr
     assert SECRET not in done.stderr
-    assert list(filled.events(THREAD)) == []
+    assert list(filled.audit.events(THREAD)) == []

@@ -44,7 +44,7 @@ def test_a_whole_store_goes_by_a_folder_and_only_what_changed_is_written_again(
     with cs.Store.open(url, tenant="second") as second:
         second.append(THREAD, {"role": "user", "content": "of the second tenant"})
         second.append("gone", {"role": "user", "content": "to be erased"})
-        second.erase("gone", reason="asked for")
+        second.custody.erase("gone", reason="asked for")
     filled.append("t-2/../x", {"role": "user", "content": "a name that is no file's"})
     run("export", "--all-tenants", "--to", str(folder))
     files = sorted(folder.glob("*.jsonl"))

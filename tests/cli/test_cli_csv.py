@@ -27,7 +27,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("arguments", LISTS, ids=" ".join)
 def test_a_list_as_csv_has_what_it_has_as_json(run: Run, filled: cs.Store, arguments: tuple[str, ...]) -> None:
-    filled.hold(THREAD, reason="=cmd|'/c calc'!A1", actor='a\r\nb, "c"')
+    filled.custody.hold(THREAD, reason="=cmd|'/c calc'!A1", actor='a\r\nb, "c"')
     filled.append("t-2", {"role": "user", "content": "the tide"})
     code = run(*arguments, "--json", code=None).returncode
     expected = run.json(*arguments, "--json", code=code)
@@ -94,8 +94,8 @@ def test_no_cell_of_any_list_is_a_formula(run: Run, store: cs.Store) -> None:
         made = cs.Summary(name, model=name, prompt=name, summarizer=name, settings={name: name})
         store.compact(name, span(1, 2, made, reason=name), actor=name, authority={name: name})
         store.compact(name, span(1, 2, "long " * 900, reason=name), actor=name)
-        store.hold(name, reason=name, actor=name)
-        store.review(name, 1, "bad", note=name, actor=name)
+        store.custody.hold(name, reason=name, actor=name)
+        store.audit.review(name, 1, "bad", note=name, actor=name)
     for arguments in (*LISTS, ("stats",), ("stats", NAMES[0])):
         given = [NAMES[0] if each == THREAD else each for each in arguments]
         for row in rows(run(*given, "--csv", code=None).stdout):

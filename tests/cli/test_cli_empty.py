@@ -87,7 +87,7 @@ def test_a_report_states_what_is_gone_and_the_schema_once(
     for table in WITH_NAMES:
         superuser.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER USER")
         superuser.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", (gone,))
-    schema = len(filled.verify_schema().findings)
+    schema = len(filled.audit.verify_schema().findings)
     file = run.folder / "r.html"
     told = run("report", "--since", "7d", "--to", str(file), *signed, code=1).stderr
     assert f"3 threads, {schema + 1} findings" in told

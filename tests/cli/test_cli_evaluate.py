@@ -207,15 +207,15 @@ def test_targets_replicates_and_planted_sentences(run: Run) -> None:
 @pytest.mark.usefixtures("filled")
 def test_the_result_is_recorded_only_if_asked(run: Run, store: cs.Store) -> None:
     before = figures(run)
-    assert list(store.events(THREAD)) == []
+    assert list(store.audit.events(THREAD)) == []
     done = run("evaluate", THREAD, "--record", "the weekly run", "--json")
     assert "recorded in 1 thread" in done.stderr
-    [event] = store.events(THREAD)
+    [event] = store.audit.events(THREAD)
     assert (event.kind, event.body["reason"]) == ("evaluation", "the weekly run")
     assert event.body["evaluation"]["inputs"] == before["inputs"] == json.loads(done.stdout)["inputs"]
     assert SECRET not in json.dumps(event.body)
     assert "evaluation" in run("events", THREAD, "--table").stdout
-    assert store.verify(THREAD).findings == ()
+    assert store.audit.verify(THREAD).findings == ()
 
 
 @pytest.mark.usefixtures("filled")
@@ -252,7 +252,7 @@ def says(*words: str) -> list[Behaviour]:
 def test_a_model_judges_the_summaries_and_is_compared_with_people(run: Run, url: str) -> None:
     with cs.Store.open(url, role="compaction_store_reviewer") as reviews:
         for number, verdict in ((1, "good"), (2, "bad")):
-            reviews.review(THREAD, number, verdict)  # type: ignore[arg-type]
+            reviews.audit.review(THREAD, number, verdict)  # type: ignore[arg-type]
     with serving() as server:
         server.does(*says("Yes.", "no", "yes", "No."))
         judge = f"openai:model=m,base_url={server.url}/v1"

@@ -83,7 +83,7 @@ def test_stats_say_which_costs_are_not_on_record(run: Run, store: cs.Store) -> N
     store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(5)])
     store.compact("t", lambda ctx: ctx.compact(1, 2, cs.Summary("short", summarizer="mine", usage={"input_tokens": 9})))
     store.compact("t", lambda ctx: ctx.compact(3, 4, "its own words"))
-    store.redact("t", 1, reason="asked for")
+    store.custody.redact("t", 1, reason="asked for")
     assert run.json("stats", "t")[0]["not_counted"] == {
         "attempts_erased": 1, "attempts_without_summarizer": 1, "calls_without_tokens": 0,
     }  # fmt: skip
@@ -114,7 +114,7 @@ def test_no_line_in_a_pipe_is_filled_with_spaces(run: Run, store: cs.Store, verb
     store.append(THREAD, [{"role": "user", "content": "the boat leaves at nine " * 9}] * 3)
     summary = cs.Summary("They spoke.", model="m", prompt="Write notes on what was said. " * 60)
     store.compact(THREAD, lambda ctx: ctx.compact(1, 2, summary))
-    store.hold(THREAD, reason="a long reason for a claim " * 40)
+    store.custody.hold(THREAD, reason="a long reason for a claim " * 40)
     for line in run(*verb, "--table").stdout.splitlines():
         assert line == line.rstrip()
         assert len(line) <= 330
@@ -248,7 +248,7 @@ def test_an_exported_thread_is_found_by_its_name(run: Run, url: str, store: cs.S
     }
     assert listed["default", "orders/2026 #7"].startswith("orders-2026-7.")
     assert {file.name for file in folder.glob("*.jsonl")} == set(listed.values())
-    store.erase("gone", reason="asked for")
+    store.custody.erase("gone", reason="asked for")
     run("export", "--all", "--to", str(folder))
     left = [file.name for file in folder.iterdir()]
     assert not [name for name in left if name.startswith("gone")]
@@ -283,8 +283,8 @@ def test_a_worker_says_when_it_covered_for_a_summarizer_that_failed(run: Run, st
 
 
 def test_events_tell_an_erased_message_from_an_erased_thread(run: Run, filled: cs.Store) -> None:
-    filled.redact(THREAD, [1, 2, 4], reason="asked for", actor="dpo")
-    stub = filled.erase(THREAD, reason="the contract has ended", actor="dpo").thread_id
+    filled.custody.redact(THREAD, [1, 2, 4], reason="asked for", actor="dpo")
+    stub = filled.custody.erase(THREAD, reason="the contract has ended", actor="dpo").thread_id
     told = run("events", stub, "--table").stdout
     assert re.search(r"messages erased +1-2, 4 +1", told)
     assert re.search(r"thread erased +3, 5-25", told)
@@ -300,7 +300,7 @@ def test_an_erasure_says_first_what_goes_with_it(run: Run, filled: cs.Store) -> 
     [would] = run.json("erase", THREAD, "--dry-run")
     assert (len(would["seqs"]), would["records"]) == (25, [1, 2, 3])
     assert "25 messages and 3 records permanently?" in run("erase", THREAD, "--reason", "x", code=2).stderr
-    assert list(filled.events(THREAD)) == []
+    assert list(filled.audit.events(THREAD)) == []
 
 
 @pytest.mark.usefixtures("filled")

@@ -31,7 +31,7 @@ def odd(store: cs.Store) -> str:
         made.compaction(json.dumps({"coverage": value, "error": {"type": value, "message": value}}), outcome="rejected")
         made.event("refusal", json.dumps({"refused": value, "seqs": value, "because": value}))
         made.event("hold", json.dumps({"reason": value}))
-    store.import_bundle(made.lines())
+    store.load.bundle(made.lines())
     return "odd"
 
 

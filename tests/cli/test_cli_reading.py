@@ -85,7 +85,7 @@ def test_parts_of_a_replay_can_be_asked_for(run: Run, filled: cs.Store) -> None:
     table = run("replay", THREAD, "--last", "1", "--table").stdout
     assert "and now?" in table
     assert "and now?" in run("replay", THREAD, "--last", "1", "--table", "--full").stdout
-    filled.redact(THREAD, 25, reason="asked for")
+    filled.custody.redact(THREAD, 25, reason="asked for")
     assert run("replay", THREAD, "--last", "1", "--payloads").stdout == "null\n"
     assert "(erased)" in run("replay", THREAD, "--last", "1", "--table").stdout
 
@@ -141,7 +141,7 @@ def test_a_message_is_explained(run: Run, filled: cs.Store) -> None:
     assert SECRET in json.dumps(run.json("explain", THREAD, "3", "--text"))
     assert "summary 1, for seqs 2-6" in run("explain", THREAD, "3", "--table").stdout
     assert "the message itself" in run("explain", THREAD, "25", "--table").stdout
-    filled.redact(THREAD, 25, reason="asked for", actor="dpo")
+    filled.custody.redact(THREAD, 25, reason="asked for", actor="dpo")
     [erased] = run.json("explain", THREAD, "25")
     assert erased["redaction"]["actor"] == "dpo"
     assert "by dpo" in run("explain", THREAD, "25", "--table").stdout
@@ -149,8 +149,8 @@ def test_a_message_is_explained(run: Run, filled: cs.Store) -> None:
 
 def test_events_are_listed(run: Run, filled: cs.Store) -> None:
     assert run("events", THREAD, "--table").stdout == f"no events of thread {THREAD!r} in tenant 'default'\n"
-    filled.hold(THREAD, reason="a lawsuit", actor="legal")
-    filled.release(THREAD, reason="settled", actor="legal")
+    filled.custody.hold(THREAD, reason="a lawsuit", actor="legal")
+    filled.custody.release(THREAD, reason="settled", actor="legal")
     held, released = run.json("events", THREAD)
     assert (held["kind"], held["body"]["reason"], released["kind"]) == ("hold", "a lawsuit", "release")
     assert [e["kind"] for e in run.json("events", THREAD, "--after", str(held["pos"]))] == ["release"]
@@ -161,7 +161,7 @@ def test_the_course_of_a_thread_ends_at_its_view_and_falls_at_its_compactions(
     run: Run, filled: cs.Store, tmp_path: Path
 ) -> None:
     filled.revoke(THREAD, 1)
-    filled.redact(THREAD, 15, reason="asked for")
+    filled.custody.redact(THREAD, 15, reason="asked for")
     filled.append(THREAD, {"role": "user", "content": "and then?"})
     [figures] = run.json("stats", THREAD)
     course: list[tuple[int, int]] = [tuple(point) for point in figures["course"]]

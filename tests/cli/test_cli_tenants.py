@@ -18,13 +18,13 @@ from cli.program import THREAD, Run
 
 @pytest.fixture
 def two(filled: cs.Store) -> cs.Store:
-    filled.hold(THREAD, reason="claim 815", actor="counsel")
+    filled.custody.hold(THREAD, reason="claim 815", actor="counsel")
     with pytest.raises(cs.Held):
-        filled.redact(THREAD, [2, 3], reason="case 9", actor="ben")
+        filled.custody.redact(THREAD, [2, 3], reason="case 9", actor="ben")
     acme = filled.of_tenant("acme")
     acme.append("t-9", [{"role": "user", "content": "the tide of acme " * 20}] * 4)
     acme.compact("t-9", lambda ctx: ctx.compact(1, 2, "of acme"), actor="acme")
-    acme.hold("t-9", reason="law")
+    acme.custody.hold("t-9", reason="law")
     return filled
 
 

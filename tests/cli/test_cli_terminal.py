@@ -83,8 +83,8 @@ def _fill(url: str, text: str) -> str:
         store.compact(
             name, lambda ctx: ctx.compact(1, 2, f"short{text}"), force=True, actor=actor
         )  # fmt: skip
-        store.hold(name, reason=f"lawsuit{text}{_FORGED}", actor=actor)
-        store.release(name, reason=f"settled{text}{_FORGED}", actor=actor)
+        store.custody.hold(name, reason=f"lawsuit{text}{_FORGED}", actor=actor)
+        store.custody.release(name, reason=f"settled{text}{_FORGED}", actor=actor)
     return name
 
 

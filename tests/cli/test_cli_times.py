@@ -36,8 +36,8 @@ def far(run: Run, filled: cs.Store, superuser: psycopg.Connection[Any]) -> Run:
     database = sa.make_url(run.url or "").database
     superuser.execute(f"ALTER DATABASE \"{database}\" SET timezone = 'Europe/Berlin'")
     filled.append("other", {"role": "user", "content": "hello"})
-    filled.hold(THREAD, reason="a lawsuit")
-    filled.release(THREAD, reason="it is settled")
+    filled.custody.hold(THREAD, reason="a lawsuit")
+    filled.custody.release(THREAD, reason="it is settled")
     return run
 
 
@@ -67,6 +67,11 @@ def test_a_table_has_the_time_of_the_machine(far: Run) -> None:
 def test_values_of_the_library_have_utc(far: Run) -> None:
     assert far.url
     with cs.Store.open(far.url) as store:
-        values: list[Any] = [*store.threads(), *store.events(THREAD), *store.compactions(THREAD), *store.replay(THREAD)]
+        values: list[Any] = [
+            *store.threads(),
+            *store.audit.events(THREAD),
+            *store.compactions(THREAD),
+            *store.replay(THREAD),
+        ]
         written = json.dumps([*(value.as_dict() for value in values), store.view(THREAD).as_dict()])
     assert _check(written, ("as_dict",)) > 20

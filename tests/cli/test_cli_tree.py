@@ -21,7 +21,7 @@ def nested(store: cs.Store) -> cs.Store:
     for number in range(1, _DEPTH + 1):
         body = f'{{"summary_text":"{SECRET}","replacement":[{{"role":"user","content":"{SECRET}"}}]}}'
         thread.compaction(body, start=1, end=number + 1, inputs=[number - 1] if number > 1 else [])
-    store.import_bundle(thread.lines())
+    store.load.bundle(thread.lines())
     return store
 
 

@@ -13,7 +13,7 @@ from cli.program import Run
 
 @pytest.fixture(params=[add_event, add_record])
 def later(request: pytest.FixtureRequest, store: cs.Store) -> cs.Store:
-    store.import_bundle(folded("t", request.param).lines())
+    store.load.bundle(folded("t", request.param).lines())
     store.append("other", {"role": "user", "content": "hi"})
     return store
 

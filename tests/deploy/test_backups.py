@@ -71,9 +71,9 @@ def fill(url: str) -> None:
             store.append("t", [{"role": "user", "content": f"message {n}"} for n in range(6)])
             store.set_metadata("t", {"title": "x"})
             store.compact("t", lambda ctx: ctx.compact(1, 3, "short"), force=True)
-            store.redact("t", 5, reason="r")
+            store.custody.redact("t", 5, reason="r")
             store.append("gone", {"role": "user", "content": "a"})
-            store.erase("gone", reason="r")
+            store.custody.erase("gone", reason="r")
 
 
 def rows(url: str) -> list[tuple[Any, ...]]:
@@ -91,7 +91,7 @@ def is_protected(url: str) -> None:
     assert [check for check in problems if check.name not in {"fsync", "full_page_writes"}] == []
     for tenant in ("default", "globex"):
         with cs.Store.open(url, tenant=tenant) as store:
-            reports = list(store.verify_all(level="schema"))
+            reports = list(store.audit.verify(level="schema"))
             assert [(r.level, r.findings) for r in reports] == [("schema", ())] * 3
             store.append("t", {"role": "user", "content": "it goes on"})
     with psycopg.connect(url, autocommit=True) as connection:
@@ -144,6 +144,6 @@ def test_what_disable_triggers_does_is_found(url: str, empty_url: str, tmp_path:
     weaker = script.replace("--data-only", "--data-only --disable-triggers")
     run(weaker, tmp_path, PATH=path, COMPACTION_STORE_URL=url, NEW=empty_url)
     with cs.Store.open(empty_url) as store:
-        found = [finding.what for finding in next(store.verify_all(level="schema")).findings]
+        found = [finding.what for finding in next(store.audit.verify(level="schema")).findings]
     assert len(found) == 10
     assert all("enabled O" in what for what in found)

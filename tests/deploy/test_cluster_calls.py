@@ -50,7 +50,7 @@ def test_a_fork_is_beside_its_parent_and_has_its_name(cluster: str, superuser: p
             store.fork("nobody", "h")
         assert store.thread("p").last_pos == before
         assert [thread.thread_id for thread in store.threads()] == [*names, "g", "p"]
-        assert [found for report in store.verify_all() for found in report.findings] == []
+        assert [found for report in store.audit.verify() for found in report.findings] == []
 
 
 def test_erasures_reach_forks_and_their_forks(cluster: str) -> None:
@@ -58,18 +58,18 @@ def test_erasures_reach_forks_and_their_forks(cluster: str) -> None:
         store.append("p", [{"n": i} for i in range(5)])
         store.fork("p", "f")
         store.fork("f", "g")
-        assert [(fork.thread_id, fork.seqs) for fork in store.redact("p", 2, reason="r").forks] == [
+        assert [(fork.thread_id, fork.seqs) for fork in store.custody.redact("p", 2, reason="r").forks] == [
             ("f", (2,)), ("g", (2,))
         ]  # fmt: skip
-        store.hold("g", reason="r")
+        store.custody.hold("g", reason="r")
         with pytest.raises(cs.Held):
-            store.erase("p", reason="r")
-        store.release("g", reason="r")
-        assert [fork.seqs for fork in store.erase("p", reason="r", dry_run=True).forks] == [(1, 3, 4, 5)] * 2
-        assert [fork.thread_id for fork in store.erase("p", reason="r").forks] == ["f", "g"]
+            store.custody.erase("p", reason="r")
+        store.custody.release("g", reason="r")
+        assert [fork.seqs for fork in store.custody.erase("p", reason="r", dry_run=True).forks] == [(1, 3, 4, 5)] * 2
+        assert [fork.thread_id for fork in store.custody.erase("p", reason="r").forks] == ["f", "g"]
         assert [m.payload for m in store.replay("g")] == [None] * 5
         assert store.append("p", {"n": 1})[0].seq == 1
-        assert [found for report in store.verify_all() for found in report.findings] == []
+        assert [found for report in store.audit.verify() for found in report.findings] == []
 
 
 def test_a_fork_in_another_shard_is_not_left_out_of_an_erasure_silently(
@@ -81,15 +81,15 @@ def test_a_fork_in_another_shard_is_not_left_out_of_an_erasure_silently(
         home = shard(superuser, other.thread("p").thread_uid)
         name = next(n for n in map(str, range(200)) if shard(superuser, other.fork("p", n).thread_uid) != home)
         for thread in ("p", name):
-            store.import_bundle(other.export(thread))
-        for call in (store.redact, store.erase):
-            arguments = ("p", 1) if call == store.redact else ("p",)
+            store.load.bundle(other.audit.export(thread))
+        for call in (store.custody.redact, store.custody.erase):
+            arguments = ("p", 1) if call == store.custody.redact else ("p",)
             for dry_run in (True, False):
                 with pytest.raises(UnsupportedDatabase, match="not in the shard of this thread: redact it by itself"):
                     call(*arguments, reason="r", dry_run=dry_run)
         assert [m.payload for m in store.replay("p")] == [{"n": 1}]
-        store.redact(name, 1, reason="r")
-        assert store.redact("p", 1, reason="r", forks=False).seqs == (1,)
+        store.custody.redact(name, 1, reason="r")
+        assert store.custody.redact("p", 1, reason="r", forks=False).seqs == (1,)
 
 
 def test_the_threads_over_a_budget_are_found_by_what_their_replies_report(cluster: str) -> None:
@@ -113,11 +113,11 @@ def test_nothing_is_written_to_a_shard_that_was_moved_during_the_call(
     with cs.Store.open(cluster, deadline=0.5) as store, cs.Store.open(empty_url) as other:
         store.append("p", {"n": 1})
         other.append("q", {"n": 1})
-        bundle = list(other.export("q"))
+        bundle = list(other.audit.export("q"))
         calls = (
             lambda: store.fork("p", "f"),
-            lambda: store.erase("p", reason="r"),
-            lambda: store.import_bundle(bundle),
+            lambda: store.custody.erase("p", reason="r"),
+            lambda: store.load.bundle(bundle),
         )
         superuser.execute(move, (7,))
         for call in calls:

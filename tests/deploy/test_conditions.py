@@ -122,8 +122,8 @@ def test_a_store_does_not_mind_how_strings_are_written(faces: Any, url: str, sup
     store.append("t", {"role": "assistant", "content": "c"}, view=store.view("t"))
     store.compact("t", lambda ctx: ctx.compact(1, 2, "s"), force=True)
     assert store.seen_by("t", 3).evidence == "proved"
-    store.redact("t", 1, reason="r")
-    report = store.verify("t", level="schema")
+    store.custody.redact("t", 1, reason="r")
+    report = store.audit.verify("t", level="schema")
     assert (report.level, report.findings) == ("schema", ())
     assert [t.thread_id for t in store.threads()] == ["t"]
 

@@ -334,13 +334,13 @@ def test_verify_knows_a_cluster_and_looks_at_every_shard_and_node(
     citus.distribute(cluster)
     with cs.Store.open(cluster) as store:
         store.append("t", {"n": 1})
-        assert store.verify("t", level="schema").findings == ()
+        assert store.audit.verify("t", level="schema").findings == ()
         superuser.execute("ALTER TABLE compaction_store.messages NO FORCE ROW LEVEL SECURITY")
         superuser.execute(
             "CREATE OR REPLACE FUNCTION pg_catalog.run_command_on_workers(p_command text) RETURNS TABLE (nodename text,"
             " nodeport int4, success bool, result text) LANGUAGE sql AS $$ SELECT 'node-2', 1, false, 'refused' $$"
         )
-        whats = [finding.what for finding in store.verify("t", level="schema").findings]
+        whats = [finding.what for finding in store.audit.verify("t", level="schema").findings]
         assert any(what.startswith("shard 102008 of table messages: row security; policies") for what in whats)
         assert "node node-2:1: its functions differ from the coordinator's (refused)" in whats
 
@@ -351,18 +351,18 @@ def test_on_a_cluster_messages_are_loaded_and_bundles_imported(
     lines = golden()["bundle-1.jsonl"]
     citus.distribute(cluster)
     with cs.Store.open(cluster) as store:
-        assert store.load("u", [{"n": 1}], key="k").added == 1
-        assert store.load("u", [{"n": 1}], key="k").added == 0
-        assert store.verify("u").findings == ()
-        assert store.import_bundle(lines).added
-        assert not store.import_bundle(lines).added
-        assert list(store.export("t-1"))[1:-1] == lines[1:-1]
-        assert [f for report in store.verify_all() for f in report.findings] == []
+        assert store.load.messages("u", [{"n": 1}], key="k").added == 1
+        assert store.load.messages("u", [{"n": 1}], key="k").added == 0
+        assert store.audit.verify("u").findings == ()
+        assert store.load.bundle(lines).added
+        assert not store.load.bundle(lines).added
+        assert list(store.audit.export("t-1"))[1:-1] == lines[1:-1]
+        assert [f for report in store.audit.verify() for f in report.findings] == []
         assert superuser.execute("SELECT count(*) FROM compaction_store.staged").fetchone() == (0,)
         thread = Thread(thread_id="u")
         thread.message('{"role":"user","content":"hi"}')
         with pytest.raises(ThreadExists):
-            store.import_bundle(thread.lines())
+            store.load.bundle(thread.lines())
         assert superuser.execute("SELECT count(*) FROM compaction_store.names").fetchone() == (2,)
 
 
@@ -387,7 +387,7 @@ def test_on_a_cluster_appends_in_a_turn_are_written_in_it_or_not_at_all(
                     turn.append({"n": 4}, key=key)
             assert turn.lost
         with pytest.raises(TurnLost), store.turn("t") as turn:  # noqa: PT012 — the turn is lost in it
-            store.erase("t", reason="r")
+            store.custody.erase("t", reason="r")
             turn.append({"n": 5})
         assert not superuser.execute("SELECT FROM compaction_store.names").fetchall()
 
@@ -397,7 +397,7 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
 ) -> None:
     with cs.Store.open(cluster) as store:
         store.append("stored before", {"n": 1})
-        stub = store.erase((store.append("erased before", {"n": 1}), "erased before")[1], reason="r")
+        stub = store.custody.erase((store.append("erased before", {"n": 1}), "erased before")[1], reason="r")
     citus.distribute(cluster)
     # Without a key, Citus itself would crash; here the functions look for the name.
     superuser.execute("""
@@ -414,13 +414,13 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
             store.append("refused", {"n": 1}, expected_seq=3)
         store.append("t", {"n": 1})
         first = store.thread("t").thread_uid
-        store.hold("t", reason="r")
+        store.custody.hold("t", reason="r")
         with pytest.raises(cs.Held):
-            store.erase("t", reason="r")
+            store.custody.erase("t", reason="r")
         assert store.thread("t").thread_uid == first
-        store.release("t", reason="r")
+        store.custody.release("t", reason="r")
         with cs.Store.open(cluster) as other:
-            erased = other.erase("t", reason="r")
+            erased = other.custody.erase("t", reason="r")
             assert [m.payload for m in other.replay(erased.thread_id)] == [None]
         # This store still has the key of the erased thread.
         assert store.append("t", {"n": 2})[0].seq == 1
@@ -428,7 +428,7 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
         assert [m.payload for m in store.replay("t")] == [{"n": 2}]
         names = superuser.execute("SELECT thread_id FROM compaction_store.names ORDER BY thread_id").fetchall()
         assert names == [("stored before",), ("t",)]
-        assert [f for report in store.verify_all() for f in report.findings] == []
+        assert [f for report in store.audit.verify() for f in report.findings] == []
 
 
 def test_on_a_cluster_the_view_of_records_shows_the_same(cluster: str, superuser: psycopg.Connection[Any]) -> None:
@@ -439,14 +439,14 @@ def test_on_a_cluster_the_view_of_records_shows_the_same(cluster: str, superuser
         return sorted(found.fetchall())
 
     with cs.Store.open(cluster) as store:
-        store.import_bundle(golden()["bundle-1.jsonl"])
+        store.load.bundle(golden()["bundle-1.jsonl"])
         for thread_id in ("t", "u"):
             store.append(thread_id, [{"role": "user", "content": f"message {i}"} for i in range(30)])
             spans = [(2, 5), (8, 10), (2, 12), (1, 12), (14, 15), (1, 20), (22, 23)]
             for start, end in spans:
                 store.compact(thread_id, span(start, end, "short"))
             store.revoke(thread_id, 6, reason="r")
-            store.redact(thread_id, [22], reason="r")
+            store.custody.redact(thread_id, [22], reason="r")
     superuser.execute("SET compaction_store.tenant = 'default'")
     before = rows()
     citus.distribute(cluster)
@@ -469,7 +469,7 @@ def test_verify_all_compares_the_names_of_a_cluster_with_its_threads(
     with cs.Store.open(cluster) as store:
         for name in ("gone", "kept", "twice", "moved"):
             store.append(name, {"n": 1})
-        stub = store.erase((store.append("erased", {"n": 1}), "erased")[1], reason="r")
+        stub = store.custody.erase((store.append("erased", {"n": 1}), "erased")[1], reason="r")
         key = {name: store.thread(name).thread_uid for name in ("gone", "kept", "twice", "moved")}
         insert = (
             "INSERT INTO compaction_store.names SELECT compaction_store.name_uid('default', %(name)s), 'default',"
@@ -488,7 +488,7 @@ def test_verify_all_compares_the_names_of_a_cluster_with_its_threads(
             " compaction_store.new_thread_uid(now()), date_trunc('milliseconds', now()))"
         )
         found: dict[str, list[str]] = {}
-        for report in store.verify_all(level="structure"):
+        for report in store.audit.verify(level="structure"):
             found.setdefault(report.thread_id, []).extend(finding.what for finding in report.findings)
     leads = "the table of names leads to the thread by another name"
     without = "the table of names does not lead to the thread by its name"
@@ -504,7 +504,7 @@ def test_verify_all_compares_the_names_of_a_cluster_with_its_threads(
 
 def reported(store: cs.Store, thread_id: str) -> Iterator[Any]:
     """Returns the reported usage that a budget uses."""
-    yield from store._db.call(queries.reported, store._key(thread_id), 5)
+    yield from store._db.call(queries.reported, store._scope.key(thread_id), 5)
 
 
 def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuser: psycopg.Connection[Any]) -> None:
@@ -532,19 +532,19 @@ def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuse
         told = {"role": "assistant", "content": [{"type": "compaction", "content": "all of it"}]}
         store.append(thread_id, told | {"usage": {"input_tokens": 900}}, view=store.view(thread_id))
         yield list(reported(store, thread_id))
-        redacted = store.redact(thread_id, [13, *range(4, 7)], reason="r")
+        redacted = store.custody.redact(thread_id, [13, *range(4, 7)], reason="r")
         yield redacted.seqs, redacted.records
         for at in range(1, store.thread(thread_id).last_pos + 1, 3):
             view = store.view(thread_id, at=at)
             yield [(e.seq, e.end_seq, e.number, e.tokens) for e in view.elements], view.tokens
         yield [(c.number, c.outcome, c.status, c.tokens_before, c.tokens_after) for c in store.compactions(thread_id)]
-        yield store.explain(thread_id, 5).element.seq, store.seen_by(thread_id, 32).evidence
+        yield store.audit.explain(thread_id, 5).element.seq, store.seen_by(thread_id, 32).evidence
         yield store.view(thread_id, at=datetime.now(UTC)).pos, [m.seq for m in store.replay(thread_id, last=4)]
         thread = store.thread(thread_id)
-        yield thread.view_tokens, thread.last_pos, len(list(store.export(thread_id)))
-        yield store.verify(thread_id).findings
-        erased = store.erase(thread_id, reason="r")
-        yield erased.records, store.verify(erased.thread_id).findings
+        yield thread.view_tokens, thread.last_pos, len(list(store.audit.export(thread_id)))
+        yield store.audit.verify(thread_id).findings
+        erased = store.custody.erase(thread_id, reason="r")
+        yield erased.records, store.audit.verify(erased.thread_id).findings
         with pytest.raises(cs.ThreadNotFound):
             list(store.replay("nobody"))
 

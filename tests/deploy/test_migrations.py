@@ -47,7 +47,7 @@ def _use(url: str) -> None:
         store.append("t", [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
         assert [m.seq for m in store.replay("t")] == [1, 2]
         assert [t.thread_id for t in store.threads()] == ["t"]
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 def test_the_schema_goes_up_and_down_and_up_again(empty_url: str) -> None:
@@ -125,7 +125,7 @@ def test_a_step_whose_lock_is_held_is_tried_again_and_no_append_waits_long(url: 
         # An upgrade of an up-to-date schema does not disturb writers.
         migrate.upgrade(url)
         assert store.thread("t").last_seq == count
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
     assert len(tries) > 1
     assert max(waits) < 1.2
 
@@ -222,7 +222,7 @@ def test_a_login_migrates_its_own_database_whether_or_not_it_may_make_roles(bare
 def _says_whom_everything_belongs_to(url: str) -> None:
     """A login that migrates without being a member of the owner's role keeps what it makes: one finding says so."""
     with cs.Reader.open(url) as reader:
-        found = {finding.what for report in reader.verify_all(level="schema") for finding in report.findings}
+        found = {finding.what for report in reader.audit.verify(level="schema") for finding in report.findings}
     assert found == {"everything belongs to later, which was not a member of compaction_store_owner when it migrated"}
     [problem] = [check for check in doctor.diagnose(url) if check.state == "problem"]
     assert problem.what in found

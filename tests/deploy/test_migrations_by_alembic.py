@@ -56,7 +56,7 @@ def test_the_sql_that_alembic_prints_makes_the_schema(empty_url: str) -> None:
     migrate.check(empty_url)
     with cs.Store.open(empty_url) as store:
         store.append("t", {"role": "user", "content": "hi"})
-        report = store.verify("t", level="schema")
+        report = store.audit.verify("t", level="schema")
     assert (report.level, report.findings) == ("schema", ())
 
 
@@ -98,7 +98,7 @@ def test_a_program_deletes_everything_only_by_name(url: str) -> None:
         with pytest.raises(cs.Conflict, match="delete-everything"):
             migrate.downgrade(url, "base")
         # Nothing has changed, including policies and triggers.
-        assert store.verify("t", level="schema").findings == ()
+        assert store.audit.verify("t", level="schema").findings == ()
         store.append("t", {"role": "user", "content": "more"})
     migrate.downgrade(url, "base", delete_everything=True)
     assert migrate.current(url) is None

@@ -92,7 +92,7 @@ migrate.upgrade({empty_url!r})
 with cs.Store.open({empty_url!r}) as store:
     store.append("t", {{"role": "user", "content": "hi"}})
     assert [m.payload["content"] for m in store.replay("t")] == ["hi"]
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 print("done")
 """
     # -S: no .pth file leads back to the source tree.

@@ -34,7 +34,7 @@ def parted(empty_url: str) -> str:
 
 def _findings(url: str) -> list[str]:
     with cs.Store.open(url) as store:
-        report = next(store.verify_all(level="schema"))
+        report = next(store.audit.verify(level="schema"))
         return [finding.what for finding in report.findings]
 
 
@@ -60,14 +60,14 @@ def test_threads_are_spread_over_the_partitions_and_everything_works(parted: str
         store.compact("t", span(2, 4))
         assert [element.is_summary for element in store.view("t").elements].count(True) == 1
         store.fork("t", "fork")
-        store.redact("t", [7], reason="asked")
-        store.load("loaded", _say(500), key="load")
-        store.load("loaded", _say(500), key="load")
-        store.erase("t-2", reason="over")
+        store.custody.redact("t", [7], reason="asked")
+        store.load.messages("loaded", _say(500), key="load")
+        store.load.messages("loaded", _say(500), key="load")
+        store.custody.erase("t-2", reason="over")
         assert len(list(store.replay("loaded"))) == 500
         assert [message.redacted for message in store.replay("t")].count(True) == 1
         assert [message.redacted for message in store.replay("fork")].count(True) == 1
-        assert [report.findings for report in store.verify_all(level="schema")] == [()] * 28
+        assert [report.findings for report in store.audit.verify(level="schema")] == [()] * 28
 
 
 def test_a_bundle_moves_from_a_table_without_partitions_to_one_with_them_and_back(parted: str, url: str) -> None:
@@ -75,8 +75,8 @@ def test_a_bundle_moves_from_a_table_without_partitions_to_one_with_them_and_bac
         for source, target, name in ((plain, store, "a"), (store, plain, "b")):
             source.append(name, chat(8))
             source.compact(name, span(2, 4))
-            target.import_bundle(source.export(name))
-            assert target.verify(name) == source.verify(name)
+            target.load.bundle(source.audit.export(name))
+            assert target.audit.verify(name) == source.audit.verify(name)
 
 
 def test_a_thread_is_read_from_one_partition(parted: str) -> None:

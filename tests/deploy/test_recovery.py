@@ -34,7 +34,7 @@ def fill(store: cs.Store, messages: int) -> None:
 
 
 def findings(store: cs.Store, log: cs.CheckpointLog | None) -> list[str]:
-    reports = store.verify_all(level="schema" if log is None else "checkpoint", checkpoints=log)
+    reports = store.audit.verify(level="schema" if log is None else "checkpoint", checkpoints=log)
     return [finding.what for report in reports for finding in report.findings]
 
 
@@ -52,11 +52,11 @@ def test_a_restore_to_a_moment_loses_the_end_and_only_a_checkpoint_shows_it(
     with cs.Store.open(url) as store:
         fill(store, 6)
         store.compact("t", lambda ctx: ctx.compact(1, 3, "short"), force=True)
-        store.checkpoint(key, early)
+        store.audit.checkpoint(key, early)
         with psycopg.connect(archiving.url, autocommit=True) as connection:
             [(before,)] = connection.execute("SELECT clock_timestamp()").fetchall()
         fill(store, 4)
-        store.checkpoint(key, late)
+        store.audit.checkpoint(key, late)
         with psycopg.connect(archiving.url, autocommit=True) as connection:
             connection.execute("SELECT pg_switch_wal()")
     archiving.stop()
@@ -95,14 +95,14 @@ def test_after_a_failover_a_checkpoint_names_what_the_standby_lacks(tmp_path: Pa
             with cs.Store.open(url) as store:
                 fill(store, 6)
                 store.append("idle", {"role": "user", "content": "hi"})
-                store.checkpoint(key, early)
+                store.audit.checkpoint(key, early)
                 standby.catch_up(primary)
                 standby.stop()
                 fill(store, 4)
                 store.append("new", {"role": "user", "content": "hi"})
                 lost = store.thread("new")
                 seen = store.view("t")
-                store.checkpoint(key, late)
+                store.audit.checkpoint(key, late)
             primary.kill()
             standby.start()
             standby.promote()
@@ -134,8 +134,8 @@ def test_a_store_is_the_same_after_pg_upgrade() -> None:
         with cs.Store.open(url) as store:
             fill(store, 6)
             store.compact("t", lambda ctx: ctx.compact(1, 3, "short"), force=True)
-            store.redact("t", 5, reason="r")
-            kept, seen = store.verify("t"), store.view("t")
+            store.custody.redact("t", 5, reason="r")
+            kept, seen = store.audit.verify("t"), store.view("t")
         old.stop()
         new.make("--no-data-checksums")
         new.run(
@@ -149,10 +149,10 @@ def test_a_store_is_the_same_after_pg_upgrade() -> None:
         assert [check.what for check in doctor.diagnose(at) if check.state == "problem"] == []
         with cs.Store.open(at) as store:
             assert store.view("t") == seen
-            assert store.verify("t", since=(kept.pos, kept.head)).findings == ()
+            assert store.audit.verify("t", since=(kept.pos, kept.head)).findings == ()
             assert findings(store, None) == []
             fill(store, 2)
-            assert store.verify("t", since=(kept.pos, kept.head)).findings == ()
+            assert store.audit.verify("t", since=(kept.pos, kept.head)).findings == ()
     finally:
         new.remove()
         old.remove()

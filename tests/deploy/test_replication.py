@@ -120,19 +120,19 @@ def test_a_store_is_replicated_logically_and_moved_over(servers: Servers) -> Non
     with cs.Store.open(source) as store:
         store.append("t", {"role": "assistant", "content": "more"})
         store.set_metadata("t", {"title": "x"})
-        store.redact("t", 5, reason="r")
-        store.erase("gone", reason="r")
-        notes = next(store.verify_all(level="schema")).notes
+        store.custody.redact("t", 5, reason="r")
+        store.custody.erase("gone", reason="r")
+        notes = next(store.audit.verify(level="schema")).notes
         assert notes == ("publications, which send stored rows to other servers: compaction_store",)
     until(lambda: everything(copy) == everything(source))
     with cs.Reader.open(copy) as reader:
-        schema, *threads = reader.verify_all(level="schema")
+        schema, *threads = reader.audit.verify(level="schema")
     assert (schema.findings, [report.findings for report in threads]) == ((), [(), ()])
     assert schema.notes == ("subscriptions, which write without the functions: compaction_store",)
     execute(copy, "DROP SUBSCRIPTION compaction_store", "ANALYZE")
     with cs.Store.open(copy) as store:
         assert store.append("t", {"role": "user", "content": "on the new server"})[0].seq == 8
-        assert store.verify("t", level="schema").findings == ()
+        assert store.audit.verify("t", level="schema").findings == ()
 
 
 def test_without_run_as_owner_nothing_arrives(servers: Servers) -> None:

@@ -170,7 +170,7 @@ def test_a_member_of_the_application_role_can_do_everything_the_store_does(faces
     assert store.view("t", at=store.thread("t").last_at).pos == 5
     assert store.thread("t").metadata == {"title": "x"}
     assert [t.thread_id for t in store.threads()] == ["t"]
-    report = store.verify("t")
+    report = store.audit.verify("t")
     assert (report.findings, report.level) == ((), "content")
 
 
@@ -200,7 +200,7 @@ def test_an_auditor_reads_and_verifies_but_cannot_append(faces: Any, url: str, l
     faces.open(url).append("t", {"role": "user", "content": "a"})
     store = faces.open(login)
     assert [m.seq for m in store.replay("t")] == [1]
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     with pytest.raises(cs.DatabaseError) as caught:
         store.append("t", {"role": "user", "content": "b"})
     assert caught.value.sqlstate == "42501"

@@ -36,7 +36,7 @@ def test_a_superuser_sees_no_other_tenants_rows(
             store.append("t", talk * 3)
             store.compact("t", lambda ctx: ctx.compact(1, 2, f"of {tenant}"))
             store.compact("t", lambda ctx: ctx.compact(3, 4, ""))
-            store.redact("t", 6, reason=f"of {tenant}")
+            store.custody.redact("t", 6, reason=f"of {tenant}")
 
     def answer() -> list[str]:
         """Returns the answer without the parts that differ between runs."""

@@ -157,7 +157,7 @@ def test_a_nightly_report_finds_nothing_and_then_what_was_changed(
         assert "3 threads, 0 findings" in printed
         assert len(list((tmp_path / "heads").glob("*.json"))) == 1
         store.append("t-1", {"role": "user", "content": "More."})
-        store.erase("t-3", reason="the contract has ended")
+        store.custody.erase("t-3", reason="the contract has ended")
         assert " 0 findings" in _run("nightly_audit.py", url, tmp_path)
 
     gone = key_of(superuser, "t-2")

@@ -150,7 +150,7 @@ class Play:
         seqs = self.chance.sample(range(1, thread.last_seq + 1), min(thread.last_seq, self.chance.randrange(1, 4)))
         changes = any(seq not in thread.model.lost for seq in seqs)
         reached = self.forks_with(seqs)
-        done = self.store.redact(thread.name, seqs, reason="asked", forks=reaches)
+        done = self.store.custody.redact(thread.name, seqs, reason="asked", forks=reaches)
         assert sorted(fork.thread_id for fork in done.forks) == sorted(fork.name for fork in reached)
         thread.model.redact(seqs)
         assert done.pos == (thread.last_pos if changes else None)
@@ -170,7 +170,7 @@ class Play:
         """Erases the thread, and perhaps the copies in its forks; the next append makes a new thread of that name."""
         old, reaches = self.now, self.chance.random() < 0.7
         reached = self.forks_with(range(1, old.last_seq + 1))
-        done = self.store.erase(old.name, reason="asked", forks=reaches)
+        done = self.store.custody.erase(old.name, reason="asked", forks=reaches)
         told = [fork.thread_id for fork in done.forks if not fork.thread_id.startswith("erased:")]
         assert sorted(told) == sorted(fork.name for fork in reached)
         if reaches:
@@ -205,7 +205,7 @@ class Play:
             said = [entry.message for entry in model.appended(last_pos)]
             told = [message.payload for message in self.store.replay(self.now.name)]
             assert told == [None if seq in model.lost else message for seq, message in enumerate(said, 1)]
-            assert self.store.verify(self.now.name).findings == ()
+            assert self.store.audit.verify(self.now.name).findings == ()
             for pos in self.chance.sample(range(1, last_pos + 1), min(2, last_pos)):
                 if model.appended(pos):
                     view = self.store.view(self.now.name, at=pos)
@@ -214,7 +214,7 @@ class Play:
         for name, last_pos in self.stubs:
             assert self.store.thread(name).last_pos == self.store.thread(name).erased_pos == last_pos
             assert all(message.redacted for message in self.store.replay(name))
-            assert self.store.verify(name).findings == ()
+            assert self.store.audit.verify(name).findings == ()
 
 
 def test_any_sequence_shows_what_the_model_says(store: cs.Store, superuser: psycopg.Connection[Any]) -> None:

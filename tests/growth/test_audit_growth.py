@@ -193,7 +193,7 @@ def test_explain_reads_one_element_of_a_long_view(
             elements = store.view(name).elements
             for seq in (1, 7, 32, last // 2, last // 2 + 1, last - 1, last):
                 [expected] = [element for element in elements if element.seq <= seq <= element.end_seq]
-                assert store.explain(name, seq).element == expected
+                assert store.audit.explain(name, seq).element == expected
         query = "SELECT FROM compaction_store.element(NULL, 'default', %s, %s)"
         blocks[size] = max(_blocks(app_url, query, (name, seq)) for seq in (1, last // 2, last))
     # The first call of a session reads the catalogue, about the same for both.

@@ -37,7 +37,7 @@ def fill(url: str, tenant: str = "default") -> None:
         store.compact("t", lambda ctx: ctx.compact(5, 6, "undone"))
         store.revoke("t", 3, reason="wrong")
         store.compact("t", lambda ctx: ctx.compact(7, 8, "erased"))
-        store.redact("t", 7, reason="asked for")
+        store.custody.redact("t", 7, reason="asked for")
         store.compact("t", lambda ctx: ctx.compact(9, 10, ""))
         store.compact("t", lambda _: 1 // 0)
         store.append("t", said(_ODD))
@@ -85,14 +85,14 @@ def test_threads_messages_and_events_have_plain_columns(url: str, asked: psycopg
     fill(url)
     with cs.Store.open(url) as store:
         store.set_metadata("t", {"customer": 7})
-        store.retain("t", _UNTIL, reason="a law")
-        store.hold("t", reason="a case")
+        store.custody.retain("t", _UNTIL, reason="a law")
+        store.custody.hold("t", reason="a case")
         [thread] = dicts(asked, "SELECT * FROM compaction_store.audit_threads")
         whole = store.thread("t")
-        held = [event.pos for event in store.events("t") if event.kind == "hold"]
-        events = list(store.events("t"))
+        held = [event.pos for event in store.audit.events("t") if event.kind == "hold"]
+        events = list(store.audit.events("t"))
         messages = list(store.replay("t"))
-        store.release("t", reason="over")
+        store.custody.release("t", reason="over")
     assert (thread["messages"], thread["records"], thread["entries"]) == (13, 7, whole.last_pos)
     assert [thread["held_pos"]] == held
     assert thread["retained_until"] == _UNTIL

@@ -39,17 +39,17 @@ def test_the_cost_of_a_checkpoint_is_that_of_the_new_entries(url: str, tmp_path:
             for thread in range(10):
                 store.append(f"t{thread}", [{"role": "user", "content": f"words {n}"} for n in range(size)])
                 store.compact(f"t{thread}", lambda ctx: ctx.compact(1, 2, "s"), force=True)
-                store.hold(f"t{thread}", reason="r")
+                store.custody.hold(f"t{thread}", reason="r")
             answered.clear()
-            store.checkpoint(KEY, log)
+            store.audit.checkpoint(KEY, log)
             assert answered["entries"] == 10 * (size + 2)
             for thread in (2, 5):
                 store.append(f"t{thread}", [{"role": "user", "content": "new"}] * 3)
             answered.clear()
-            store.checkpoint(KEY, log)
+            store.audit.checkpoint(KEY, log)
             costs.append(dict(answered))
             answered.clear()
-            store.checkpoint(KEY, log)
+            store.audit.checkpoint(KEY, log)
             assert answered["entries"] == 0
         assert costs[0] == costs[1]
         assert costs[0]["entries"] == 6

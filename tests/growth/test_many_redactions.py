@@ -97,7 +97,7 @@ class Campaign:
     def redact(self) -> int:
         seqs = set(self.random.sample(sorted(self.model.alive), 1))
         expected = self.model.redact(seqs)
-        done = self.store.redact("t", seqs, reason="asked for")
+        done = self.store.custody.redact("t", seqs, reason="asked for")
         assert (set(done.seqs), set(done.records)) == (seqs, expected)
         return seqs.pop()
 
@@ -136,13 +136,13 @@ def test_a_thousand_redactions_leave_no_mark_and_a_thread_that_verifies(
                 campaign.write()
             if i % 250 == 249:
                 campaign.check()
-        report = store.verify("t")
+        report = store.audit.verify("t")
         assert (report.findings, report.redactions) == ((), 1000)
         assert report.redacted == 1000 + len(campaign.model.erased)
         assert len(campaign.model.erased) > 200
         text = str([m.text for m in store.replay("t")]) + str([c.body for c in store.compactions("t")])
         text += str(store.view("t").messages) + str([store.view("t", at=at).messages for at, _ in campaign.seen])
-        text += str([store.explain("t", seq) for seq in range(1, count, 100)]) + str(events(store))
+        text += str([store.audit.explain("t", seq) for seq in range(1, count, 100)]) + str(events(store))
         found = {int(part.split("-", 1)[0]) for part in text.split("mark-")[1:]}
         assert found == campaign.model.alive
 
@@ -150,13 +150,13 @@ def test_a_thousand_redactions_leave_no_mark_and_a_thread_that_verifies(
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_long_list_is_one_call(url: str, count: int) -> None:
     with cs.Store.open(url) as store:
-        store.load("t", ({"role": "user", "content": f"message {i}"} for i in range(count)))
+        store.load.messages("t", ({"role": "user", "content": f"message {i}"} for i in range(count)))
         store.compact("t", span(1, count // 2))
-        odd = store.redact("t", range(1, count + 1, 2), reason="r")
+        odd = store.custody.redact("t", range(1, count + 1, 2), reason="r")
         assert (len(odd.seqs), odd.records) == (count // 2, (1,))
-        assert store.verify("t").findings == ()
-        assert store.redact("t", range(1, count + 1), reason="r").seqs == tuple(range(2, count + 1, 2))
-        assert store.verify("t").redacted == count + 1
-        done = store.erase("t", reason="r")
+        assert store.audit.verify("t").findings == ()
+        assert store.custody.redact("t", range(1, count + 1), reason="r").seqs == tuple(range(2, count + 1, 2))
+        assert store.audit.verify("t").redacted == count + 1
+        done = store.custody.erase("t", reason="r")
         assert done.seqs == ()
-        assert store.verify(done.thread_id).findings == ()
+        assert store.audit.verify(done.thread_id).findings == ()

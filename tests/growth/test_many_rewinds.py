@@ -75,7 +75,7 @@ def test_the_next_pop_costs_what_the_first_did(store: cs.Store, superuser: psyco
     assert 0 < late[1] <= early[1], (early, late)
     view = store.view("t")
     assert shown(view) == [*range(1, 101), (101, _POPS + 100, "rewind")]
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_pops_and_appends_in_turn_leave_one_active_record(

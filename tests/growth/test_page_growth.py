@@ -21,7 +21,7 @@ _MOST_STATEMENTS, _MOST_ROWS = 30, 900
 def _fill(store: cs.Store, superuser: psycopg.Connection[Any], name: str, count: int) -> None:
     """Makes a thread in which everything is many: records that cover one message, erasures, holds, verdicts, forks."""
     message = {"role": "user", "content": "Order #44910 is late, see /srv/orders/7.json"}
-    store.load(name, [message] * (3 * count))
+    store.load.messages(name, [message] * (3 * count))
     records = [
         {
             "columns": {
@@ -39,10 +39,10 @@ def _fill(store: cs.Store, superuser: psycopg.Connection[Any], name: str, count:
         (uid, name, *base(superuser, uid), json.dumps(records)),
     )
     for number in range(1, count + 1):
-        store.redact(name, [2 * count + number], reason="asked for")
-        store.hold(name, reason="a lawsuit")
-        store.release(name, reason="settled")
-        store.review(name, 1, "bad", note="it lost the order")
+        store.custody.redact(name, [2 * count + number], reason="asked for")
+        store.custody.hold(name, reason="a lawsuit")
+        store.custody.release(name, reason="settled")
+        store.audit.review(name, 1, "bad", note="it lost the order")
     for number in range(55):
         store.fork(name, f"{name} {number}", at=count)
 

@@ -126,8 +126,8 @@ def _fill(url: str) -> None:
             ).fetchone()
             assert written == (len(those),)
         with Store.open(url) as store:
-            store.hold("a", reason="a test")
-            store.release("a", reason="it is over")
+            store.custody.hold("a", reason="a test")
+            store.custody.release("a", reason="it is over")
         connection.execute("VACUUM ANALYZE")
 
 
@@ -534,24 +534,24 @@ def _everything(store: Store, n: int) -> None:
     say = {"role": "user", "content": f"message {n}"}
     store.append("early", say, key=f"one {n}")
     store.append("early", [say, say], key=f"two {n}")
-    store.load("early", [say], key=f"loaded {n}")
+    store.load.messages("early", [say], key=f"loaded {n}")
     list(store.replay("early", after=0, until=2))
     list(store.replay("early", last=2))
     store.view("early")
     store.view("early", at=store.thread("early").created_at)
     store.message("early", 1)
     store.set_metadata("early", {"n": n})
-    store.hold("early", reason="a test")
-    store.release("early", reason="it is over")
-    list(store.events("early"))
+    store.custody.hold("early", reason="a test")
+    store.custody.release("early", reason="it is over")
+    list(store.audit.events("early"))
 
     def fold(ctx: CompactionContext) -> None:
         ctx.compact(ctx.elements[0].seq, ctx.elements[1].end_seq, "S", allow={"larger", "last_user"})
 
     [record] = store.compact("early", fold, budget=budget, force=True)
     store.revoke("early", record.number)
-    store.redact("early", [n + 1], reason="a test")
-    store.verify("early")
+    store.custody.redact("early", [n + 1], reason="a test")
+    store.audit.verify("early")
 
 
 def _scans(connection: psycopg.Connection[Any]) -> dict[str, int]:

@@ -36,7 +36,7 @@ def filled(server: Any) -> Iterator[str]:
             store.compact("folded", lambda ctx: ctx.compact(1, 99, "nested"))
             store.compact("folded", lambda ctx: ctx.compact(101, 150, "revoked, with a message beside a record"))
             store.revoke("folded", _RECORDS + 2, reason="wrong")
-            store.redact("folded", [205], reason="asked for")
+            store.custody.redact("folded", [205], reason="asked for")
             store.rewind("folded", 3_500, reason="a wrong turn")
         yield url
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -81,8 +81,8 @@ def test_the_tokens_of_every_past_view_are_those_of_its_elements(filled: str, th
         for at in (1, 1_500, 2_999, 3_500, *range(3_998, last + 1, 7), last):
             if at <= last:
                 view = store.view(thread_id, at=at)
-                assert store.outline(thread_id, at=at).tokens == view.tokens, at
-                assert store.compare(thread_id, at).tokens == view.tokens, at
+                assert store.audit.outline(thread_id, at=at).tokens == view.tokens, at
+                assert store.audit.compare(thread_id, at).tokens == view.tokens, at
 
 
 def test_a_page_of_a_view_sends_the_same_statements_however_it_is_mixed(

@@ -32,5 +32,5 @@ def records(store: Face, thread_id: str) -> list[tuple[Any, ...]]:
 
 def sound(store: Face, *thread_ids: str) -> None:
     for thread_id in thread_ids:
-        report = store.verify(thread_id)
+        report = store.audit.verify(thread_id)
         assert (report.level, report.findings) == ("content", ())

@@ -51,12 +51,12 @@ EXPECTED = [
 
 
 def sound(store: Any, entries: int, thread_id: str = "t") -> None:
-    report = store.verify(thread_id)
+    report = store.audit.verify(thread_id)
     assert (report.level, report.entries, report.findings) == ("content", entries, ())
 
 
 def test_each_stands_in_the_log_where_it_happened(store: Face) -> None:
-    assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 12, 4)
+    assert store.load.messages("t", source(), key="k") == Loaded(1, 12, 12, 12, 4)
     assert records(store) == EXPECTED
     first, second, third, _ = store.compactions("t")
     assert (first.outcome, first.status, first.trigger, first.actor) == ("observed", "observed", "provider", None)
@@ -69,8 +69,8 @@ def test_each_stands_in_the_log_where_it_happened(store: Face) -> None:
 
 
 def test_the_same_load_again_records_nothing(store: Face) -> None:
-    store.load("t", source(), key="k")
-    assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 0, 0)
+    store.load.messages("t", source(), key="k")
+    assert store.load.messages("t", source(), key="k") == Loaded(1, 12, 12, 0, 0)
     assert records(store) == EXPECTED
     sound(store, 16)
 
@@ -87,8 +87,8 @@ def test_a_load_that_was_cut_anywhere_ends_as_if_it_had_not_been(store: Face, mo
     for stop in range(15):
         thread_id = f"cut after {stop}"
         with pytest.raises(KeyError):
-            store.load(thread_id, cut(stop), key="k")
-        loaded = store.load(thread_id, source(), key="k")
+            store.load.messages(thread_id, cut(stop), key="k")
+        loaded = store.load.messages(thread_id, source(), key="k")
         assert (loaded.first_seq, loaded.last_seq, loaded.count) == (1, 12, 12)
         assert records(store, thread_id) == EXPECTED
         sound(store, 16, thread_id)
@@ -117,7 +117,7 @@ def test_a_load_whose_connection_breaks_anywhere_ends_as_if_it_had_not(
     monkeypatch.setattr(queries, "load", lost(queries.load))
     for number in range(1, 9):
         calls, stop = 0, number
-        loaded = store.load(f"lost {stop}", source(), key="k")
+        loaded = store.load.messages(f"lost {stop}", source(), key="k")
         assert calls > stop
         assert (loaded.added, loaded.observed) == (12, len(EXPECTED))
         assert records(store, f"lost {stop}") == EXPECTED
@@ -126,13 +126,13 @@ def test_a_load_whose_connection_breaks_anywhere_ends_as_if_it_had_not(
 
 def test_chunks_of_any_size_record_the_same(store: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = (item for item in source() if not isinstance(item, Observed))
-    store.load("t", plain, key="k")
+    store.load.messages("t", plain, key="k")
     assert [r[2:] for r in records(store)] == [("provider:compaction", 1, 8)]
     monkeypatch.setattr(loading, "CHUNK_MESSAGES", 5)
     # Messages that were loaded without their compactions get the records in a later load.
-    assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 0, 3)
+    assert store.load.messages("t", source(), key="k") == Loaded(1, 12, 12, 0, 3)
     assert sorted(r[2:] for r in records(store)) == sorted(r[2:] for r in EXPECTED)
-    assert store.load("t", source(), key="k").observed == 0
+    assert store.load.messages("t", source(), key="k").observed == 0
     sound(store, 16)
 
 
@@ -147,7 +147,7 @@ def test_spans_are_seqs_of_the_thread_whatever_stands_between(store: Face, monke
         yield Observed("two", first=2, last=5)
 
     def load(items: Iterator[Any]) -> Loaded:
-        loaded: Loaded = writer.load("t", items, key="k")
+        loaded: Loaded = writer.load.messages("t", items, key="k")
         return loaded
 
     def half() -> Iterator[Any]:
@@ -167,25 +167,25 @@ def test_spans_are_seqs_of_the_thread_whatever_stands_between(store: Face, monke
 
 def test_one_before_the_first_message_is_recorded_after_it_and_has_no_span(store: Face) -> None:
     items = [Observed("boundary", summary_text="Of another file."), message(1), message(2), message(3)]
-    assert store.load("t", items, key="k") == Loaded(1, 3, 3, 3, 1)
+    assert store.load.messages("t", items, key="k") == Loaded(1, 3, 3, 3, 1)
     assert records(store) == [(2, "summary", "provider:boundary", None, None)]
-    assert store.load("t", items, key="k").observed == 0
+    assert store.load.messages("t", items, key="k").observed == 0
     sound(store, 4)
 
 
 def test_only_observed_is_no_load(store: Face) -> None:
     with pytest.raises(InvalidMessage, match="at least one message"):
-        store.load("t", [Observed("boundary")])
+        store.load.messages("t", [Observed("boundary")])
 
 
 def test_one_that_knows_no_span_has_none(store: Face) -> None:
-    store.load("t", [message(1), Observed("micro", kind="truncation", spans=False)])
+    store.load.messages("t", [message(1), Observed("micro", kind="truncation", spans=False)])
     assert records(store) == [(2, "truncation", "provider:micro", None, None)]
 
 
 def test_edits_in_a_message_are_recorded(store: Face) -> None:
     reply = {"role": "assistant", "content": "So.", "context_management": {"applied_edits": [EDIT]}}
-    store.load("t", [message(1), reply, message(3)], key="k")
+    store.load.messages("t", [message(1), reply, message(3)], key="k")
     [record] = store.compactions("t")
     assert (record.pos, record.callback, record.body) == (3, f"provider:{EDIT['type']}", {"provider": EDIT})
     sound(store, 4)
@@ -208,7 +208,7 @@ ODD = [
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_ones_are_refused_before_they_are_sent(store: Face, odd: Observed) -> None:
     with pytest.raises(cs.InvalidInput, match=r"after message 1 of the load: .*'t'") as caught:
-        store.load("t", [message(1), odd])
+        store.load.messages("t", [message(1), odd])
     assert "SECRET" not in str(caught.value)
     assert not list(store.threads())
 
@@ -218,7 +218,7 @@ def test_a_repr_shows_no_content() -> None:
 
 
 def test_texts_survive(store: Face) -> None:
-    store.load("t", [message(1), Observed("x", summary_text="a\0\ud800", provider={"ü": "\0"}, model="\0")])
+    store.load.messages("t", [message(1), Observed("x", summary_text="a\0\ud800", provider={"ü": "\0"}, model="\0")])
     [record] = store.compactions("t")
     assert (record.summary_text, record.model) == ("a\0\ud800", None)
     assert record.body is not None
@@ -228,12 +228,12 @@ def test_texts_survive(store: Face) -> None:
 
 def test_what_was_made_from_erased_messages_is_not_recorded(url: str) -> None:
     with cs.Store.open(url) as store:
-        store.load("t", [message(i) for i in range(1, 5)], key="k")
-        store.redact("t", 2, reason="asked to")
+        store.load.messages("t", [message(i) for i in range(1, 5)], key="k")
+        store.custody.redact("t", 2, reason="asked to")
         with pytest.raises(cs.IdempotencyConflict):
-            store.load("t", [message(1), message(2), Observed("x", summary_text="SECRET")], key="k")
+            store.load.messages("t", [message(1), message(2), Observed("x", summary_text="SECRET")], key="k")
         with pytest.raises(cs.SpanConflict, match="erased"):
-            store._db.call(queries.observe, store._key("t"), UUID(int=1), _records((1, 3)))
+            store._db.call(queries.observe, store._scope.key("t"), UUID(int=1), _records((1, 3)))
         assert not list(store.compactions("t"))
 
 
@@ -250,8 +250,8 @@ def test_the_loaders_role_is_enough_and_may_record_only_what_was_observed(
     try:
         login = sa.make_url(url).set(username=name, password="x").render_as_string(hide_password=False)
         with cs.Store.open(login) as loader:
-            assert loader.load("t", source()).observed == 4
+            assert loader.load.messages("t", source()).observed == 4
             with pytest.raises(cs.DatabaseError, match="the outcome of each record must be observed"):
-                loader._db.call(queries.observe, loader._key("t"), UUID(int=1), _records((1, 3), "applied"))
+                loader._db.call(queries.observe, loader._scope.key("t"), UUID(int=1), _records((1, 3), "applied"))
     finally:
         superuser.execute(f"DROP ROLE {name}")

@@ -150,7 +150,7 @@ def test_a_session_that_grows_line_by_line_ends_as_if_it_had_been_read_at_once(s
 
 
 def test_a_refused_thread_ends_the_import_or_is_reported(store: Face) -> None:
-    store.load("b", items(9), key=running.key_of("made", "b"))
+    store.load.messages("b", items(9), key=running.key_of("made", "b"))
     source = {"a": items(1), "b": items(2), "x" * 300: items(4), "c": items(3)}
     with pytest.raises(cs.IdempotencyConflict):
         run(store, Made(source), prefix="")
@@ -200,7 +200,7 @@ def test_two_imports_at_once_store_everything_once(url: str, tmp_path: Path, mon
     assert sum(added) == 106
     with cs.Store.open(url) as store:
         assert [m.payload for m in store.replay("a")] == [message(i) for i in range(100)]
-        assert not store.verify("a").findings
+        assert not store.audit.verify("a").findings
 
 
 def test_the_error_for_a_login_that_may_not_load_says_what_to_grant(

@@ -28,6 +28,10 @@ from compaction_store import (
     tokens,
 )
 from compaction_store.deploy import citus, doctor
+from compaction_store.store._async import audit as audit_aio
+from compaction_store.store._async import custody as custody_aio
+from compaction_store.store._async import loader as loader_aio
+from compaction_store.store._sync import audit, custody, loader
 
 MODULES = (cs, models, recall, strategies, summarizers, tokens, importers, api_rules, grants)
 FUNCTIONS = (
@@ -36,10 +40,19 @@ FUNCTIONS = (
 )  # fmt: skip
 # These do something or can be read only once, so they need no form in JSON.
 NOT_VALUES = {
-    "Ask", "AsyncReader", "AsyncRecallTools", "AsyncStore", "CheckpointLog", "CompactionContext", "Counter", "Item",
+    "Ask", "AsyncAudit", "AsyncCustody", "AsyncLoader", "AsyncStoreAudit", "Audit", "Custody", "Loader", "StoreAudit",
+    "AsyncReader", "AsyncRecallTools", "AsyncStore", "CheckpointLog", "CompactionContext", "Counter", "Item",
     "Mark", "Notes", "Observed", "Placed", "Planned", "Reader", "RecallTools", "Request", "Ruler", "SigningKey",
     "Source", "SourceThread", "Store", "Strategy", "TokenBudget", "ToLoad", "Window",
 }  # fmt: skip
+
+#: The groups of a store's methods, which a store imports on first use.
+_GROUPS = {
+    name: found
+    for module in (audit, custody, loader, audit_aio, custody_aio, loader_aio)
+    for name, found in vars(module).items()
+    if inspect.isclass(found) and found.__module__ == module.__name__
+}
 
 
 def public_objects() -> Iterator[Any]:
@@ -73,7 +86,7 @@ def returned(function: types.FunctionType) -> Any:
 def hints(found: Any) -> dict[str, Any]:
     # Names that a module imports for its annotations only.
     late = ("AsyncReader", "AsyncStore", "CompactionContext", "Reader", "Store", "View")
-    return typing.get_type_hints(found, localns={name: getattr(cs, name) for name in late})
+    return typing.get_type_hints(found, localns=_GROUPS | {name: getattr(cs, name) for name in late})
 
 
 def classes_in(annotation: Any) -> Iterator[type]:

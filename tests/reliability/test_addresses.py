@@ -111,8 +111,9 @@ def test_a_read_only_server_leaves_nothing_unknown(
     writes = {
         "append": lambda s: s.append("t", HI), "append many": lambda s: s.append("t", [HI, HI]),
         "compact": lambda s: s.compact("t", lambda ctx: ctx.remove(1, 1)),
-        "redact": lambda s: s.redact("t", 1, reason="asked"), "metadata": lambda s: s.set_metadata("t", {"a": 1}),
-        "load": lambda s: s.load("t", [HI], tokens=1),
+        "redact": lambda s: s.custody.redact("t", 1, reason="asked"),
+        "metadata": lambda s: s.set_metadata("t", {"a": 1}),
+        "load": lambda s: s.load.messages("t", [HI], tokens=1),
     }  # fmt: skip
     faces.open(url).append("t", [HI] * 3)
     name = superuser.info.dbname
@@ -138,7 +139,9 @@ def test_a_timeout_of_the_servers_for_transactions_is_waited_out(
     store = faces.open(url)
     with psycopg.connect(url, options="-c transaction_timeout=0") as holder, ThreadPoolExecutor(1) as pool:
         holder.execute("SELECT FROM compaction_store.heads FOR UPDATE")
-        writing = pool.submit(lambda: store.append("t", HI) if write == "append" else store.load("t", [HI], tokens=1))
+        writing = pool.submit(
+            lambda: store.append("t", HI) if write == "append" else store.load.messages("t", [HI], tokens=1)
+        )
         time.sleep(0.6)
         assert not writing.done()
         holder.rollback()

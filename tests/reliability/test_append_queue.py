@@ -111,7 +111,7 @@ def test_an_interrupt_at_any_line_of_the_queue_holds_up_nobody(url: str, part: s
                 assert [one.result(_PATIENCE)[0].role for one in others] == ["user"] * 3, line
                 assert _is_free(queue), (line, where)
         assert line > 25
-        assert [v.findings for v in store.verify_all() if v.findings] == []
+        assert [v.findings for v in store.audit.verify() if v.findings] == []
 
 
 @PARTS
@@ -201,7 +201,7 @@ def test_an_event_loop_that_stops_holds_up_no_caller_of_another(url: str, superu
         goes_on.set()
         assert all(each.result(_PATIENCE)[0].seq > 1 for each in stopped)
         asyncio.run_coroutine_threadsafe(store.close(), one).result(_PATIENCE)
-        assert [v.findings for v in first.verify_all() if v.findings] == []
+        assert [v.findings for v in first.audit.verify() if v.findings] == []
     for loop in (one, other, other):
         loop.call_soon_threadsafe(loop.stop)
     for thread in running:

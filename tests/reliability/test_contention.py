@@ -68,7 +68,7 @@ def test_sixteen_compactors_never_leave_spans_that_overlap(url: str, workers: Th
         assert [seq for low, high in folded for seq in range(low, high + 1)] == list(range(1, 401))
         assert active == [s for s in folded if s in set(active)]
         assert store.thread("t").view_tokens == store.view("t").tokens
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
         for record in records[:: max(1, len(records) // 10)]:
             assert store.view("t", at=record).pos == record.pos
 
@@ -111,7 +111,7 @@ def test_readers_see_whole_views_while_others_append_and_compact(url: str, worke
             seqs = [seq for e in view.elements for seq in range(e.seq, e.end_seq + 1)]
             assert seqs == list(range(1, len(seqs) + 1))
             assert store.view("t", at=view.pos) == view
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 def test_eight_writers_append_while_a_callback_runs(
@@ -147,7 +147,7 @@ def test_eight_writers_append_while_a_callback_runs(
     run = compactor.compact("t", compact, budget=BUDGET)
     assert states == [("idle", None, 0)]
     assert [(e.seq, e.end_seq) for e in run.view.elements] == [(1, 8), *((i, i) for i in range(9, 173))]
-    assert compactor.verify("t").findings == ()
+    assert compactor.audit.verify("t").findings == ()
     others.close()
 
 

@@ -66,7 +66,7 @@ def test_a_run_whose_reply_is_lost_is_written_once(
     assert store.revoke("t", 2).number == 3
     assert proxy.lost_replies == 3
     assert [(r.number, r.status) for r in store.compactions("t")] == [(1, "active"), (2, "revoked"), (3, "applied")]
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     assert not held(superuser)
 
 
@@ -84,7 +84,7 @@ def test_an_unknown_outcome_names_the_run(faces: Faces, url: str, proxy: CommitP
         store.revoke("t", 1)
     assert caught.value.key is not None
     assert [r.revokes for r in healthy.compactions("t", run_id=UUID(caught.value.key))] == [1]
-    assert healthy.verify("t").findings == ()
+    assert healthy.audit.verify("t").findings == ()
 
 
 def test_an_unknown_outcome_is_reported_even_if_the_lease_cannot_be_given_back(
@@ -141,7 +141,7 @@ def test_a_run_may_be_cancelled_wherever_it_waits(url: str, superuser: psycopg.C
                 assert written in ([], ["applied", "applied", "rejected"])
                 if not written:
                     assert (await store.compact(thread_id, _async_plan, budget=BUDGET)).applied
-                assert (await store.verify(thread_id)).findings == ()
+                assert (await store.audit.verify(thread_id)).findings == ()
                 at += 1
 
     assert asyncio.run(main()) > 5
@@ -238,7 +238,7 @@ def test_no_failure_leaves_content_behind(
         "SELECT to_json(c)::text, c.body::text FROM compaction_store.compactions AS c WHERE outcome <> 'applied'"
     ).fetchall()
     assert SECRET not in json.dumps(rows) + caplog.text
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()
     other.close()
 
 

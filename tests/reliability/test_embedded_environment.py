@@ -136,7 +136,7 @@ def test_a_new_server_is_made_and_started_in_a_hostile_environment(
         monkeypatch.setenv(name, value)
     store = faces.open(None)
     store.append("t", HI)
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     store.close()
     assert (environment / "data" / "PG_VERSION").exists()
 

@@ -73,7 +73,7 @@ def test_the_next_call_starts_it_again(environment: Path, faces: Faces, whom: st
         # Until then, a connection may still be served.
         wait_until(lambda: not servers(environment))
     assert [message.seq for message in store.replay("t")] == [1, 2, 3]
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     assert (len(servers(environment)) > 0, len(reapers(environment))) == (True, 1)
     store.close()
     wait_until(lambda: not processes_in(environment))
@@ -86,7 +86,7 @@ def test_right_after_its_postmaster_was_killed_a_call_works_whoever_serves_it(en
         assert store.append("t", HI)[0].seq == seq
         kill_postmaster(environment)
     assert [message.seq for message in store.replay("t")] == list(range(1, 11))
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     store.close()
     wait_until(lambda: not processes_in(environment))
 
@@ -123,7 +123,7 @@ def test_what_was_in_flight_is_stored_once(environment: Path, faces: Faces) -> N
     killing.result()
     assert seqs == list(range(2, len(seqs) + 2))
     assert [m.payload["n"] for m in store.replay("t", after=1)] == list(range(len(seqs)))
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     store.close()
 
 
@@ -208,7 +208,7 @@ def test_once_there_is_room_on_the_disk_the_open_store_goes_on(
         store._db.deadline = LONG
         assert store.append("t", HI)[0].seq >= acknowledged + 1
         assert store.thread("t").last_seq >= acknowledged > 1
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 # ---- Errors of a first start

@@ -46,7 +46,7 @@ def fork(run: Run, _store: cs.Store) -> None:
 
 def adopt(run: Run, store: cs.Store) -> None:
     boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "b-1"}
-    store.load("t", [*many(11, 12), Observed("compact_boundary", summary_text="all of it", provider=boundary)])
+    store.load.messages("t", [*many(11, 12), Observed("compact_boundary", summary_text="all of it", provider=boundary)])
     observed = store.thread("t").last_number
     assert run.json("compactions", "t", "--outcome", "observed")[0]["number"] == observed
     assert (
@@ -114,7 +114,7 @@ def test_every_reader_reads_what_a_verb_wrote(
     store.compact("t", lambda ctx: ctx.compact(1, 4, "four of them"))
     act(run, store)
     threads = [thread.thread_id for thread in store.threads(hidden=True)]
-    bundles = {name: list(store.export(name)) for name in threads}
+    bundles = {name: list(store.audit.export(name)) for name in threads}
     for name in threads:
         read(run, store, url, name)
         assert cs.verify_bundle(bundles[name]).findings == ()
@@ -122,8 +122,8 @@ def test_every_reader_reads_what_a_verb_wrote(
     for other in database(server, TEMPLATE, request):
         with cs.Store.open(other) as there:
             for name in threads:
-                there.import_bundle(bundles[name])
-                assert list(there.export(name))[1:-1] == bundles[name][1:-1]
+                there.load.bundle(bundles[name])
+                assert list(there.audit.export(name))[1:-1] == bundles[name][1:-1]
                 found = there.thread(name, hidden=True)
                 assert (found.view_tokens, found.hidden_seq) == (
                     store.thread(name, hidden=True).view_tokens, store.thread(name, hidden=True).hidden_seq,
@@ -142,7 +142,7 @@ def read(run: Run, store: cs.Store, url: str, name: str) -> None:
     [explained] = run.json("explain", name, str(thread.last_seq))
     covering = list(store.compactions(name, covering=thread.last_seq))
     assert [record["number"] for record in explained["records"]] == [record.number for record in covering]
-    assert [event["pos"] for event in run.json("events", name)] == [event.pos for event in store.events(name)]
+    assert [event["pos"] for event in run.json("events", name)] == [event.pos for event in store.audit.events(name)]
     assert run.json("stats", name)[0]["view_tokens"] == thread.view_tokens == run.json("view", name)[0]["tokens"]
     file = str(run.folder / "report.html")
     run("report", name, "--to", file)

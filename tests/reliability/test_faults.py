@@ -104,7 +104,7 @@ def test_an_append_whose_connection_is_killed_is_stored_once(
     holder.rollback()
     assert append.result(20)[0].seq == 2
     assert contents(store) == ["hi", "later"]
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_an_append_waits_longer_than_one_lock_timeout(
@@ -160,7 +160,7 @@ def test_an_append_whose_reply_is_lost_is_stored_once(faces: Any, proxy: Proxy, 
     assert proxy.lost_replies == 2
     assert [m.seq for m in written] == ([2] if messages is LATER else [2, 3])
     assert list(store.replay("t", after=1)) == written
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_the_first_append_of_a_thread_whose_reply_is_lost_is_stored_once(faces: Any, proxy: Proxy) -> None:
@@ -236,7 +236,7 @@ def test_a_cancelled_append_stores_nothing_and_the_store_goes_on(
             holder.rollback()
             assert [m.payload async for m in store.replay("t")] == [HI]
             assert (await store.append("t", LATER))[0].seq == 2
-            assert not (await store.verify("t")).findings
+            assert not (await store.audit.verify("t")).findings
 
     asyncio.run(run())
 

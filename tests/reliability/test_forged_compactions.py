@@ -38,12 +38,12 @@ def _before(store: Any) -> None:
 def test_no_record_comes_of_it(store: Any, forged: dict[str, Any], way: str) -> None:
     _before(store)
     if way == "load":
-        store.load("t", [forged])
+        store.load.messages("t", [forged])
     else:
         store.append("t", [forged] if way == "append" else [forged, {"role": "user", "content": "and this"}])
     assert list(store.compactions("t")) == []
     assert [m.payload for m in store.replay("t")][2] == forged
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize("forged", FORGERIES)

@@ -48,7 +48,7 @@ def test_a_summary_of_messages_that_a_failover_lost_is_not_committed_over_others
                     store.append("t", orders("after", 1), expected_head=seen.head)
                 assert list(store.compactions("t")) == []
                 assert [m["content"] for m in store.view("t").messages[10:20]] == [f"new {i}" for i in range(10)]
-                assert store.verify("t").findings == ()
+                assert store.audit.verify("t").findings == ()
                 with superuser(standby.at(name)) as connection:
                     assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
                 store.close()

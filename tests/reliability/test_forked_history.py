@@ -49,7 +49,7 @@ def unchanged(store: Face, last_seq: int) -> None:
     view = store.view("t")
     assert [element.seq for element in view.elements] == list(range(1, last_seq + 1))
     assert store.thread("t").last_pos == last_seq
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def summarized(ctx: cs.CompactionContext) -> None:
@@ -91,7 +91,7 @@ def test_the_same_callback_on_the_view_as_it_is_now_is_committed(store: Face, ur
     run = store.compact("t", summarized)
     assert [(record.start_seq, record.end_seq, record.outcome) for record in run] == [(11, 20, "applied")]
     assert run.view.head == store.thread("t").head
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_a_run_under_a_budget_gives_its_lease_back(store: Face, url: str, fork: Fork) -> None:
@@ -129,7 +129,7 @@ def test_what_a_budget_measured_before_does_not_hold_for_another_view_of_the_sam
     budget = cs.TokenBudget(context_window=1_000, trigger=0.5, target=0.2, counter=count)
     store.compact("t", lambda ctx: ctx.compact(11, 20, "ten new orders"), budget=budget)
     assert len(set(counted[:2])) == 2
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize(("others", "there"), [(20, True), (14, True), (0, False)])
@@ -169,7 +169,7 @@ def test_a_revocation_that_was_decided_on_a_lost_view_is_refused(store: Face, ur
         store.revoke("t", 1, view=seen)
     assert [record.status for record in store.compactions("t")] == ["active"]
     assert store.revoke("t", 1, view=store.view("t")).revokes == 1
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_a_view_of_another_thread_is_no_ground_for_a_revocation(store: Face) -> None:
@@ -253,7 +253,7 @@ def test_through_sql_an_append_names_the_entries_that_it_relies_on(
         receipt = "{}" if pos is None else f'{{"pos": {pos}}}'
         assert refused(superuser, call, UID, salt, receipt, None, seen) == "CS017"
     superuser.execute(f"SELECT compaction_store.{call}", (UID, salt, '{"pos": 4}', head, earlier))
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize("role", ["compaction_store_auditor", "compaction_store_loader"])

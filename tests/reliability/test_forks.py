@@ -24,7 +24,7 @@ def check(store, acknowledged):
     found = {m.seq: m.payload["content"] for m in store.replay("t")}
     assert len(acknowledged) == len(dict(acknowledged)), "one seq was given twice"
     assert found == dict(acknowledged), (sorted(found.items()), sorted(acknowledged))
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 def fork(work):
     pid = os.fork()

@@ -143,7 +143,7 @@ def test_before_postgres_16_a_login_that_makes_roles_is_refused(url: str, superu
 
 def schema_findings(url: str) -> list[str]:
     with cs.Reader.open(url) as reader:
-        return [finding.what for report in reader.verify_all(level="schema") for finding in report.findings]
+        return [finding.what for report in reader.audit.verify(level="schema") for finding in report.findings]
 
 
 def test_no_login_is_owner_and_application_at_once(url: str, superuser: Any, login: str) -> None:
@@ -173,7 +173,7 @@ def test_a_granted_application_does_its_work_and_an_auditor_signs_and_verifies(
 ) -> None:
     with cs.Store.open(logins["application"]) as store:
         store.append("t", {"n": 1})
-        assert store.verify("t", level="schema").findings == ()
+        assert store.audit.verify("t", level="schema").findings == ()
     name = f"cs_auditor_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
     try:
@@ -181,12 +181,12 @@ def test_a_granted_application_does_its_work_and_an_auditor_signs_and_verifies(
         auditor = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
         log = cs.CheckpointLog(tmp_path / "log", KEY.key)
         with cs.Reader.open(auditor) as reader:
-            assert reader.checkpoint(KEY, log).size == 1
-            assert reader.verify("t", level="checkpoint", checkpoints=log).level == "checkpoint"
+            assert reader.audit.checkpoint(KEY, log).size == 1
+            assert reader.audit.verify("t", level="checkpoint", checkpoints=log).level == "checkpoint"
             with pytest.raises(PermissionDenied, match="BYPASSRLS"):
-                reader.checkpoint(KEY, cs.CheckpointLog(tmp_path / "all", KEY.key), all_tenants=True)
+                reader.audit.checkpoint(KEY, cs.CheckpointLog(tmp_path / "all", KEY.key), all_tenants=True)
             superuser.execute(f"ALTER ROLE {name} BYPASSRLS")
-            made = reader.checkpoint(KEY, cs.CheckpointLog(tmp_path / "all", KEY.key), all_tenants=True)
+            made = reader.audit.checkpoint(KEY, cs.CheckpointLog(tmp_path / "all", KEY.key), all_tenants=True)
             assert made.origin == KEY.name
         with cs.Store.open(auditor) as store, pytest.raises(PermissionDenied):
             store.append("t", {"n": 2})

@@ -97,5 +97,5 @@ def test_a_run_that_was_killed_or_stopped_is_replaced_within_a_minute(
         for name, actor in (("killed", "the second"), ("stopped", "the second"), ("lives", "the first")):
             [record] = store.compactions(name, outcome="applied")
             assert (record.actor, record.start_seq, record.end_seq) == (actor, 1, 10)
-            assert store.verify(name).findings == ()
+            assert store.audit.verify(name).findings == ()
         assert store.leases(BUDGET) == ()

@@ -135,11 +135,11 @@ def test_a_function_refuses_a_text_that_is_too_long(
     store: cs.Store, superuser: psycopg.Connection[Any], what: str
 ) -> None:
     call, values = _CALLS[what]
-    entries = store.verify("t").entries
+    entries = store.audit.verify("t").entries
     fine = tuple("x" * 255 if value == _LONG else value for value in values)
     fine = tuple(value.replace(_LONG, "x" * 255) if isinstance(value, str) else value for value in fine)
     assert _refusal(superuser, call, *values) in {"23514", "CS019"}
-    assert store.verify("t").entries == entries
+    assert store.audit.verify("t").entries == entries
     if "body" not in what:
         # The longest text that is allowed is stored, so the call was refused for its length.
         assert _refusal(superuser, call, *fine) is None
@@ -186,7 +186,7 @@ def test_sql_and_both_verifiers_have_one_rule_for_receipts(
         thread.message('{"role":"assistant","content":"hi"}', receipt=receipt)
         lines = thread.lines()
         assert apart.judged(lines) is not is_fine, receipt[:40]
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_a_replacement_is_not_stored_if_a_body_cannot_hold_it(faces: Faces, url: str) -> None:
@@ -205,25 +205,25 @@ def test_a_reason_is_at_most_eight_kibibytes_long(faces: Faces, url: str, reason
     store = faces.open(url, tenant="acme")
     store.append("t", [{"role": "user", "content": f"message {n}"} for n in range(8)])
     store.compact("t", lambda ctx: ctx.compact(1, 3, "short", reason="y" * 8192), force=True)
-    entries = store.verify("t").entries
+    entries = store.audit.verify("t").entries
     calls: list[Callable[[], object]] = [
         lambda: store.revoke("t", 1, reason=reason),
         lambda: store.rewind("t", 2, reason=reason),
         lambda: store.clear("t", reason=reason),
         lambda: store.fork("t", "u", reason=reason),
-        lambda: store.hold("t", reason=reason),
-        lambda: store.release("t", reason=reason),
-        lambda: store.retain("t", until=datetime(2100, 1, 1, tzinfo=UTC), reason=reason),
-        lambda: store.redact("t", 1, reason=reason, confirmed=True),
-        lambda: store.redact("t", 1, reason="fine", override=reason, confirmed=True),
-        lambda: store.erase("t", reason=reason, confirmed=True),
+        lambda: store.custody.hold("t", reason=reason),
+        lambda: store.custody.release("t", reason=reason),
+        lambda: store.custody.retain("t", until=datetime(2100, 1, 1, tzinfo=UTC), reason=reason),
+        lambda: store.custody.redact("t", 1, reason=reason, confirmed=True),
+        lambda: store.custody.redact("t", 1, reason="fine", override=reason, confirmed=True),
+        lambda: store.custody.erase("t", reason=reason, confirmed=True),
         lambda: store.adopt("t", [{"role": "user"}], view=store.view("t"), reason=reason),
         lambda: store.repair("t", 1, "shorter", reason=reason),
     ]
     for call in calls:
         with pytest.raises(cs.InvalidInput, match="at most 8,192 bytes, not 8,19"):
             call()
-    assert store.verify("t").entries == entries
+    assert store.audit.verify("t").entries == entries
     store.revoke("t", 1, reason="x" * 8192)
 
 

@@ -49,7 +49,7 @@ def test_a_connection_cut_inside_a_chunk_is_made_again_and_the_chunk_repeated(
     store: Any, killer: Callable[[int, int], None], seq: int
 ) -> None:
     killer(seq, 2)
-    assert store.load("t", iter(messages(250))) == Loaded(1, 250, 250, 250)
+    assert store.load.messages("t", iter(messages(250))) == Loaded(1, 250, 250, 250)
     assert stored(store) == messages(250)
     sound(store, 250)
 
@@ -63,13 +63,13 @@ def test_a_server_that_stays_away_ends_the_load_with_its_key(
     store = faces.open(url, deadline=0.5)
     killer(150, 10_000)
     with pytest.raises(cs.OutcomeUnknown) as caught:
-        store.load("t", iter(messages(250)))
+        store.load.messages("t", iter(messages(250)))
     key = caught.value.key
     assert key
     assert "100 messages of the load are stored" in "".join(caught.value.__notes__)
     assert repr(key) in "".join(caught.value.__notes__)
     superuser.execute("DROP TRIGGER kill ON compaction_store.messages")
-    assert store.load("t", iter(messages(250)), key=key) == Loaded(1, 250, 250, 150)
+    assert store.load.messages("t", iter(messages(250)), key=key) == Loaded(1, 250, 250, 150)
     sound(store, 250)
 
 
@@ -87,10 +87,10 @@ def test_a_chunk_has_more_time_than_a_call_by_its_bytes(
     for rate, arrives in ((2**60, False), (100, True)):
         monkeypatch.setattr(load_chunk, "SLOWEST_BYTES_A_SECOND", rate)
         if arrives:
-            assert store.load("t", messages(100), key="k").added == 100
+            assert store.load.messages("t", messages(100), key="k").added == 100
         else:
             with pytest.raises(cs.DatabaseUnavailable):
-                store.load("t", messages(100), key="k")
+                store.load.messages("t", messages(100), key="k")
     sound(store, 100)
 
 
@@ -113,7 +113,7 @@ Store.open(sys.argv[1]).load("t", messages(), key="k")
 def test_a_killed_process_is_gone_on_from_by_the_next(store: Any, url: str, stop: int) -> None:
     done = subprocess.run([sys.executable, "-c", _KILLED, url, str(stop)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert store.load("t", messages(400), key="k").added == 400 - stop // CHUNK * CHUNK
+    assert store.load.messages("t", messages(400), key="k").added == 400 - stop // CHUNK * CHUNK
     assert stored(store) == messages(400)
     sound(store, 400)
 
@@ -133,12 +133,12 @@ def watched():
         if i == 50_000:
             first.append(peak())
         yield message
-assert store.load("t", watched(), key="k").added == 1_000_000
+assert store.load.messages("t", watched(), key="k").added == 1_000_000
 loaded = peak()
 for message, expected in zip(store.replay("t"), messages(), strict=True):
     assert message.payload == expected
 replayed = peak()
-assert store.load("t", messages(), key="k").added == 0
+assert store.load.messages("t", messages(), key="k").added == 0
 print(first[0], loaded, replayed, peak())
 """
 

@@ -50,7 +50,7 @@ def test_advisory_locks_hold_up_no_checkpoint_and_no_migration(
         stranger.execute("SELECT pg_advisory_lock(%s)", [number])
     store = faces.open(url, deadline=5)
     store.append("t", {"n": 1})
-    assert store.checkpoint(KEY, log).size == 1
+    assert store.audit.checkpoint(KEY, log).size == 1
     migrate.upgrade(url)
 
 
@@ -66,7 +66,7 @@ def test_a_long_transaction_of_a_stranger_holds_up_no_checkpoint_and_no_migratio
         stranger.execute("CREATE TEMP TABLE heads ON COMMIT DROP AS SELECT 1 AS thread_uid")
         store = faces.open(url, deadline=5)
         store.append("t", {"n": 1})
-        assert store.checkpoint(KEY, log).size == 1
+        assert store.audit.checkpoint(KEY, log).size == 1
         migrate.upgrade(url)
         superuser.execute("SET lock_timeout = '2s'; DROP SCHEMA compaction_store CASCADE")
         migrate.upgrade(url)
@@ -102,9 +102,9 @@ def test_a_checkpoint_is_an_auditors(faces: Any, url: str, superuser: Any, log: 
         login = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
         store = faces.open(login)
         with pytest.raises(PermissionDenied, match="grant this login compaction_store_auditor"):
-            store.checkpoint(KEY, log)
+            store.audit.checkpoint(KEY, log)
         superuser.execute(f"GRANT compaction_store_auditor TO {name}; REVOKE compaction_store_app FROM {name}")
-        assert store.checkpoint(KEY, log).size == 1
+        assert store.audit.checkpoint(KEY, log).size == 1
         store.close()
     finally:
         superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
@@ -124,7 +124,7 @@ def test_readers_of_the_version_keep_nobody_waiting(faces: Any, url: str, log: c
         reading.execute("SELECT FROM compaction_store.alembic_version")
         store = faces.open(url, deadline=5)
         store.append("t", {"n": 1})
-        assert store.checkpoint(KEY, log).size == 1
+        assert store.audit.checkpoint(KEY, log).size == 1
         migrate.upgrade(url)
 
 
@@ -133,7 +133,7 @@ def test_a_store_opens_while_a_checkpoint_is_made(faces: Any, url: str) -> None:
         holding.execute("SELECT compaction_store.checkpoint_turn()")
         store = faces.open(url, deadline=5)
         store.append("t", {"n": 1})
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 def test_a_checkpoint_that_gets_no_turn_says_who_has_it(faces: Any, url: str, log: cs.CheckpointLog) -> None:
@@ -143,7 +143,7 @@ def test_a_checkpoint_that_gets_no_turn_says_who_has_it(faces: Any, url: str, lo
         holding.execute("SELECT compaction_store.checkpoint_turn()")
         user = holding.execute("SELECT current_user").fetchall()[0][0]
         with pytest.raises(cs.DatabaseUnavailable) as caught:
-            store.checkpoint(KEY, log)
+            store.audit.checkpoint(KEY, log)
         # An application's name cannot start a new line.
         assert re.search(
             rf"process {holding.info.backend_pid} \('night.*job', login '{user}'\) holds the lock", str(caught.value)
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_gets_no_turn_says_who_has_it(faces: Any, url: str, lo
         assert "\n" not in str(caught.value)
         assert caught.value.sqlstate == "55P03"
         assert log.last() is None
-    assert store.checkpoint(KEY, log).size == 1
+    assert store.audit.checkpoint(KEY, log).size == 1
 
 
 def test_a_checkpoint_waits_for_another_that_ends(faces: Any, url: str, log: cs.CheckpointLog) -> None:
@@ -161,7 +161,7 @@ def test_a_checkpoint_waits_for_another_that_ends(faces: Any, url: str, log: cs.
         holding.execute("SELECT compaction_store.checkpoint_turn()")
         ends = threading.Timer(0.5, holding.rollback)
         ends.start()
-        assert store.checkpoint(KEY, log).size == 1
+        assert store.audit.checkpoint(KEY, log).size == 1
         ends.join()
 
 
@@ -234,4 +234,4 @@ def test_the_queue_of_appends_can_be_kept_from_strangers(faces: Any, url: str, s
             stranger.execute(f"SELECT {name}({values})", {"uid": uid})
     store.append("t", {"n": 2})
     store.append("t", [{"n": 3}, {"n": 4}])
-    assert store.verify("t", level="schema").findings == ()
+    assert store.audit.verify("t", level="schema").findings == ()

@@ -69,7 +69,7 @@ def test_what_was_written_and_cannot_be_read_back_is_unknown(
             assert healthy.append("t", HI, key="mine")[0].seq == 11
         else:
             assert [r.number for r in healthy.compactions("t", run_id=UUID(caught.value.key))] == [2]
-        assert healthy.verify("t").findings == ()
+        assert healthy.audit.verify("t").findings == ()
 
 
 def test_a_commit_is_not_read_back_where_nothing_else_was_written(faces: Any, url: str, way: Proxy) -> None:
@@ -81,12 +81,12 @@ def test_a_commit_is_not_read_back_where_nothing_else_was_written(faces: Any, ur
         way.on_request = lambda _: False
         cut_after(way, b"commit_compactions")
         assert store.revoke("t", 1) == healthy.compaction("t", 2)
-        assert healthy.verify("t").findings == ()
+        assert healthy.audit.verify("t").findings == ()
 
 
 def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, way: Proxy) -> None:
     store = faces.open(way.url)
-    faces.open(url).load("t", [HI] * 3, key="there")
+    faces.open(url).load.messages("t", [HI] * 3, key="there")
     lost: list[bool] = []
 
     def heard(request: bytes) -> bool:
@@ -97,11 +97,11 @@ def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, wa
     way.on_request = heard
     # Lose only the reply to the first chunk.
     way.on_reply = lambda: lost == [True] and not lost.append(False)  # type: ignore[func-returns-value]
-    assert store.load("t", [HI] * 5, key="k") == Loaded(4, 8, 5, 5)
+    assert store.load.messages("t", [HI] * 5, key="k") == Loaded(4, 8, 5, 5)
     assert way.seen["cut after"] == 1
-    assert store.load("t", [HI] * 5, key="k") == Loaded(4, 8, 5, 0)
-    assert store.load("t", [HI] * 3, key="there").added == 0
-    assert store.verify("t").findings == ()
+    assert store.load.messages("t", [HI] * 5, key="k") == Loaded(4, 8, 5, 0)
+    assert store.load.messages("t", [HI] * 3, key="there").added == 0
+    assert store.audit.verify("t").findings == ()
 
 
 def test_connections_lost_under_many_callers_are_closed(url: str, way: Proxy) -> None:

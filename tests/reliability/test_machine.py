@@ -379,7 +379,7 @@ class Machine(RuleBasedStateMachine):
             len(self.model.log),
             self.store.view(self.thread_id).tokens,
         )
-        assert self.store.verify(self.thread_id, level="content").findings == ()
+        assert self.store.audit.verify(self.thread_id, level="content").findings == ()
 
     def check_messages(self) -> None:
         expected = [entry.message for entry in self.model.log if isinstance(entry, Appended)]
@@ -401,7 +401,7 @@ class Machine(RuleBasedStateMachine):
         assert told == expected
         assert [status_in_words(r) for r in found] == [self.model.status(r) for r in expected]
         for seq in [len(expected)] if found and len(expected) <= len(self.model.appended(len(self.model.log))) else []:
-            explanation = self.store.explain(self.thread_id, seq)
+            explanation = self.store.audit.explain(self.thread_id, seq)
             assert [r.number for r in explanation.records] == [r.number for r in expected if r.holds(seq)]
             [piece] = [p for p in self.model.view(len(self.model.log)) if p.seq <= seq <= p.end_seq]
             assert (explanation.element.seq, explanation.element.end_seq) == (piece.seq, piece.end_seq)

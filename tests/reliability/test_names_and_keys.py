@@ -1,4 +1,4 @@
-"""Names, keys, marks and logins: plain SQL cannot change them, and `verify_all` finds a change made without the guards.
+"""Names, keys, marks and logins: plain SQL cannot change them, and an audit finds a change made without the guards.
 
 Level structure is enough for each, because the chain or the thread's row in `threads` shows it.
 """
@@ -111,7 +111,7 @@ class Threads:
             for name in ("alpha", "beta"):
                 store.append(name, [{"role": "user", "content": f"{name} says {n}"} for n in range(5)])
                 store.compact(name, lambda ctx: ctx.compact(2, 3, "short"), force=True)
-                store.hold(name, reason="audit")
+                store.custody.hold(name, reason="audit")
             other.append("alpha", {"role": "user", "content": "hi"})
         self.alpha, self.beta = (key_of(connection, name, "acme") for name in ("alpha", "beta"))
 
@@ -141,7 +141,7 @@ class Threads:
         found = []
         for tenant, suffix in (("acme", ""), ("globex", " in globex")):
             with cs.Reader.open(as_role(self.url, AUDITOR), tenant=tenant) as reader:
-                for report in reader.verify_all(level="structure"):
+                for report in reader.audit.verify(level="structure"):
                     found += [(report.thread_id + suffix, finding.what) for finding in report.findings]
         return sorted(found)
 
@@ -291,8 +291,8 @@ def test_a_name_erased_by_plain_sql_is_found(guarded: Threads) -> None:
 
 def test_a_redaction_marked_as_not_critical_is_found(unguarded: Threads, url: str) -> None:
     with cs.Store.open(url, tenant="acme") as store:
-        store.release("beta", reason="audit")
-        store.redact("beta", 5, reason="asked")
+        store.custody.release("beta", reason="audit")
+        store.custody.redact("beta", 5, reason="asked")
     assert unguarded.found() == []
     unguarded.run("UPDATE events SET critical = false WHERE {beta_row} AND kind = 'redaction'")
     assert ("beta", "the redaction is marked as not critical") in unguarded.found()

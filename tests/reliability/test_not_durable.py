@@ -66,7 +66,7 @@ def test_only_the_call_that_asks_for_it_does_not_wait(store: Face, waits: Callab
         # On the same connection, which the setting of one call must not stay with.
         assert store.append("t", messages).durable is True
         assert waits() == ["on"] * size
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_in_a_turn_too(url: str, waits: Callable[[], list[str]]) -> None:
@@ -163,5 +163,5 @@ def test_a_crash_takes_the_newest_of_them_and_nothing_else(environment: Path, fa
             found = [message.seq for message in store.replay("t")]
             assert found == list(range(1, len(found) + 1))
             assert seqs[20] <= len(found) <= seqs[-1]
-            assert store.verify("t").findings == ()
+            assert store.audit.verify("t").findings == ()
             kept = len(found)

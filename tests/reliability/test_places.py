@@ -138,7 +138,7 @@ def test_a_loader_that_is_frozen_between_chunks_holds_up_nobody(store: Face, url
     with frozen(_LOADING, url):
         assert store.thread("taken").last_seq == 10_000
         assert store.append("taken", HI)[0].seq == 10_001
-    assert store.verify("taken").findings == ()
+    assert store.audit.verify("taken").findings == ()
 
 
 # ---- The pool
@@ -161,7 +161,7 @@ def test_a_thousand_cancelled_calls_leave_no_connection(url: str) -> None:
                 while pool.checkedout():  # noqa: ASYNC110 — the pool has no event
                     await asyncio.sleep(0.01)
             assert (await store.append("t", HI))[0].seq == (await store.thread("t")).last_seq
-            assert (await store.verify("t")).findings == ()
+            assert (await store.audit.verify("t")).findings == ()
 
     asyncio.run(main())
 
@@ -210,7 +210,7 @@ def test_a_full_disk_is_a_typed_error_and_half_a_batch_is_never_stored(
     assert store.thread("t").last_seq == stored > 0
     subprocess.run(("mount", "-o", "remount,size=200m", small_disk), check=True)
     assert store.append("t", batch, tokens=1)[0].seq == stored + 1
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     store.close()
     with superuser(own.url) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -239,7 +239,7 @@ def test_a_failover_to_a_standby_loses_nothing_and_is_waited_for(own: Postgres, 
             assert not append.done()
             standby.promote()
             assert append.result(30)[0].seq == 6
-            assert store.verify("t").findings == ()
+            assert store.audit.verify("t").findings == ()
             store.close()
     finally:
         standby.remove()
@@ -327,7 +327,7 @@ def test_a_clock_that_steps_changes_no_order(store: Face, clock: Any) -> None:
     assert (times[-1] - times[0]).total_seconds() > 3500
     for message in written:
         assert store.view("t", at=message.created_at).pos >= message.pos
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_a_lease_ends_with_its_holder_whatever_the_clock_did(store: Face, clock: Any) -> None:

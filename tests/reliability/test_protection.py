@@ -191,12 +191,12 @@ def first_level(url: str) -> str:
     with cs.Reader.open(url) as reader:
         for level in LEVELS[:2]:
             try:
-                if any(report.findings for report in reader.verify_all(level=level)):
+                if any(report.findings for report in reader.audit.verify(level=level)):
                     return level
             except cs.DatabaseError:
                 # A table that was dropped cannot be read; the report on the schema says why.
                 continue
-        return "schema" if next(reader.verify_all(level="schema")).findings else ""
+        return "schema" if next(reader.audit.verify(level="schema")).findings else ""
 
 
 @pytest.mark.parametrize("row", rows_below("## 3."), ids=lambda row: row[0])
@@ -413,7 +413,7 @@ PAST_THE_KEYS = frozenset({"22", "23"})
 
 
 def found(store: cs.Store, **options: Any) -> str:
-    return "found" if any(report.findings for report in store.verify_all(**options)) else "missed"
+    return "found" if any(report.findings for report in store.audit.verify(**options)) else "missed"
 
 
 def test_the_matrix_lists_every_attack_once() -> None:
@@ -429,7 +429,7 @@ def test_what_shows_is_as_documented(url: str, superuser: Any, tmp_path: Path, r
             store.append(name, [{"role": "user", "content": f"some words to be made shorter {n}"} for n in range(5)])
             store.compact(name, lambda ctx: ctx.compact(1, 3, "short"), force=True)
             store.append(name, [{"role": "user", "content": f"more words {n}"} for n in range(3)])
-        store.checkpoint(KEY, log)
+        store.audit.checkpoint(KEY, log)
         store.append("t", {"role": "user", "content": "newer"})
         assert found(store, level="checkpoint", checkpoints=log) == "missed"
         for table in TABLES:
@@ -439,18 +439,18 @@ def test_what_shows_is_as_documented(url: str, superuser: Any, tmp_path: Path, r
             for trigger in ("refuse_change", "refuse_truncate"):
                 superuser.execute(f"ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER {trigger}")
         if number in PAST_THE_KEYS:
-            assert next(store.verify_all(level="schema")).findings
+            assert next(store.audit.verify(level="schema")).findings
             assert found(store, level="content") == alone
             return
-        assert next(store.verify_all(level="schema")).findings == ()
+        assert next(store.audit.verify(level="schema")).findings == ()
         assert found(store, level="schema") == alone
         assert found(store, level="checkpoint", checkpoints=log) == with_checkpoints
         if number == "15":
             with pytest.raises(cs.ThreadNotFound):
-                store.verify("t")
+                store.audit.verify("t")
         if alone == "missed" and with_checkpoints == "found":
             with pytest.raises(cs.CheckpointRefused):
-                store.checkpoint(KEY, log)
+                store.audit.checkpoint(KEY, log)
 
 
 def test_the_page_says_tamper_evident_and_supports() -> None:

@@ -21,7 +21,7 @@ def test_the_apps_rights_are_enough(faces: Any, narrow: str) -> None:
     assert store.message("t", 1).payload == HI
     assert store.view("t", at=store.message("t", 3).created_at).pos == 3
     assert [t.metadata for t in store.threads()] == [{"a": 1}]
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 @pytest.mark.parametrize("messages", [LATER, [LATER, LATER]], ids=["one", "many"])
@@ -153,4 +153,4 @@ def test_even_a_superuser_changes_nothing_in_passing(
         superuser.execute(change)
     assert caught.value.sqlstate == "CS011"
     assert list(store.replay("t")) == stored
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings

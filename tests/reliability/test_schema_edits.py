@@ -341,7 +341,7 @@ def reader(url: str) -> Iterator[cs.Reader]:
 
 
 def told(reader: cs.Reader) -> tuple[list[str], list[str]]:
-    report = next(reader.verify_all(level="schema"))
+    report = next(reader.audit.verify(level="schema"))
     return [finding.what for finding in report.findings], list(report.notes)
 
 

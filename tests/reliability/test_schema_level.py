@@ -27,7 +27,7 @@ def reader(url: str) -> Iterator[cs.Reader]:
 
 
 def whats(reader: cs.Reader) -> list[str]:
-    report = next(reader.verify_all(level="schema"))
+    report = next(reader.audit.verify(level="schema"))
     assert (report.thread_id, report.level) == ("", "schema")
     return [finding.what for finding in report.findings]
 
@@ -35,9 +35,9 @@ def whats(reader: cs.Reader) -> list[str]:
 @pytest.mark.alters_roles
 def test_a_schema_as_shipped_has_no_findings(store: Any) -> None:
     store.append("t", {"n": 1})
-    report = store.verify("t", level="schema")
+    report = store.audit.verify("t", level="schema")
     assert (report.findings, report.notes, report.level, report.entries) == ((), (), "schema", 1)
-    first, second = list(store.verify_all(level="schema"))
+    first, second = list(store.audit.verify(level="schema"))
     assert (first.thread_id, first.level, first.findings) == ("", "schema", ())
     assert (second.thread_id, second.level, second.findings) == ("t", "schema", ())
 
@@ -395,7 +395,7 @@ def test_what_a_search_path_puts_first_does_not_stand_in_for_a_catalogue(url: st
     superuser.execute(f"ALTER DATABASE {name} SET search_path = public, compaction_store, pg_catalog")
     with cs.Store.open(url) as store:
         store.append("t", {"n": 1})
-        found = [finding.what for finding in store.verify("t", level="schema").findings]
+        found = [finding.what for finding in store.audit.verify("t", level="schema").findings]
     assert len(found) == 1
     assert found[0].startswith("trigger messages.refuse_change: disabled")
 

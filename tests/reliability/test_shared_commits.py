@@ -101,7 +101,7 @@ def test_each_caller_gets_its_own_result_or_error(callers: Callable[..., Callers
         first = store.append("used", said("before"), key="used-key")
         store.append("at-1", said("before"))
         store.append("erased", said("gone"))
-        store.erase("erased", reason="asked", actor="me")
+        store.custody.erase("erased", reason="asked", actor="me")
     shared = callers(run)
     fine, several, conflict, replayed, reused, born, again, locked = shared.run(
         [
@@ -130,7 +130,7 @@ def test_each_caller_gets_its_own_result_or_error(callers: Callable[..., Callers
             stored = list(store.replay(name))
             assert [m.payload for m in stored][-len(result) :] == [m.payload for m in result]
             assert store.thread(name).head == result.head
-        assert [v.findings for v in store.verify_all() if v.findings] == []
+        assert [v.findings for v in store.audit.verify() if v.findings] == []
 
 
 @BOTH
@@ -142,7 +142,7 @@ def test_callers_on_one_thread_are_stored_in_their_order(callers: Callable[..., 
     with cs.Store.open(url) as store:
         stored = {m.seq: m.payload for m in store.replay("hot")}
         assert stored == {result[0].seq: result[0].payload for result in results}
-        assert store.verify("hot").findings == ()
+        assert store.audit.verify("hot").findings == ()
     if run == "tasks":
         assert [result[0].seq for result in results] == list(range(1, 21))
 
@@ -157,7 +157,7 @@ def test_callers_whose_threads_were_erased_meanwhile_write_to_new_ones(
             for call in calls:
                 store.append(**call)
             for number in range(3):
-                other.erase(f"t{number}", reason="asked", actor="me")
+                other.custody.erase(f"t{number}", reason="asked", actor="me")
             busy = [pool.submit(store.append, name, said("held up")) for name in _PLACES]
             shared._until_busy()
             made = [pool.submit(partial(store.append, **call)) for call in calls]
@@ -172,7 +172,7 @@ def test_callers_whose_threads_were_erased_meanwhile_write_to_new_ones(
     assert shared.batches == 1
     assert [result[0].seq for result in results] == [1, 1, 1, 2, 2, 2]
     with cs.Store.open(url) as store:
-        assert [v.findings for v in store.verify_all() if v.findings] == []
+        assert [v.findings for v in store.audit.verify() if v.findings] == []
 
 
 @BOTH
@@ -189,7 +189,7 @@ def test_an_unknown_outcome_is_settled_for_each_caller(url: str, superuser: psyc
     assert [[m.seq for m in result] for result in results] == [[1]] * 6
     with cs.Store.open(url) as store:
         assert [[m.seq for m in store.replay(f"t{number}")] for number in range(6)] == [[1]] * 6
-        assert [v.findings for v in store.verify_all() if v.findings] == []
+        assert [v.findings for v in store.audit.verify() if v.findings] == []
 
 
 @BOTH
@@ -265,7 +265,7 @@ def test_cancelled_callers_take_nothing_from_the_others(url: str, superuser: psy
         # The one that was cancelled while it waited was never sent.
         assert {t.thread_id for t in store.threads()} >= {f"t{number}" for number in (1, 2, 4, 5, 6, 8, 9)}
         assert "t3" not in {t.thread_id for t in store.threads()}
-        assert [v.findings for v in store.verify_all() if v.findings] == []
+        assert [v.findings for v in store.audit.verify() if v.findings] == []
 
 
 @BOTH
@@ -312,7 +312,7 @@ def test_a_thread_that_another_transaction_makes_holds_up_no_stranger(
     assert shared.batches >= 1
     assert [[m.seq for m in result] for result in results] == [[2], [1], [2], [1]]
     with cs.Store.open(url) as store:
-        assert [v.findings for v in store.verify_all() if v.findings] == []
+        assert [v.findings for v in store.audit.verify() if v.findings] == []
 
 
 def test_stores_of_other_tenants_share_commits(url: str, superuser: psycopg.Connection[Any]) -> None:
@@ -337,7 +337,7 @@ def test_stores_of_other_tenants_share_commits(url: str, superuser: psycopg.Conn
         with cs.Store.open(url, tenant=tenant) as store:
             stored = sorted((m.payload or {})["content"] for m in store.replay("same name"))
             assert stored == list(expected)
-            assert [v.findings for v in store.verify_all() if v.findings] == []
+            assert [v.findings for v in store.audit.verify() if v.findings] == []
 
 
 _FORKED = """
@@ -370,7 +370,7 @@ with cs.Store.open(sys.argv[1]) as store, psycopg.connect(sys.argv[1]) as holder
     assert sorted(t.thread_id for t in store.threads()) == sorted(
         [f"busy-{n}" for n in range(4)] + [f"child-{n}" for n in range(8)]
     )
-    assert all(not v.findings for v in store.verify_all())
+    assert all(not v.findings for v in store.audit.verify())
 """
 
 

@@ -87,19 +87,19 @@ READS: dict[str, Callable[[Face], Any]] = {
     "threads": lambda s: drained(s.threads()),
     "compactions": lambda s: drained(s.compactions("t")),
     "everywhere": lambda s: drained(s.compactions()),
-    "explain": lambda s: s.explain("t", 2),
-    "export": lambda s: drained(s.export("t")),
-    "verify": lambda s: s.verify("t"),
-    "verify all": lambda s: drained(s.verify_all()),
+    "explain": lambda s: s.audit.explain("t", 2),
+    "export": lambda s: drained(s.audit.export("t")),
+    "verify": lambda s: s.audit.verify("t"),
+    "verify all": lambda s: drained(s.audit.verify()),
 }
 WRITES: dict[str, Callable[[Face], Any]] = {
     "append": lambda s: s.append("t", HI),
     "append many": lambda s: s.append("t", [HI, HI]),
-    "load": lambda s: s.load("t", [HI] * 10, key="k", tokens=1),
+    "load": lambda s: s.load.messages("t", [HI] * 10, key="k", tokens=1),
     "revoke": lambda s: s.revoke("t", 1),
     "metadata": lambda s: s.set_metadata("t", {"a": 1}),
-    "redact": lambda s: s.redact("t", 1, reason="asked"),
-    "hold": lambda s: s.hold("t", reason="asked"),
+    "redact": lambda s: s.custody.redact("t", 1, reason="asked"),
+    "hold": lambda s: s.custody.hold("t", reason="asked"),
 }
 
 

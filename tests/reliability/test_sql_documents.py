@@ -209,7 +209,7 @@ def test_an_append_that_the_library_would_make_is_taken_in_sql_and_verifies(
     login: psycopg.Connection[Any], append: Callable[..., str | None], payload: str, role: str | None, store: Any
 ) -> None:
     assert append(login, "t", payload, role=role) is None
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     assert list(store.replay("t"))[-1].role == role
 
 
@@ -223,7 +223,7 @@ def test_a_name_that_the_library_refuses_opens_no_thread_in_sql(
     assert _append(login, name, _OK) == "CS018"
     assert _append_two(login, name, _OK) == "CS018"
     assert [thread.thread_id for thread in store.threads()] == ["t"]
-    assert [report.thread_id for report in store.verify_all()] == ["t"]
+    assert [report.thread_id for report in store.audit.verify()] == ["t"]
 
 
 @pytest.mark.parametrize("tenant", ["n" * 256, "ä" * 128])
@@ -337,8 +337,8 @@ def test_a_record_of_what_is_not_before_it_is_refused_in_sql(
     observe = "SELECT compaction_store.observe(NULL, 'default', 't', %s, %s)"
     if outcome == "observed":
         assert _refused(login, observe, uuid.uuid4(), record) == state
-    assert store.redact("t", 1, reason="case 1").seqs == (1,)
-    assert store.verify("t").findings == ()
+    assert store.custody.redact("t", 1, reason="case 1").seqs == (1,)
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,12 @@ WRITES: dict[str, Callable[[Face, str], Any]] = {
     "append": lambda s, t: s.append(t, HI),
     "append many": lambda s, t: s.append(t, [HI, HI]),
     "first append": lambda s, t: s.append(f"new {t}", HI),
-    "load": lambda s, t: s.load(t, [HI] * 5, key=f"load {t}", tokens=1),
+    "load": lambda s, t: s.load.messages(t, [HI] * 5, key=f"load {t}", tokens=1),
     "compact": lambda s, t: s.compact(t, lambda ctx: ctx.compact(3, 4, "two")),
     "revoke": lambda s, t: s.revoke(t, 1),
-    "redact": lambda s, t: s.redact(t, 1, reason="asked"),
-    "erase": lambda s, t: s.erase(t, reason="asked"),
-    "hold": lambda s, t: s.hold(t, reason="asked"),
+    "redact": lambda s, t: s.custody.redact(t, 1, reason="asked"),
+    "erase": lambda s, t: s.custody.erase(t, reason="asked"),
+    "hold": lambda s, t: s.custody.hold(t, reason="asked"),
     "metadata": lambda s, t: s.set_metadata(t, {"a": 1}),
 }
 
@@ -91,7 +91,7 @@ def test_a_commit_that_the_deadline_cancelled_is_of_unknown_outcome(
     assert bool(caught.value.key) == (kind != "metadata")
     assert "hi" not in str(caught.value).split()
     # It is there, and is reported once the standby has it too.
-    assert store.verify(stub if kind == "erase" else name).findings == ()
+    assert store.audit.verify(stub if kind == "erase" else name).findings == ()
     if kind == "append":
         [message] = store.append(name, HI, key=caught.value.key)
         assert message.seq == 6
@@ -124,7 +124,7 @@ def test_a_commit_that_was_ended_from_outside_is_not_reported_before_the_standby
             WRITES[kind](other, name)
         ending.join()
     assert ended
-    assert store.verify(stub if kind == "erase" else name).findings == ()
+    assert store.audit.verify(stub if kind == "erase" else name).findings == ()
 
 
 def test_a_write_that_was_stored_and_not_reported_is_not_reported_by_a_retry_either(
@@ -136,8 +136,8 @@ def test_a_write_that_was_stored_and_not_reported_is_not_reported_by_a_retry_eit
     with standby_stopped(pair):
         for _ in range(2):
             with pytest.raises(cs.OutcomeUnknown):
-                other.load(f"{name} 2", [HI] * 3, key="k", tokens=1)
-    assert store.load(f"{name} 2", [HI] * 3, key="k", tokens=1).added == 0
+                other.load.messages(f"{name} 2", [HI] * 3, key="k", tokens=1)
+    assert store.load.messages(f"{name} 2", [HI] * 3, key="k", tokens=1).added == 0
 
 
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
@@ -166,7 +166,7 @@ def test_a_read_waits_for_no_standby(pair: Pair, address: str, faces: Faces, nam
     other = impatient(faces, address)
     with standby_stopped(pair):
         assert [m.seq for m in other.replay(name)] == [1, 2, 3, 4, 5]
-        assert other.verify(name).findings == ()
+        assert other.audit.verify(name).findings == ()
 
 
 def test_a_warning_of_the_users_own_leaves_nothing_in_doubt(

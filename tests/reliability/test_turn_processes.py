@@ -80,7 +80,7 @@ def test_sixteen_processes_take_fifty_turns_each_one_at_a_time(url: str, superus
         said = [
             (message.payload["role"], message.payload["content"]) for message in store.replay("t") if message.payload
         ]
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
     turns = list(zip(said[::2], said[1::2], strict=True))
     assert all(asked == ("user", text) for asked, (_, text) in turns)
     assert all(role == "assistant" for _, (role, _) in turns)

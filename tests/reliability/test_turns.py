@@ -113,7 +113,7 @@ def test_a_write_that_waited_for_another_goes_on_from_it(
         [(last_at,)] = superuser.execute("SELECT last_at FROM compaction_store.heads").fetchall()
         # A write that waited has a later time, because a view at an earlier time must not change.
         assert last_at > moment or not written
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
         view = store.view("t")
         assert (view.pos, view.tokens) == (after.last_pos, after.view_tokens)
 
@@ -132,7 +132,7 @@ def test_the_first_appends_of_a_thread_take_turns(
         until_waiting(superuser, writing)  # type: ignore[arg-type]
         one.commit()
         assert writing.result(20)[0].seq == (1 if key else 2)
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize("second", _APPENDS)
@@ -143,7 +143,7 @@ def test_nobody_is_kept_out_by_the_queues_lock(url: str, superuser: psycopg.Conn
         superuser.execute("SELECT pg_advisory_lock(uuid_hash_extended(%s, 0))", (key_of(superuser, "t"),))
         write(two, second)
         assert store.thread("t").last_seq > 4
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 _TOGETHER: LiteralString = (
@@ -195,7 +195,7 @@ def test_a_write_that_has_the_row_does_not_wait_for_the_queues_lock(
         stored = written.result(20).rowcount
         assert stored == (1 if second == "append_observed" else 8)
         assert store.thread("t").last_seq == 4 + 1 + stored
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 _LOCKS = re.compile(r"FROM compaction_store\.heads[^;]*FOR UPDATE")
@@ -246,7 +246,7 @@ def test_a_call_leaves_nothing_on_its_connection(faces: Faces, url: str) -> None
     calls: list[Callable[[], object]] = [
         lambda: store.append("t", HI),
         lambda: store.append("t", [HI, HI], key="k"),
-        lambda: store.load("t", [HI] * 3),
+        lambda: store.load.messages("t", [HI] * 3),
         lambda: store.set_metadata("t", {"a": 1}),
         lambda: store.compact("t", lambda ctx: ctx.remove(ctx.elements[0].seq, ctx.elements[1].end_seq)),
         lambda: store.compact("t", lambda _: None, budget=cs.TokenBudget(100), force=True),
@@ -254,9 +254,9 @@ def test_a_call_leaves_nothing_on_its_connection(faces: Faces, url: str) -> None
         lambda: list(store.replay("t", last=2)),
         lambda: list(store.threads()),
         lambda: list(store.compactions()),
-        lambda: store.redact("t", 1, reason="r"),
-        lambda: list(store.events("t")),
-        lambda: store.verify("t"),
+        lambda: store.custody.redact("t", 1, reason="r"),
+        lambda: list(store.audit.events("t")),
+        lambda: store.audit.verify("t"),
     ]
     for call in calls:
         # A driver that prepares statements does so after five or six uses.

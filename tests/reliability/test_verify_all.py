@@ -1,4 +1,4 @@
-"""`verify_all` skips nothing that is stored under a tenant, even if a thread's name, head or key was changed.
+"""`audit.verify()` skips nothing that is stored under a tenant, even if a thread's name, head or key was changed.
 
 A superuser makes each forgery with all protection disabled. The auditor's role, which row-level security restricts, and
 a superuser, whom it does not restrict, must both find it.
@@ -42,9 +42,9 @@ def forger(url: str, superuser: psycopg.Connection[Any], log: cs.CheckpointLog) 
         for name in NAMES:
             store.append(name, [{"role": "user", "content": f"{name} says something {n}"} for n in range(6)])
             store.compact(name, lambda ctx: ctx.compact(1, 3, "short"), force=True)
-            store.hold(name, reason="audit")
+            store.custody.hold(name, reason="audit")
         other.append("alpha", {"role": "user", "content": "of the other tenant"})
-        store.checkpoint(KEY, log)
+        store.audit.checkpoint(KEY, log)
     unlock(superuser)
     return superuser
 
@@ -73,7 +73,7 @@ def change(connection: psycopg.Connection[Any], statement: str, *values: Any) ->
 
 def reports(reader: Face, **options: Any) -> dict[UUID | None, cs.Report]:
     """Returns the reports by key, one for each. Leaves out the one on the schema, which the test has changed."""
-    found = [r for r in reader.verify_all(**options) if r.thread_uid is not None or r.level != "schema"]
+    found = [r for r in reader.audit.verify(**options) if r.thread_uid is not None or r.level != "schema"]
     assert len({report.thread_uid for report in found}) == len(found)
     return {report.thread_uid: report for report in found}
 
@@ -90,7 +90,7 @@ def test_what_is_sound_has_a_report_for_each_key_and_no_finding(
     forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], log: cs.CheckpointLog
 ) -> None:
     stored = {row[0] for row in forger.execute("SELECT thread_uid FROM compaction_store.heads WHERE tenant = 'acme'")}
-    found = list(readers["acme"].verify_all())
+    found = list(readers["acme"].audit.verify())
     assert [report.thread_uid for report in found] == sorted(stored)
     assert {report.thread_id: report.thread_uid for report in found} == uids
     assert wrong(readers["acme"]) == wrong(readers["globex"]) == set()
@@ -255,8 +255,8 @@ def test_an_erased_thread_and_another_that_is_called_as_its_stub(
     forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], url: str
 ) -> None:
     with cs.Store.open(url, tenant="acme") as store:
-        store.release("beta", reason="r")
-        store.erase("beta", reason="r")
+        store.custody.release("beta", reason="r")
+        store.custody.erase("beta", reason="r")
     stub = erasure.stub_name(uids["beta"])
     assert wrong(readers["acme"]) == set()
     change(forger, "UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", stub, uids["gamma"])
@@ -366,7 +366,7 @@ def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
     keys = []
     for address in (url, as_role(url, AUDITOR)):
         with cs.Reader.open(address, tenant="acme") as reader:
-            found = list(reader.verify_all(level="structure"))
+            found = list(reader.audit.verify(level="structure"))
         assert all(report.findings for report in found)
         keys.append([str(report.thread_uid) for report in found])
     assert len(keys[0]) == 2500
@@ -384,8 +384,8 @@ def test_a_thread_that_cannot_be_read_by_the_deadline_is_a_finding_and_the_audit
     assert set(found) == set(uids.values())
     assert [f.what for f in found[uids["beta"]].findings] == [_UNREAD]
     assert not [uid for uid, report in found.items() if report.findings and uid != uids["beta"]]
-    assert [f.what for f in reader.verify("beta").findings] == [_UNREAD]
-    assert reader.verify("alpha").findings == ()
+    assert [f.what for f in reader.audit.verify("beta").findings] == [_UNREAD]
+    assert reader.audit.verify("alpha").findings == ()
 
 
 def test_an_audit_ends_if_the_server_no_longer_answers_at_all(
@@ -398,7 +398,7 @@ def test_an_audit_ends_if_the_server_no_longer_answers_at_all(
         forger.execute(definition.replace("BEGIN", "BEGIN PERFORM pg_sleep(60);", 1).encode())
     reader = faces.open(as_role(url, AUDITOR), tenant="acme", deadline=0.5)
     with pytest.raises(cs.DatabaseUnavailable, match="by the deadline"):
-        list(reader.verify_all())
+        list(reader.audit.verify())
 
 
 def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superuser: psycopg.Connection[Any]) -> None:
@@ -406,7 +406,7 @@ def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superus
     with cs.Store.open(url, tenant="acme") as store, cs.Store.open(url, tenant="globex") as other:
         for name in NAMES:
             store.append(name, {"role": "user"})
-        other.load("long", ({"role": "user", "content": str(n)} for n in range(10_000)), tokens=1)
+        other.load.messages("long", ({"role": "user", "content": str(n)} for n in range(10_000)), tokens=1)
     superuser.execute("VACUUM ANALYZE compaction_store.messages")
     superuser.execute("SET role compaction_store_auditor")
     for tenant, most in (("acme", 4), ("globex", 14)):

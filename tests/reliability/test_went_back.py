@@ -81,5 +81,5 @@ def test_a_thread_that_is_lost_whole_is_reported_and_an_erased_one_is_not(store:
             store.append("lost", LATER)
         assert [m.payload for m in store.replay("lost")] == [LATER]
     store.append("kept", HI)
-    store.erase("kept", reason="asked")
+    store.custody.erase("kept", reason="asked")
     assert store.append("kept", LATER)[0].seq == 1

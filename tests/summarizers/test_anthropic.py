@@ -428,7 +428,7 @@ def test_the_record_says_which_model_wrote_it_and_what_it_took(store: Face, clie
     assert again.inputs == (1,)
     shown = json.loads(api.requests[1]["messages"][0]["content"])["messages"]
     assert shown[0] == {"seq": 1, "end_seq": 4, "notes": "They will meet on Tuesday."}
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_a_failed_summary_is_on_record_without_a_word(store: Face, client: Any, api: Server) -> None:

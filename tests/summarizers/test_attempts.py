@@ -95,7 +95,7 @@ def test_a_failed_attempt_says_which_model_failed_and_what_it_cost(
     assert record.body is not None
     assert record.body["duration"] > 0
     assert "summary_text" not in record.body
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_every_part_that_was_paid_for_is_counted(store: Face, make: Make, api: Server) -> None:

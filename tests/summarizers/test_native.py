@@ -220,4 +220,4 @@ def test_the_block_stands_first_in_the_view_and_goes_back_unchanged(store: Face,
     # 0 says that the system message before the span was sent too.
     assert (again.outcome, again.inputs) == ("applied", (0, 1))
     assert api.requests[-1]["messages"][0]["content"] == [BLOCK]
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings

@@ -51,7 +51,7 @@ def test_a_compaction_block_in_a_reply_is_on_record_with_all_that_was_before_it(
     assert record.body["provider"] == BLOCK
     assert record.body["usage"] == SPENT
     assert [e.seq for e in store.view("t").elements] == [1, 2, 3, 4]
-    report = store.verify("t")
+    report = store.audit.verify("t")
     assert (report.findings, report.entries) == ((), 5)
 
 
@@ -62,7 +62,7 @@ def test_edits_are_on_record_too(store: Face) -> None:
     assert (record.kind, record.outcome, record.start_seq) == ("truncation", "observed", None)
     assert record.callback == "provider:clear_tool_uses_20250919"
     assert record.body == {"provider": EDIT}
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_a_dict_tells_as_much(store: Face) -> None:
@@ -78,7 +78,7 @@ def test_a_dict_tells_as_much(store: Face) -> None:
     assert found == [
         ("summary", 1, 1, "m", BLOCK["content"]), ("truncation", None, None, "m", None), ("summary", 1, 2, None, None),
     ]  # fmt: skip
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_a_compaction_that_came_to_nothing_is_on_record_without_a_span(store: Face) -> None:
@@ -94,7 +94,7 @@ def test_the_first_message_of_a_thread_has_nothing_before_it(store: Face) -> Non
     store.append("t", {"role": "assistant", "content": [BLOCK]})
     [record] = store.compactions("t")
     assert (record.start_seq, record.end_seq, record.outcome) == (None, None, "observed")
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -110,7 +110,7 @@ def test_a_replay_writes_no_second_record(store: Face, count: int) -> None:
     with pytest.raises(IdempotencyConflict):
         store.append("t", reply({**BLOCK, "content": "Other."}), key="k")
     assert len(list(store.compactions("t"))) == 1
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_a_reply_without_its_edits_is_a_replay_of_one_with_them(store: Face) -> None:
@@ -155,4 +155,4 @@ def test_odd_shapes_tell_of_nothing_and_never_raise(store: Face) -> None:
     store.append("t", odd_reply | {"usage": {"iterations": [1]}})
     [record] = store.compactions("t")
     assert (record.model, record.summary_text) == (None, "a\0\ud800")
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings

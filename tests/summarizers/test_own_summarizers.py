@@ -46,7 +46,7 @@ def compacted(store: Face, summarize: Any, thread: str = "t", text: str = "About
     """The one record of a run."""
     store.append(thread, [{"role": "user", "content": text * 20} for _ in range(6)])
     [record] = store.compact(thread, lambda ctx: ctx.compact(1, 4, summarize))
-    assert store.verify(thread).findings == ()
+    assert store.audit.verify(thread).findings == ()
     found: cs.Compaction = record
     return found
 

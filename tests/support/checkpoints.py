@@ -35,5 +35,5 @@ def cut(root: psycopg.Connection[Any], thread_id: str, last: int) -> None:
 
 
 def contradictions(store: Any, log: cs.CheckpointLog) -> list[str]:
-    reports = list(store.verify_all(level="checkpoint", checkpoints=log))
+    reports = list(store.audit.verify(level="checkpoint", checkpoints=log))
     return [finding.what for report in reports[1:] for finding in report.findings]

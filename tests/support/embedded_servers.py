@@ -131,7 +131,8 @@ def kill_all(home: Path) -> None:
 
 
 def stored_seqs(home: Path) -> list[int]:
-    out = run_python(OPEN + 'print([m.seq for m in store.replay("t")])\nassert store.verify("t").findings == ()', home)
+    program = 'print([m.seq for m in store.replay("t")])\nassert store.audit.verify("t").findings == ()'
+    out = run_python(OPEN + program, home)
     return [int(seq) for seq in out.strip().strip("[]").split(",")]
 
 

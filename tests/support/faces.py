@@ -5,9 +5,33 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 from compaction_store import AsyncStore, Store
+
+#: The groups of a store's methods.
+_GROUPS = {"audit", "custody", "load"}
+
+
+def methods(kind: type) -> dict[str, Any]:
+    """Returns the public methods of a store's class and of its groups by their paths, such as `audit.verify`."""
+    found: dict[str, Any] = {}
+    for name, member in inspect.getmembers(kind):
+        if isinstance(member, property) and name in _GROUPS:
+            found |= {f"{name}.{inner}": method for inner, method in methods(_group(kind, member)).items()}
+        elif not name.startswith("_") and not isinstance(member, property):
+            found[name] = member
+    return found
+
+
+def _group(kind: type, member: property) -> type:
+    """Returns the class of a group, which its module has under the name in the annotation."""
+    annotation = inspect.signature(member.fget).return_annotation  # type: ignore[arg-type]
+    room = "_async" if kind.__name__.startswith("Async") else "_sync"
+    modules = (import_module(f"compaction_store.store.{room}.{name}") for name in ("audit", "custody", "loader"))
+    found: type = next(vars(module)[annotation] for module in modules if annotation in vars(module))
+    return found
 
 
 class Face:
@@ -19,6 +43,8 @@ class Face:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.store, name)
+        if name in _GROUPS:
+            return Face(attribute, self.runner)
         if self.runner is None or not callable(attribute):
             return attribute
 

@@ -20,5 +20,5 @@ def stored(store: Any, thread_id: str = "t") -> list[Any]:
 
 
 def sound(store: Any, entries: int, thread_id: str = "t") -> None:
-    report = store.verify(thread_id)
+    report = store.audit.verify(thread_id)
     assert (report.level, report.entries, report.findings) == ("content", entries, ())

@@ -68,8 +68,8 @@ def check(store: Any, name: str = "t") -> None:
     state, view = store.thread(name), store.view(name)
     assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)
     for level in LEVELS:
-        assert store.verify(name, level=level).findings == ()
+        assert store.audit.verify(name, level=level).findings == ()
 
 
 def events(store: Any, name: str = "t") -> list[cs.Event]:
-    return list(store.events(name))
+    return list(store.audit.events(name))

@@ -29,10 +29,10 @@ def fill(store: cs.Store) -> None:
     store.compact(THREAD, lambda ctx: ctx.compact(1, 6, SUMMARY), actor="nightly")
     store.compact(THREAD, lambda ctx: ctx.compact(9, 10, "much too long " * 900), actor="nightly")
     store.compact(THREAD, lambda ctx: ctx.compact(1, 8, SUMMARY), actor="nightly")
-    store.redact(THREAD, [16], reason="asked for", actor="privacy desk")
+    store.custody.redact(THREAD, [16], reason="asked for", actor="privacy desk")
     # A redaction also erases the body of an attempt whose span is not known.
     store.compact(THREAD, _fails, actor="nightly")
-    store.hold(THREAD, reason="a lawsuit", actor="legal")
+    store.custody.hold(THREAD, reason="a lawsuit", actor="legal")
     store.append("other", {"role": "user", "content": "hello"})
 
 

@@ -171,7 +171,7 @@ def test_without_content_no_word_is_shown_and_nothing_logged(
         raise RuntimeError(secret)
 
     store.compact("quiet", fails)
-    store.hold("quiet", reason=secret, authority=authority)
+    store.custody.hold("quiet", reason=secret, authority=authority)
 
     async def steps(client: Client) -> None:
         for address, parameters in ADDRESSES:
@@ -216,10 +216,10 @@ def test_without_content_no_word_of_any_field_is_on_any_page(url: str) -> None:
         for _ in range(2):
             store.compact("quiet", fold, authority={word(): word()})
         store.revoke("quiet", 2, reason=word())
-        store.hold("quiet", reason=word(), authority={word(): word()})
-        store.review("quiet", 1, "bad", note=word())
-        store.release("quiet", reason=word())
-        store.redact("quiet", [30], reason=word())
+        store.custody.hold("quiet", reason=word(), authority={word(): word()})
+        store.audit.review("quiet", 1, "bad", note=word())
+        store.custody.release("quiet", reason=word())
+        store.custody.redact("quiet", [30], reason=word())
         store.fork("quiet", "branch", at=12)
         last, numbers, seqs = store.thread("quiet").last_pos, range(1, 4), range(1, 33)
     assert len(words) > 100

@@ -113,7 +113,7 @@ def test_an_address_that_there_is_not_leads_back_to_the_pages(url: str) -> None:
 
 def test_a_thread_that_was_erased_says_so(url: str, store: cs.Store) -> None:
     store.append("gone", {"role": "user", "content": SECRET})
-    store.erase("gone", reason="asked for", actor="privacy desk")
+    store.custody.erase("gone", reason="asked for", actor="privacy desk")
     [stub] = [each.thread_id for each in store.threads(hidden=True) if each.erased_pos]
 
     async def steps(client: Client) -> None:

@@ -101,8 +101,8 @@ def test_a_chart_is_drawn_again_after_an_erasure_and_after_a_failure(
 ) -> None:
     async def steps(client: Client) -> None:
         before = (await client.get("/chart.svg", params={"id": THREAD})).text
-        store.release(THREAD, reason="settled")
-        store.redact(THREAD, [1], reason="asked for")
+        store.custody.release(THREAD, reason="settled")
+        store.custody.redact(THREAD, [1], reason="asked for")
         monkeypatch.setattr(cs.AsyncReader, "token_steps", _fails)
         assert (await client.get("/chart.svg", params={"id": THREAD})).status_code == 500
         assert (await client.get("/thread", params={"id": THREAD})).status_code == 200

@@ -89,7 +89,7 @@ def test_a_verdict_is_written_on_the_thread_that_was_shown(url: str, filled: lis
     reviewing(url, steps)
     with cs.Store.open(url) as store:
         for name in filled:
-            (event,) = store.events(name, kind="verdict")
+            (event,) = store.audit.events(name, kind="verdict")
             found = Verdict.of(event)
             assert found is not None
             assert found.sample == {"actor": name}
@@ -101,7 +101,7 @@ def test_a_form_of_a_thread_whose_name_was_used_again_is_refused(url: str) -> No
         page = await client.get("/record", params={"id": "again", "number": 1})
         form = Forms(page.text).found[0][2] | {"verdict": "bad"}
         with cs.Store.open(url) as store:
-            store.erase("again", reason="asked for")
+            store.custody.erase("again", reason="asked for")
             _fill(store, "again")
         answer = await client.post("/verdict", data=form)
         assert answer.status_code == 409
@@ -111,7 +111,7 @@ def test_a_form_of_a_thread_whose_name_was_used_again_is_refused(url: str) -> No
         _fill(store, "again")
     reviewing(url, steps)
     with cs.Store.open(url) as store:
-        assert not list(store.events(kind="verdict"))
+        assert not list(store.audit.events(kind="verdict"))
 
 
 def test_different_names_look_different_in_every_list(url: str, filled: list[str]) -> None:
@@ -140,7 +140,7 @@ def test_printed_commands_name_exactly_this_thread(url: str, tenant: str) -> Non
     with cs.Store.open(url, tenant=tenant) as store:
         for name in names:
             _fill(store, name)
-            store.hold(name, reason="a lawsuit")
+            store.custody.hold(name, reason="a lawsuit")
 
     async def steps(client: Client) -> None:
         for name in names:

@@ -98,8 +98,8 @@ def _fill(store: cs.Store, payload: str, name: str) -> None:
         ctx.compact(1, 3, made, reason=payload)
 
     store.compact(name, callback, actor=payload, authority={payload: payload})
-    store.hold(name, reason=payload, actor=payload)
-    store.review(name, 1, "bad", note=payload, sample={"seed": payload, payload: payload}, actor=payload)
+    store.custody.hold(name, reason=payload, actor=payload)
+    store.audit.review(name, 1, "bad", note=payload, sample={"seed": payload, payload: payload}, actor=payload)
 
 
 def test_no_template_lets_text_through_unescaped() -> None:

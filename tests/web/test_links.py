@@ -18,12 +18,12 @@ _MOST = 1500
 def everything(store: cs.Store) -> None:
     """Adds the kinds of records and events that `fill` does not make, forks among them, and an erased thread."""
     fill(store)
-    store.release(THREAD, reason="it is settled", actor="legal")
+    store.custody.release(THREAD, reason="it is settled", actor="legal")
     store.compact(THREAD, lambda ctx: ctx.replace(11, 11, [{"role": "user", "content": "Order #44915 …"}]))
     store.compact(THREAD, lambda ctx: ctx.remove(12, 13, reason="of no use"))
     applied = [record for record in store.compactions(THREAD) if record.outcome == "applied"]
     store.revoke(THREAD, applied[-1].number, reason="of use after all", actor="jane")
-    store.review(THREAD, applied[0].number, "good", note="seen", actor="jane")
+    store.audit.review(THREAD, applied[0].number, "good", note="seen", actor="jane")
     store.fork(THREAD, "copy", at=14)
     store.fork(THREAD, "again", reason="asked again")
     store.fork("again", "once more")
@@ -31,12 +31,12 @@ def everything(store: cs.Store) -> None:
     store.clear("copy", hide=True, reason="done")
     store.append("cleared", [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello"}])
     store.clear("cleared")
-    store.retain("other", datetime.now(UTC) + timedelta(days=9), reason="tax law", actor="legal")
+    store.custody.retain("other", datetime.now(UTC) + timedelta(days=9), reason="tax law", actor="legal")
     with pytest.raises(cs.Held):
-        store.erase("other", reason="asked for", actor="privacy desk")
+        store.custody.erase("other", reason="asked for", actor="privacy desk")
     store.append("gone", [{"role": "user", "content": "Ann"}, {"role": "assistant", "content": "Hello, Ann."}])
     store.fork("gone", "kept of gone")
-    store.erase("gone", reason="asked for", legal_basis="Art. 17", actor="privacy desk")
+    store.custody.erase("gone", reason="asked for", legal_basis="Art. 17", actor="privacy desk")
     store.append("theirs", [{"role": "user", "content": f"Count the parcels of day {day}."} for day in range(9)])
     store.adopt("theirs", [{"role": "user", "content": "They were counted."}], view=store.view("theirs"))
 
@@ -46,7 +46,7 @@ def test_no_link_of_any_page_fails(url: str) -> None:
         everything(store)
         kinds = {record.kind for record in store.compactions()}
         outcomes = {record.outcome for record in store.compactions()}
-        events = {event.kind for event in store.events()}
+        events = {event.kind for event in store.audit.events()}
     assert kinds == {"summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"}
     assert {"applied", "failed", "rejected"} <= outcomes
     assert events >= {"fork", "origin", "hold", "release", "retention", "refusal", "redaction", "verdict"}

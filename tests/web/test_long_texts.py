@@ -32,7 +32,7 @@ def long(url: str, superuser: psycopg.Connection[Any]) -> cs.Store:
         store.append("t", [{"role": "user", "content": f"{LONG} {n}"} for n in range(4)], meta={"note": "é" * 4000})
         store.set_metadata("t", {"note": "é" * 4000})
         store.compact("t", lambda ctx: ctx.compact(1, 2, LONG[:300_000], reason="r" * 8000))
-        store.hold("t", reason="h" * 8000)
+        store.custody.hold("t", reason="h" * 8000)
         reasons = [json.dumps({"reason": "x" * 3_000_000})] * 20
         for reason in reasons:
             superuser.execute(_EVENT, ["release", "a" * 255, os.urandom(16), reason])

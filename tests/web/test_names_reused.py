@@ -22,15 +22,15 @@ _LATER = "quicksilver"
 def _give_to_another(url: str) -> None:
     """Erases the thread, and gives its name to another thread with more of everything."""
     with cs.Store.open(url, actor=_LATER) as store:
-        store.release(THREAD, reason="ended", actor="desk")
-        store.erase(THREAD, reason="asked for", actor="desk")
+        store.custody.release(THREAD, reason="ended", actor="desk")
+        store.custody.erase(THREAD, reason="asked for", actor="desk")
         for _ in range(15):
             store.append(THREAD, [
                 {"role": "user", "content": f"{_LATER} " * 9}, {"role": "assistant", "content": f"{_LATER} yes"},
             ])  # fmt: skip
         for seq in (1, 5, 9, 13, 17, 21):
             store.compact(THREAD, span(seq, seq + 3, cs.Summary(_LATER, model=_LATER)))
-        store.hold(THREAD, reason=_LATER)
+        store.custody.hold(THREAD, reason=_LATER)
 
 
 def _after_call(monkeypatch: pytest.MonkeyPatch, count: int, act: Callable[[], None]) -> None:
@@ -89,4 +89,4 @@ def test_a_verdict_is_not_written_to_a_thread_that_gets_the_name_meanwhile(
 
     reviewing(url, steps)
     with cs.Store.open(url) as store:
-        assert not list(store.events(kind="verdict"))
+        assert not list(store.audit.events(kind="verdict"))

@@ -132,7 +132,7 @@ def test_erasures_and_holds_have_certificates(url: str, store: cs.Store) -> None
     listed = text_of(shown(url, "/erasures"))
     assert "redaction" in listed
     assert "hold" in listed
-    event = next(event for event in store.events(THREAD) if event.kind == "redaction")
+    event = next(event for event in store.audit.events(THREAD) if event.kind == "redaction")
     certificate = text_of(shown(url, "/certificate", id=THREAD, pos=event.pos))
     assert "Certificate of erasure" in certificate
     assert "privacy desk" in certificate
@@ -186,11 +186,11 @@ def test_a_rejected_attempt_shows_the_reason_that_was_stated_and_that_its_text_w
 
 
 def test_a_hold_shows_its_release(url: str, store: cs.Store) -> None:
-    pos = next(event.pos for event in store.events(THREAD, kind="hold"))
+    pos = next(event.pos for event in store.audit.events(THREAD, kind="hold"))
     assert "Nothing has ended this hold" in text_of(shown(url, "/certificate", id=THREAD, pos=pos))
-    done = store.release(THREAD, reason="settled", actor="legal", authority={"case": "815"})
-    store.hold(THREAD, reason="another", actor="legal")
-    store.release(THREAD, reason="over", actor="legal")
+    done = store.custody.release(THREAD, reason="settled", actor="legal", authority={"case": "815"})
+    store.custody.hold(THREAD, reason="another", actor="legal")
+    store.custody.release(THREAD, reason="over", actor="legal")
     page = shown(url, "/certificate", id=THREAD, pos=pos)
     told = text_of(page).partition("The release")[2].partition("The entry")[0]
     assert f"ended at pos {done.pos}." in told
@@ -200,7 +200,7 @@ def test_a_hold_shows_its_release(url: str, store: cs.Store) -> None:
 
 
 def test_a_certificate_says_what_was_verified(url: str, store: cs.Store) -> None:
-    pos = next(event.pos for event in store.events(THREAD, kind="redaction"))
+    pos = next(event.pos for event in store.audit.events(THREAD, kind="redaction"))
 
     async def steps(client: Client) -> None:
         async def told() -> str:
@@ -237,7 +237,7 @@ def test_a_receipt_over_what_was_erased_since_is_said_to_be_no_proof_any_more(ur
     pos = store.seen_by(THREAD, 4).view.pos
     assert f"at pos {pos}" in text_of(page)
     assert f"at={pos}" in page
-    store.redact(THREAD, [2], override="settled", reason="asked for", actor="privacy desk")
+    store.custody.redact(THREAD, [2], override="settled", reason="asked for", actor="privacy desk")
     after = text_of(shown(url, "/reply", id=THREAD, seq=4))
     assert "so the receipt cannot be compared any more" in after
     assert "has the hash of other elements" not in after
@@ -250,7 +250,7 @@ def test_a_user_s_message_is_not_said_to_be_written_from_a_view(url: str, store:
 
 
 def test_an_erased_record_leads_to_its_certificate(url: str, store: cs.Store) -> None:
-    done = store.redact(
+    done = store.custody.redact(
         THREAD, [2], override="settled", reason="asked for", legal_basis="Art. 17 GDPR", actor="privacy desk"
     )
     assert 3 in done.records
@@ -263,12 +263,12 @@ def test_an_erased_record_leads_to_its_certificate(url: str, store: cs.Store) ->
 def test_a_certificate_says_whether_the_newest_checkpoint_covers_it(url: str, store: cs.Store, tmp_path: Path) -> None:
     key = cs.SigningKey.generate("example.org/audit")
     log = cs.CheckpointLog(tmp_path / "log.jsonl", key.key)
-    store.checkpoint(key, log)
+    store.audit.checkpoint(key, log)
     signed = store.thread(THREAD).last_pos
-    later = store.redact(THREAD, [2], override="settled", reason="asked for", actor="privacy desk")
-    first = next(event.pos for event in store.events(THREAD, kind="redaction"))
+    later = store.custody.redact(THREAD, [2], override="settled", reason="asked for", actor="privacy desk")
+    first = next(event.pos for event in store.audit.events(THREAD, kind="redaction"))
     store.append("new", [{"role": "user", "content": "hello"}])
-    hold = store.hold("new", reason="a lawsuit", actor="legal")
+    hold = store.custody.hold("new", reason="a lawsuit", actor="legal")
 
     async def steps(client: Client) -> None:
         async def text(page: str, **options: Any) -> str:
@@ -287,9 +287,9 @@ def test_a_certificate_says_whether_the_newest_checkpoint_covers_it(url: str, st
 def test_the_chart_of_a_thread_marks_the_newest_checkpoint(url: str, store: cs.Store, tmp_path: Path) -> None:
     key = cs.SigningKey.generate("example.org/audit")
     log = cs.CheckpointLog(tmp_path / "log.jsonl", key.key)
-    store.checkpoint(key, log)
+    store.audit.checkpoint(key, log)
     store.append(THREAD, [{"role": "user", "content": "hello"}])
-    signed = store.checkpoint(key, log)
+    signed = store.audit.checkpoint(key, log)
     last = store.thread(THREAD).last_pos
     store.append(THREAD, [{"role": "user", "content": "hello again"}])
     store.append("new", [{"role": "user", "content": "hello"}] * 2)
@@ -374,7 +374,7 @@ def test_every_list_names_the_command_that_lists_it_as_csv(url: str) -> None:
 def test_commands_name_a_tenant_that_is_not_the_default(url: str) -> None:
     with cs.Store.open(url, tenant="acme") as store:
         store.append("t", {"role": "user", "content": "hello"})
-        pos = store.hold("t", reason="a lawsuit", actor="legal").pos
+        pos = store.custody.hold("t", reason="a lawsuit", actor="legal").pos
 
     async def steps(client: Client) -> None:
         for page in (f"/certificate?id=t&pos={pos}", "/integrity", "/records"):
@@ -419,13 +419,13 @@ def test_a_chart_is_drawn_again_only_after_the_thread_changed(
         assert await chart() == first
         assert len(drawn) == 1
         await chart("other")
-        store.release(THREAD, reason="settled", actor="legal")
-        store.redact(THREAD, [12], reason="asked for", actor="privacy desk")
+        store.custody.release(THREAD, reason="settled", actor="legal")
+        store.custody.redact(THREAD, [12], reason="asked for", actor="privacy desk")
         after = await chart()
         assert after != first
         assert await chart() == after
         assert len(drawn) == 3
-        store.erase("other", reason="asked for")
+        store.custody.erase("other", reason="asked for")
         assert (await client.get("/chart.svg", params={"id": "other"})).status_code in (404, 410)
 
     visit(url, steps)
@@ -478,12 +478,12 @@ def test_another_tenant_sees_nothing(url: str) -> None:
 
 def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
     with cs.Store.open(url) as store:
-        store.load("long", ({"role": "user", "content": f"message {i} " + "word " * 2000} for i in range(700)))
+        store.load.messages("long", ({"role": "user", "content": f"message {i} " + "word " * 2000} for i in range(700)))
         for number in range(120):
             span = (5 * number + 1, 5 * number + 5)
             store.compact("long", planned(*span, "short"))
         for number in range(120):
-            store.hold("long", reason=f"lawsuit {number}")
+            store.custody.hold("long", reason=f"lawsuit {number}")
 
     pages: tuple[tuple[str, dict[str, Any]], ...] = (
         ("/thread", {}), ("/view", {}), ("/view", {"at": 650, "beside": 800}), ("/record", {"number": 1}),
@@ -507,7 +507,7 @@ def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
 
 @pytest.mark.parametrize("add", [add_event, add_record])
 def test_no_page_shows_a_view_after_an_entry_of_a_later_release(store: cs.Store, url: str, add: Any) -> None:
-    store.import_bundle(folded("later", add).lines())
+    store.load.bundle(folded("later", add).lines())
     page = text_of(shown(url, "/thread", id="later"))
     assert f"unknown from pos {POS} on" in page
     assert "active" not in page

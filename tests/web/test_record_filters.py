@@ -83,4 +83,4 @@ def test_a_filter_that_there_is_not_is_refused_by_name(url: str) -> None:
         with pytest.raises(cs.InvalidInput, match=r"the filters must be among outcome, .*; not 'acto'"):
             store.compactions(acto="nightly")  # type: ignore[call-arg]
         with pytest.raises(cs.InvalidInput, match=r"must be among .*; not 'covering'"):
-            store.sample(1, covering=3)  # type: ignore[call-arg]
+            store.audit.sample(1, covering=3)  # type: ignore[call-arg]

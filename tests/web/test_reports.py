@@ -73,7 +73,9 @@ def test_after_a_compaction_a_reply_is_said_to_be_written_from_the_record(store:
 
 
 def test_a_report_says_what_was_erased_on_which_basis_and_what_an_attempt_left(store: cs.Store) -> None:
-    store.redact(THREAD, [2], override="settled", reason="asked for", legal_basis="Art. 17 GDPR", actor="privacy desk")
+    store.custody.redact(
+        THREAD, [2], override="settled", reason="asked for", legal_basis="Art. 17 GDPR", actor="privacy desk"
+    )
     told = text(render(made(store, THREAD)))
     assert re.search(
         r"redaction message 2 and records [-0-9, ]+, despite .*; legal basis: Art. 17 GDPR privacy desk", told
@@ -262,8 +264,8 @@ def test_a_period_is_about_the_threads_and_the_records_in_it(store: cs.Store) ->
 
 
 def test_an_erased_thread_has_a_report(store: cs.Store) -> None:
-    store.release(THREAD, reason="over")
-    stub = store.erase(THREAD, reason="asked for")
+    store.custody.release(THREAD, reason="over")
+    stub = store.custody.erase(THREAD, reason="asked for")
     name = getattr(stub, "thread_id", None) or next(t.thread_id for t in store.threads() if "erased" in t.thread_id)
     page = render(made(store, name))
     assert SECRET not in text(page)

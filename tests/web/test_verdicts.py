@@ -70,7 +70,7 @@ def fields(page: str) -> dict[str, str]:
 
 
 def verdicts(store: cs.Store) -> list[Verdict]:
-    return [verdict for event in store.events(kind="verdict") if (verdict := Verdict.of(event))]
+    return [verdict for event in store.audit.events(kind="verdict") if (verdict := Verdict.of(event))]
 
 
 def test_a_sample_is_drawn_judged_and_says_how_many_records_are_bad(url: str, store: cs.Store) -> None:
@@ -99,7 +99,7 @@ def test_a_sample_is_drawn_judged_and_says_how_many_records_are_bad(url: str, st
     ]  # fmt: skip
     assert found[0].sample is not None
     assert (found[0].sample["seed"], found[0].sample["population"]) == (7, 3)
-    assert store.verify(THREAD, level="schema").findings == ()
+    assert store.audit.verify(THREAD, level="schema").findings == ()
 
 
 def test_the_same_seed_draws_the_same_records(url: str) -> None:
@@ -180,11 +180,11 @@ def test_the_role_can_record_verdicts_and_nothing_else(url: str, superuser: psyc
     """).fetchall()
     assert granted == [("record_verdict",)]
     with cs.Store.open(url, role="compaction_store_reviewer") as reviews:
-        assert reviews.review(THREAD, 3, "good").kind == "verdict"
+        assert reviews.audit.review(THREAD, 3, "good").kind == "verdict"
         for call in (
             lambda: reviews.append(THREAD, {"role": "user", "content": "x"}), lambda: reviews.view(THREAD),
-            lambda: reviews.hold(THREAD, reason="x"), lambda: list(reviews.replay(THREAD)),
-            lambda: list(reviews.compactions()), lambda: reviews.redact(THREAD, 1, reason="x"),
+            lambda: reviews.custody.hold(THREAD, reason="x"), lambda: list(reviews.replay(THREAD)),
+            lambda: list(reviews.compactions()), lambda: reviews.custody.redact(THREAD, 1, reason="x"),
         ):  # fmt: skip
             with pytest.raises(cs.CompactionStoreError) as caught:
                 call()
@@ -194,7 +194,7 @@ def test_the_role_can_record_verdicts_and_nothing_else(url: str, superuser: psyc
 def test_a_verdict_for_another_kind_of_sample_is_shown(url: str) -> None:
     """A reviewer's login may give any object as the sample."""
     with cs.Store.open(url, role="compaction_store_reviewer") as reviews:
-        reviews.review(THREAD, 3, "bad", sample={"every": "tenth"})
+        reviews.audit.review(THREAD, 3, "bad", sample={"every": "tenth"})
 
     async def steps(client: Client) -> None:
         page = await client.get("/record", params={"id": THREAD, "number": 3})
@@ -210,7 +210,7 @@ def test_the_application_cannot_judge_itself(url: str) -> None:
         cs.Store.open(url, role="compaction_store_app") as store,
         pytest.raises(PermissionDenied, match="grant this login compaction_store_reviewer"),
     ):
-        store.review(THREAD, 3, "good")
+        store.audit.review(THREAD, 3, "good")
 
 
 @pytest.mark.parametrize("body", ['{"number":4,"verdict":"good"}', '{"verdict":"good","number":3}', "{}",
@@ -233,7 +233,7 @@ def test_a_verdict_is_in_the_bundle_and_a_retry_writes_it_once(
     call = "SELECT event_pos FROM compaction_store.record_verdict(NULL, 'default', %s, 3, 'jane', %s, %s)"
     first = superuser.execute(call, [THREAD, bytes(16), body]).fetchone()
     assert superuser.execute(call, [THREAD, bytes(16), body]).fetchone() == first
-    lines = list(store.export(THREAD))
+    lines = list(store.audit.export(THREAD))
     assert json.loads(json.loads(lines[-2])["body"])["verdict"] == "bad"
     (tmp_path / "bundle.jsonl").write_bytes(b"".join(lines))
     assert offline.main([str(tmp_path / "bundle.jsonl")]) == 0

@@ -30,7 +30,7 @@ def test_every_level_verifies_with_a_log_of_checkpoints(url: str, store: cs.Stor
 
     async def steps(client: Client) -> None:
         assert "--checkpoints" not in (await client.get("/integrity")).text
-        store.checkpoint(key, log)
+        store.audit.checkpoint(key, log)
         page = await client.get("/integrity")
         assert key.key.hex() in page.text
         assert "--level checkpoint --checkpoints LOG --public-key HEX" in page.text
@@ -87,12 +87,12 @@ def _fails(_: cs.CompactionContext) -> None:
 
 
 def test_a_hold_and_a_retention_are_a_state(url: str, store: cs.Store) -> None:
-    store.retain("other", datetime(2100, 1, 1, tzinfo=UTC), reason="law")
+    store.custody.retain("other", datetime(2100, 1, 1, tzinfo=UTC), reason="law")
     assert "<dd>held</dd>" in shown(url, "/thread", id=THREAD)
     listed = shown(url, "/")
     assert listed.count("<td>held</td>") == 1
     assert listed.count("retained until 2100-01-01") == 1
-    store.release(THREAD, reason="settled")
+    store.custody.release(THREAD, reason="settled")
     assert "<td>held</td>" not in shown(url, "/")
     assert "<dd>not held</dd>" in shown(url, "/thread", id=THREAD)
 
@@ -118,7 +118,7 @@ def test_a_thread_says_what_its_summaries_cost_and_what_is_not_counted(url: str)
             )
             store.compact("t", span(start, start + 1, made))
         store.compact("t", lambda ctx: ctx.compact(7, 8, "its own words"))
-        store.redact("t", 3, reason="asked for")
+        store.custody.redact("t", 3, reason="asked for")
     rows = re.findall(r"<tr><td>(one|two)</td>(.*)</tr>", shown(url, "/thread", id="t"))
     cells = [(model, *re.findall(r">([^<]+)</td>", row)) for model, row in rows]
     assert cells == [("one", "1", "0", "1,000", "20", "1.5"), ("two", "1", "0", "1,000", "20", "1.5")]
@@ -168,7 +168,7 @@ def test_records_say_what_all_of_them_cost_and_where_the_newest_cost_is(
 
 
 def test_an_erased_thread_says_that_its_name_is_gone(url: str, store: cs.Store) -> None:
-    store.erase("other", reason="asked for")
+    store.custody.erase("other", reason="asked for")
     [stub] = [found for found in store.threads(hidden=True) if found.erased_pos]
     for page in (shown(url, "/thread", id=stub.thread_id),
                  shown(url, "/certificate", id=stub.thread_id, pos=stub.erased_pos)):  # fmt: skip
@@ -272,8 +272,8 @@ def test_the_certificate_of_an_erasure_names_the_forks(url: str, *, forks: bool)
     with cs.Store.open(url) as store:
         store.append("t", [{"role": "user", "content": f"message {n}"} for n in range(4)])
         store.fork("t", "fork of t")
-        store.redact("t", 2, reason="asked for", forks=forks)
-        [erasure] = store.events("t", kind="redaction")
+        store.custody.redact("t", 2, reason="asked for", forks=forks)
+        [erasure] = store.audit.events("t", kind="redaction")
     page = shown(url, "/certificate", id="t", pos=erasure.pos)
     said = "The copies in these forks were erased too:" if forks else "These forks still have copies:"
     assert f"{said} fork of t." in text_of(page)
@@ -311,7 +311,7 @@ def test_the_page_of_integrity_names_the_entries_that_no_checkpoint_signs(
 ) -> None:
     key = SigningKey.generate("auditor.example")
     log = CheckpointLog(tmp_path / "log", key.key)
-    store.checkpoint(key, log)
+    store.audit.checkpoint(key, log)
     last = store.thread(THREAD).last_pos
 
     async def steps(client: Client) -> None:
@@ -329,16 +329,16 @@ def test_events_without_any_optional_field_are_shown(url: str) -> None:
     with cs.Store.open(url) as store:
         store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(8)])
         store.compact("t", lambda ctx: ctx.compact(1, 2, "short"))
-        store.review("t", 1, "good")
-        store.hold("t", reason="a lawsuit")
+        store.audit.review("t", 1, "good")
+        store.custody.hold("t", reason="a lawsuit")
         with pytest.raises(cs.Held):
-            store.redact("t", 3, reason="asked for")
-        store.release("t", reason="settled")
-        store.retain("t", datetime(2020, 1, 1, tzinfo=UTC), reason="law")
+            store.custody.redact("t", 3, reason="asked for")
+        store.custody.release("t", reason="settled")
+        store.custody.retain("t", datetime(2020, 1, 1, tzinfo=UTC), reason="law")
         store.fork("t", "fork")
-        store.redact("t", 3, reason="asked for")
-        store.record_evaluation("t", {"policies": {}}, reason="a trial")
-        events = [*store.events("t"), *store.events("fork")]
+        store.custody.redact("t", 3, reason="asked for")
+        store.audit.record_evaluation("t", {"policies": {}}, reason="a trial")
+        events = [*store.audit.events("t"), *store.audit.events("fork")]
         kinds = {event.kind for event in events}
     assert kinds >= {
         "verdict", "hold", "refusal", "release", "retention", "fork", "origin", "redaction", "evaluation",
@@ -354,10 +354,10 @@ def test_events_without_any_optional_field_are_shown(url: str) -> None:
 
 def test_the_csv_of_threads_says_what_is_held_and_retained_as_the_page_does(url: str, store: cs.Store) -> None:
     store.append("kept", {"role": "user", "content": "hello"})
-    store.retain("kept", datetime(2036, 1, 1, 12, tzinfo=UTC), reason="tax law")
+    store.custody.retain("kept", datetime(2036, 1, 1, 12, tzinfo=UTC), reason="tax law")
     store.append("let go", {"role": "user", "content": "hello"})
-    store.hold("let go", reason="a lawsuit")
-    store.release("let go", reason="it is settled")
+    store.custody.hold("let go", reason="a lawsuit")
+    store.custody.release("let go", reason="it is settled")
     page = text_of(shown(url, "/"))
     assert "retained until 2036-01-01 12:00:00.000 UTC" in page
     assert "until 2036-01-01 12:00:00 UTC" in text_of(shown(url, "/thread", id="kept"))

@@ -1,4 +1,4 @@
-"""Lists the threads of a tenant on a cluster, with their names in the table of names, for `verify_all`."""
+"""Lists the threads of a tenant on a cluster, with their names in the table of names, for `audit.verify()`."""
 
 from __future__ import annotations
 

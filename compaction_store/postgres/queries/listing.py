@@ -1,4 +1,4 @@
-"""Lists all threads of which a tenant has any row, in the order of their keys, for `verify_all`."""
+"""Lists all threads of which a tenant has any row, in the order of their keys, for `audit.verify()`."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def erase(
         )
     except OutcomeUnknown as error:
         # Suggest the stub's name: repeating the call with the old name could erase a new thread of that name.
-        what = f"it is unknown whether the thread was erased: repeat the call safely with erase({stub!r})"
+        what = f"it is unknown whether the thread was erased: repeat the call safely with custody.erase({stub!r})"
         raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=error.key, sqlstate=error.sqlstate) from None
     done = erasure.redaction(thread.thread_id, row)
     return replace(done, thread_id=stub) if dry_run is False else done

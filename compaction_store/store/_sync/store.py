@@ -6,14 +6,12 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import chain, islice
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from compaction_store import arguments
-from compaction_store.bundles import verification
 from compaction_store.compaction import adoption, sending, size_estimate
 from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.budget import TokenBudget
@@ -24,44 +22,31 @@ from compaction_store.compaction.repair import check_arguments
 from compaction_store.compaction.run_log import log_failure
 from compaction_store.compaction.sending import R, Sent
 from compaction_store.compaction.summary_request import SummaryResult
-from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, NotConfigured, SpanConflict
-from compaction_store.integrity import erasure
+from compaction_store.errors import CompactionStoreError, InvalidInput, NotConfigured, SpanConflict
 from compaction_store.messages import encoding
 from compaction_store.messages.keys import Key
-from compaction_store.models import (
-    Appended,
-    Compaction,
-    Event,
-    Forked,
-    Imported,
-    Loaded,
-    Redaction,
-    ThreadLoaded,
-)
-from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
+from compaction_store.models import Appended, Compaction, Forked
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling import call
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.results import Results
-from compaction_store.store import loading, loading_threads
 from compaction_store.store._sync import (
     adopting,
     compacting,
-    erasing,
     forking,
-    importing,
     repairing,
     rewinding,
     writing,
 )
-from compaction_store.store._sync.loading import run_load
-from compaction_store.store._sync.loading_threads import load_threads
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store._sync.turns import Turn
-from compaction_store.store.thread_keys import thread_key, writable_key
 from compaction_store.store.turn_waits import LONGEST_LEASE, LONGEST_WAIT, check_seconds
 from compaction_store.waiting import drive, is_async
+
+if TYPE_CHECKING:
+    from compaction_store.store._sync.audit import StoreAudit
+    from compaction_store.store._sync.custody import Custody
+    from compaction_store.store._sync.loader import Loader
 
 _IS_ASYNC = False
 _C = TypeVar("_C", bound=Callback)
@@ -73,16 +58,25 @@ class Store(Reader):
     Open a store with `open`. Close it with `close`, or use it as a context manager.
     """
 
-    def _writable_key(self, thread_id: str) -> ThreadKey:
-        return writable_key(self._tenant, thread_id)._replace(uid=self._uids.get(thread_id))
+    # ---- groups of methods
 
-    def _chosen_actor(self, actor: str | None) -> str | None:
-        """Returns the given actor, or the store's actor if none is given."""
-        arguments.optional_name(actor, "actor")
-        found = self._actor if actor is None else actor
-        if found is None and self._require_actor:
-            raise ActorRequired("actor must be given: the store was opened with require_actor=True")
-        return found
+    @property
+    def audit(self) -> StoreAudit:
+        """Verifies, exports, searches, explains and judges what is stored."""
+        group: StoreAudit = self._group("audit", "audit", "StoreAudit")
+        return group
+
+    @property
+    def custody(self) -> Custody:
+        """Erases content, and forbids to erase it."""
+        group: Custody = self._group("custody", "custody", "Custody")
+        return group
+
+    @property
+    def load(self) -> Loader:
+        """Stores any number of messages: of one thread, of many threads, or of a bundle."""
+        group: Loader = self._group("load", "loader", "Loader")
+        return group
 
     # ---- appending
 
@@ -116,7 +110,7 @@ class Store(Reader):
         loss leaves no gap, and it never takes only some of the messages of a call. A later durable write to the same
         server makes the messages durable.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         arguments.instance(durable, bool, "durable")
         given = [messages] if encoding.is_one(messages) else list(islice(messages, encoding.MAX_BATCH + 1))
         encoded = encoding.encode_many(given)
@@ -155,96 +149,20 @@ class Store(Reader):
         itself within `lease` seconds. A turn holds no connection. `turn.append` raises `TurnLost` if the turn has lost
         the thread. Appends that use no turn are not affected.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         arguments.optional_name(actor, "actor")
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
         check_seconds(lease, "lease", least=1, most=LONGEST_LEASE)
         chosen = self._actor if actor is None else actor
         return Turn(self._db, self.append, thread, actor=chosen, wait=wait, lease=lease)
 
-    def load(
-        self,
-        thread_id: str,
-        messages: loading.Messages,
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        tokens: int | None = None,
-    ) -> Loaded:
-        """Appends any number of messages from an iterator. The login must have the loader's role.
-
-        The messages are streamed, so memory does not grow with their number. A message is anything that `append`
-        accepts, or a `ToLoad` with its own meta and tokens; `meta` and `tokens` are for all other messages. Messages
-        are stored in chunks of up to 10,000 messages or 16 MiB, each all or none. Other writers may append between two
-        chunks. With `expected_seq`, the thread must end with that seq before the first chunk.
-
-        With `key`, repeating a call adds nothing, and repeating a failed call continues where it stopped. Give the
-        repeated call the same messages, starting with the first. It appends additional messages at the end; fewer or
-        different messages raise an `IdempotencyConflict`. An error has a note with the number of stored messages.
-
-        Compactions that a provider made by itself are recorded where a message reports them, as by `append`, and where
-        the iterator yields an `Observed`.
-        """
-        thread = self._writable_key(thread_id)
-        key = Key(key).text
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
-        source = loading.Source(messages)
-        load = loading.Load(
-            key, writing.prepared(self._db, self._counter), expected_seq=expected_seq, meta=meta,
-            tokens=tokens, of_thread=arguments.about(thread_id), in_memory=source.in_memory,
-        )  # fmt: skip
-        return run_load(self._db, thread, load, source)
-
-    def load_threads(
-        self,
-        threads: loading_threads.Threads,
-        *,
-        key: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-        tokens: int | None = None,
-        skip_refused: bool = False,
-        expected_seq: int | None = None,
-    ) -> Iterator[ThreadLoaded]:
-        """Loads many threads from an iterator of pairs `(thread_id, messages)` or triples `(thread_id, messages, key)`.
-
-        Each thread is loaded as by `load`, and its result is yielded after it is stored. Short new threads share
-        transactions of up to 10,000 messages or 16 MiB, so several threads may be read before the first is stored.
-        Nothing is read or stored until the result is iterated over; if nobody does, the result warns when it is
-        dropped. Repeating a call with the same `key` adds only new messages. With `expected_seq=0`, a thread that has
-        messages of other calls is refused.
-
-        If a thread fails, the threads before it are stored before the error is raised. With `skip_refused`, a thread
-        that the store refuses is reported in its result, and the other threads are loaded.
-        """
-        loading_threads.check(threads)
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
-        options = loading_threads.Options(
-            self._tenant, self._counter, Key(key).text, meta, tokens, skip_refused, expected_seq
-        )
-        return Results("load_threads(…)", load_threads(self._db, threads, options))
-
     def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
         """Replaces the thread's metadata, a JSON object for any data that is not a message."""
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         text = encoding.encode_meta(metadata)
         if text is None:
             raise InvalidInput("metadata must be one JSON object, not None")
         self._db.call(queries.set_metadata, thread, text, key=call.UNKEYED)
-
-    def import_bundle(self, lines: loading.Messages) -> Imported:
-        """Stores the thread of a bundle, all or nothing. The login must have the loader's role.
-
-        `lines` are the lines of the bundle. The thread is restored byte for byte, with its times, keys, receipts,
-        records, events and metadata. The whole bundle is verified before anything is sent, and an `InvalidBundle` names
-        the line at fault. A bundle with withheld content is refused; erased content is accepted. The store's tenant
-        must be the tenant of the bundle. If the thread exists already, nothing is added, and `ThreadExists` is raised
-        if its head differs. A bundle with times more than a day ahead of the server's clock is refused.
-        """
-        verification.check_lines(lines)
-        return importing.import_bundle(self._db, self._tenant, loading.Source(lines))
 
     def fork(
         self,
@@ -264,15 +182,15 @@ class Store(Reader):
         names its parent, and the parent gets an event that names the new thread. Repeating a call with the same `key`
         returns the first result. Raises `ThreadExists` if the new name is taken.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         arguments.check_thread_id(new_thread_id)
-        self._writable_key(new_thread_id)
+        self._scope.writable_key(new_thread_id)
         if at is not None:
             arguments.number(at, "at", least=1)
         arguments.reason(reason)
         checked_key = None if key is None else Key(key).text
         return forking.fork(
-            self._db, thread, new_thread_id, at, key=checked_key, reason=reason, actor=self._chosen_actor(actor),
+            self._db, thread, new_thread_id, at, key=checked_key, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
 
@@ -330,7 +248,7 @@ class Store(Reader):
         recorded beside the actor. It is a JSON object of up to 8 KiB that says what permits the compaction, such as a
         policy and its version, an approval or a ticket.
         """
-        thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
+        thread, actor = self._scope.writable_key(thread_id), self._scope.chosen_actor(actor)
         work = self._compacting(thread, callbacks, budget, force=force, wait=wait, actor=actor, authority=authority)
         return compacting.compact(work)
 
@@ -342,7 +260,9 @@ class Store(Reader):
         force: bool = False,
     ) -> CompactionPlan:
         """Returns what `compact` would write now. Runs the callbacks and their summarizers, but writes nothing."""
-        return compacting.plan(self._compacting(self._writable_key(thread_id), callbacks, budget, force=force))
+        return compacting.plan(
+            self._compacting(self._scope.writable_key(thread_id), callbacks, budget, force=force)
+        )
 
     def fit(
         self,
@@ -362,15 +282,15 @@ class Store(Reader):
         compacting the thread, waits up to `wait` seconds for that run.
         """
         # Check on every call, so that a missing actor is noticed at once and not only when the view is over the budget.
-        actor = self._chosen_actor(actor)
+        actor = self._scope.chosen_actor(actor)
         authority = encoding.authority(authority)
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
-        view = compacting.measured_view(self, self._db, self._key(thread_id), budget)
+        view = compacting.measured_view(self, self._db, self._scope.key(thread_id), budget)
         if not budget.is_over(view):
             return FittedView.of(view, None)
         run: CompactionRun | None = None
         failure: CompactionStoreError | None = None
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         work = self._compacting(thread, callbacks, budget, force=False, wait=wait, actor=actor, authority=authority)
         if not work.callbacks:
             raise NotConfigured(
@@ -382,7 +302,7 @@ class Store(Reader):
             view = run.view
         except SpanConflict as error:
             log_failure(thread_id, error)
-            view = compacting.measured_view(self, self._db, self._key(thread_id), budget)
+            view = compacting.measured_view(self, self._db, self._scope.key(thread_id), budget)
         except InvalidInput:
             raise
         except CompactionStoreError as error:
@@ -424,7 +344,7 @@ class Store(Reader):
         if not _IS_ASYNC and is_async(call):
             raise InvalidInput("call must be synchronous on a Store; use an Store for an async callable")
         arguments.number(attempts, "attempts", least=1)
-        thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
+        thread, actor = self._scope.writable_key(thread_id), self._scope.chosen_actor(actor)
         view = self.fit(thread_id, budget, *callbacks, wait=wait, actor=actor, authority=authority)
 
         def compact(harder: TokenBudget) -> Any:
@@ -448,12 +368,12 @@ class Store(Reader):
         `view` is the view in which the caller found the number. If the thread no longer has the last entry of that
         view, the number may belong to another compaction, and `SpanConflict` is raised.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         arguments.number(number, "number", least=1)
         _check_view(view, thread_id)
         arguments.reason(reason)
         return compacting.revoke(
-            self._db, thread, number, view, reason=reason, actor=self._chosen_actor(actor),
+            self._db, thread, number, view, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
 
@@ -480,7 +400,7 @@ class Store(Reader):
         System messages are not replaced. `revoke` undoes an adoption. If the compaction was adopted before, nothing is
         written.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         made = adoption.read(compaction)
         if view is not None:
             if not isinstance(view, View | Rendered):
@@ -497,7 +417,7 @@ class Store(Reader):
         arguments.reason(reason)
         return adopting.adopt(
             self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
-            reason=reason, actor=self._chosen_actor(actor), authority=encoding.authority(authority),
+            reason=reason, actor=self._scope.chosen_actor(actor), authority=encoding.authority(authority),
         )  # fmt: skip
 
     def repair(
@@ -518,10 +438,10 @@ class Store(Reader):
         the attempt is recorded. The new summary may break the rules that the old compaction was allowed to break, and
         the rules in `allow`.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         arguments.number(number, "number", least=1)
         check_arguments(summarizer, allow, reason, checks, awaits=_IS_ASYNC)
-        actor = self._chosen_actor(actor)
+        actor = self._scope.chosen_actor(actor)
         work = self._compacting(thread, (), None, force=False, actor=actor, authority=authority)
         return repairing.repair(work, number, summarizer, reason=reason, allow=allow, checks=checks)
 
@@ -544,12 +464,12 @@ class Store(Reader):
         Returns the written records, with the rewind last, or nothing if the view ends at the seq already. `view` is the
         view in which the caller found the seq. If the thread has changed since then, `HeadConflict` is raised.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         arguments.number(seq, "seq", least=0)
         _check_view(view, thread_id)
         arguments.reason(reason)
         return rewinding.rewind(
-            self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._chosen_actor(actor),
+            self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
 
@@ -567,187 +487,13 @@ class Store(Reader):
         With `hide`, the methods `view`, `thread`, `threads` and `due` do not find the thread until the next append;
         audits still find it. Returns the written records, or nothing if the view is empty already.
         """
-        thread = self._writable_key(thread_id)
+        thread = self._scope.writable_key(thread_id)
         arguments.instance(hide, bool, "hide")
         arguments.reason(reason)
         return rewinding.rewind(
-            self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._chosen_actor(actor),
+            self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
-
-    # ---- erasing
-
-    def redact(
-        self,
-        thread_id: str,
-        seqs: int | Iterable[int],
-        *,
-        reason: str,
-        actor: str | None = None,
-        authority: Mapping[str, Any] | None = None,
-        legal_basis: str | None = None,
-        override: str | None = None,
-        dry_run: bool = False,
-        confirmed: bool = True,
-        forks: bool = True,
-    ) -> Redaction:
-        """Erases messages and the bodies of all compaction records that may repeat their content, all or nothing.
-
-        The payload, meta and salt of each message are erased. So is the body of every record whose span or inputs
-        include the message, directly or through other records. Failed and rejected records are erased too. Commitments
-        stay, so the thread still verifies. Messages that are erased already are skipped. A hold or a retention raises
-        `Held`, unless `override` gives a reason to ignore it. Reasons are kept forever, so they should name nobody.
-        With `dry_run`, nothing is written: the result says what would be erased, and the same errors are raised.
-        `confirmed=False` is for an erasure that was ordered but not yet confirmed. Such a call is a dry run, except
-        that it records the refusal if a hold or a retention forbids the erasure.
-
-        Copies of the messages in forks, and in forks of forks, are erased too; a hold on a fork also raises `Held`.
-        With `forks=False`, the forks are left alone. The result names the forks in both cases.
-        """
-        thread = self._writable_key(thread_id)
-        looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
-        arguments.instance(forks, bool, "forks")
-        ranges = erasure.seq_ranges(seqs)
-        erasing.check_reasons(reason, override)
-        actor = None if dry_run else self._chosen_actor(actor)
-        erasure.check_text(legal_basis, "legal_basis", optional=True)
-        body = erasure.body(
-            reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
-        )
-        return erasing.redact(
-            self._db,
-            thread,
-            ranges,
-            body,
-            actor=actor,
-            overrides=override is not None,
-            dry_run=looks,
-            forks=forks,
-        )
-
-    def erase(
-        self,
-        thread_id: str,
-        *,
-        reason: str,
-        actor: str | None = None,
-        authority: Mapping[str, Any] | None = None,
-        legal_basis: str | None = None,
-        override: str | None = None,
-        dry_run: bool = False,
-        confirmed: bool = True,
-        forks: bool = True,
-    ) -> Redaction:
-        """Erases a whole thread: every message and record, the metadata and the name.
-
-        A stub stays, which still verifies. Its name is `erased:` followed by the thread_uid, and appending to it raises
-        `ThreadErased`. The old name is free, so an append to it makes a new thread. `thread_id` may also be the name of
-        the stub, even before the thread is erased. A call with an unknown outcome can therefore be repeated without
-        reaching another thread. The `pos` of the result is None if the thread was erased already. `legal_basis`,
-        `override`, `dry_run`, `confirmed` and `forks` are as in `redact`: forks lose only the copies.
-        """
-        key = thread_key(self._tenant, thread_id)
-        looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
-        arguments.instance(forks, bool, "forks")
-        erasing.check_reasons(reason, override)
-        erasure.check_text(legal_basis, "legal_basis", optional=True)
-        actor = None if dry_run else self._chosen_actor(actor)
-        body = erasure.body(
-            reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
-        )  # fmt: skip
-        thread = erasing.find(self._db, key)
-        # Use thread_uid: a repeated call must not reach a new thread of the same name.
-        key = ThreadKey(thread.thread_uid, self._tenant, thread.thread_id)
-        return erasing.erase(
-            self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=looks,
-            forks=forks,
-        )  # fmt: skip
-
-    def hold(
-        self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None
-    ) -> Event:
-        """Forbids erasing anything from a thread until `release` is called."""
-        return self._record_event(thread_id, "hold", reason, actor, authority)
-
-    def release(
-        self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None
-    ) -> Event:
-        """Ends the hold on a thread."""
-        return self._record_event(thread_id, "release", reason, actor, authority)
-
-    def retain(
-        self,
-        thread_id: str,
-        until: datetime,
-        *,
-        reason: str,
-        actor: str | None = None,
-        authority: Mapping[str, Any] | None = None,
-    ) -> Event:
-        """Forbids erasing anything from a thread until the time `until`. The newest retention replaces earlier ones."""
-        end = erasure.until_text(until)
-        return self._record_event(thread_id, "retention", reason, actor, authority, until=end)
-
-    def review(
-        self,
-        thread_id: str,
-        number: int,
-        verdict: Judgement,
-        *,
-        note: str | None = None,
-        sample: Mapping[str, Any] | None = None,
-        actor: str | None = None,
-    ) -> Event:
-        """Records a verdict on a compaction record, as an event of the thread. Earlier verdicts stay.
-
-        `sample` names the sample that the record was drawn for. The login must have the role
-        `compaction_store_reviewer`, which may write nothing else. Notes are kept forever, even if the record is erased,
-        so they should quote nothing.
-        """
-        thread = self._writable_key(thread_id)
-        arguments.number(number, "number", least=1)
-        arguments.instance(verdict, str, "verdict")
-        arguments.one_of(verdict, JUDGEMENTS, "verdict")
-        erasure.check_text(note, "note", optional=True)
-        drawn = encoding.json_object(sample, "sample")
-        actor = self._chosen_actor(actor)
-        body = erasure.body(number=number, verdict=verdict, note=note, sample=drawn)
-        return erasing.record_verdict(self._db, thread, number, body, actor)
-
-    def record_evaluation(
-        self,
-        thread_id: str,
-        document: Mapping[str, Any],
-        *,
-        reason: str,
-        actor: str | None = None,
-        authority: Mapping[str, Any] | None = None,
-    ) -> Event:
-        """Records the result of an evaluation that replayed this thread. `Evaluation.documents` yields the document.
-
-        The document is kept forever, even if the thread is erased, so it must quote nothing.
-        """
-        checked = encoding.object_of(document, "document")
-        return self._record_event(thread_id, "evaluation", reason, actor, authority, evaluation=checked)
-
-    def _record_event(
-        self,
-        thread_id: str,
-        kind: EventKind,
-        reason: str,
-        actor: str | None,
-        authority: Mapping[str, Any] | None,
-        *,
-        until: str | None = None,
-        evaluation: dict[str, Any] | None = None,
-    ) -> Event:
-        thread = self._writable_key(thread_id)
-        erasing.check_reasons(reason)
-        actor = self._chosen_actor(actor)
-        body = erasure.body(
-            until=until, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
-        )  # fmt: skip
-        return erasing.record_event(self._db, thread, kind, body, actor)
 
 
 def _check_view(view: object, thread_id: str) -> None:

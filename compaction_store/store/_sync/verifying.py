@@ -46,7 +46,7 @@ _NO_THREAD = "erased:"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """One call of `verify` or `verify_all`."""
+    """One call of `audit.verify`."""
 
     db: Connections
     tenant: str

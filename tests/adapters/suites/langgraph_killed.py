@@ -75,7 +75,7 @@ def test_a_killed_graph_goes_on_and_every_original_is_replayed_viewed_and_verifi
         [record] = store.compactions("trip")
         assert (record.kind, record.start_seq, record.end_seq, record.actor) == ("adoption", 1, 7, "agent")
         assert _shown(store, at=record.pos - 1) == ORIGINALS[:9]
-        assert not store.verify("trip").findings
+        assert not store.audit.verify("trip").findings
 
         # The graph goes on where it was killed.
         app = _graph(StoreSaver(inner, store, actor="agent"), waits=False)
@@ -92,4 +92,4 @@ def test_a_killed_graph_goes_on_and_every_original_is_replayed_viewed_and_verifi
         assert _shown(store) == kept
         assert kept[-1] == "re Or by train?"
         assert _shown(store, at=record.pos - 1) == ORIGINALS[:9]
-        assert not store.verify("trip").findings
+        assert not store.audit.verify("trip").findings

@@ -55,10 +55,10 @@ def busy(store: Any, thread_id: str = "t") -> None:
     store.revoke(thread_id, 3, reason="too much")
     store.compact(thread_id, lambda ctx: ctx.compact(17, 18, ""))
     store.append(thread_id, {"role": "user", "content": "go on"}, view=store.view(thread_id))
-    store.hold(thread_id, reason="audit", actor="legal")
-    store.release(thread_id, reason="done")
-    store.retain(thread_id, datetime(2020, 1, 1, tzinfo=UTC), reason="law")
-    store.redact(thread_id, [9, 17], reason="asked")
+    store.custody.hold(thread_id, reason="audit", actor="legal")
+    store.custody.release(thread_id, reason="done")
+    store.custody.retain(thread_id, datetime(2020, 1, 1, tzinfo=UTC), reason="law")
+    store.custody.redact(thread_id, [9, 17], reason="asked")
     store.append(thread_id, {"role": "user", "content": "last"})
     store.set_metadata(thread_id, {"title": "größe \ud800"})
 
@@ -71,11 +71,11 @@ def everything(store: Any, thread_id: str = "t") -> dict[str, Any]:
         "replay": list(store.replay(thread_id)),
         "views": [store.view(thread_id, at=pos) for pos in range(1, thread.last_pos + 1)],
         "log": list(store.compactions(thread_id)),
-        "events": list(store.events(thread_id)),
+        "events": list(store.audit.events(thread_id)),
         "seen": [store.seen_by(thread_id, seq) for seq in (22, 23)],
-        "explained": [store.explain(thread_id, seq) for seq in (3, 9, 14)],
-        "report": store.verify(thread_id),
-        "lines": list(store.export(thread_id))[1:-1],
+        "explained": [store.audit.explain(thread_id, seq) for seq in (3, 9, 14)],
+        "report": store.audit.verify(thread_id),
+        "lines": list(store.audit.export(thread_id))[1:-1],
     }
 
 
@@ -86,44 +86,44 @@ def test_an_imported_thread_is_the_thread_it_was(
     store: Face, other: Face, superuser: psycopg.Connection[Any], other_url: str, server: Server
 ) -> None:
     busy(store)
-    lines = list(store.export("t"))
+    lines = list(store.audit.export("t"))
     report = cs.verify_bundle(lines)
     thread = store.thread("t")
     assert (report.level, report.entries, report.findings, report.head) == ("content", thread.last_pos, (), thread.head)
     assert offline.check(io.BytesIO(b"".join(lines))).findings == []
-    done = other.import_bundle(lines)
+    done = other.load.bundle(lines)
     assert done == Imported("t", thread.last_seq, thread.last_number, thread.last_pos, thread.head, added=True)
     assert everything(other) == everything(store)
-    assert other.verify("t").findings == ()
+    assert other.audit.verify("t").findings == ()
     with psycopg.connect(server.by_own_login(other_url)) as behind:
         assert [rows(behind, table) for table in TABLES] == [rows(superuser, table) for table in TABLES]
 
 
 def test_an_imported_thread_goes_on_as_any_other(store: Face, other: Face) -> None:
     busy(store)
-    other.import_bundle(list(store.export("t")))
+    other.load.bundle(list(store.audit.export("t")))
     for each in (store, other):
         assert each.append("t", {"role": "user", "content": "more"}, key="new")[0].seq == 25
         assert each.append("t", {"role": "user", "content": "a \0 \ud800 größe 会話 🔒\u2028"}, key="one")[0].seq == 1
         with pytest.raises(cs.IdempotencyConflict):
             each.append("t", {"role": "user", "content": "other"}, key="many")
         each.compact("t", lambda ctx: ctx.compact(18, 20, "end"))
-        each.redact("t", 1, reason="asked")
-        assert each.verify("t").findings == ()
+        each.custody.redact("t", 1, reason="asked")
+        assert each.audit.verify("t").findings == ()
     assert other.view("t").messages == store.view("t").messages
     assert other.thread("t").view_tokens == store.thread("t").view_tokens
-    assert cs.verify_bundle(list(other.export("t"))).findings == ()
+    assert cs.verify_bundle(list(other.audit.export("t"))).findings == ()
 
 
 def test_the_same_import_again_adds_nothing(store: Face, other: Face) -> None:
     busy(store)
-    lines = list(store.export("t"))
-    assert other.import_bundle(lines).added
-    assert not other.import_bundle(iter(lines)).added
-    assert not store.import_bundle(list(store.export("t"))).added
+    lines = list(store.audit.export("t"))
+    assert other.load.bundle(lines).added
+    assert not other.load.bundle(iter(lines)).added
+    assert not store.load.bundle(list(store.audit.export("t"))).added
     store.append("t", {"role": "user", "content": "more"})
     with pytest.raises(cs.ThreadExists, match=r"pos 34 .*'t'") as caught:
-        other.import_bundle(list(store.export("t")))
+        other.load.bundle(list(store.audit.export("t")))
     assert isinstance(caught.value, cs.Conflict)
     assert everything(other)["lines"] == lines[1:-1]
 
@@ -133,7 +133,7 @@ def test_an_import_whose_reply_is_lost_has_added_the_thread(
     store: Face, other: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy(store)
-    lines, calls = list(store.export("t")), []
+    lines, calls = list(store.audit.export("t")), []
     real = queries.import_bundle
 
     def lost(*arguments: Any) -> bool:
@@ -143,21 +143,21 @@ def test_an_import_whose_reply_is_lost_has_added_the_thread(
         return calls[-1]
 
     monkeypatch.setattr(queries, "import_bundle", lost)
-    assert other.import_bundle(lines).added
+    assert other.load.bundle(lines).added
     assert calls == [True, True]
-    assert not other.import_bundle(lines).added
+    assert not other.load.bundle(lines).added
 
 
 def test_two_imports_at_once_make_one_thread(url: str, other_url: str) -> None:
     with cs.Store.open(url) as store, cs.Store.open(other_url) as other:
         busy(store)
-        lines = list(store.export("t"))
+        lines = list(store.audit.export("t"))
         found: list[Any] = []
         together = threading.Barrier(4)
 
         def bring() -> None:
             together.wait()
-            found.append(other.import_bundle(lines).added)
+            found.append(other.load.bundle(lines).added)
 
         workers = [threading.Thread(target=bring) for _ in range(4)]
         for worker in workers:
@@ -165,7 +165,7 @@ def test_two_imports_at_once_make_one_thread(url: str, other_url: str) -> None:
         for worker in workers:
             worker.join()
         assert sorted(found) == [False, False, False, True]
-        assert other.verify("t").findings == ()
+        assert other.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize("name", sorted(golden()))
@@ -173,13 +173,13 @@ def test_the_golden_bundles_can_be_imported_and_exported_again(store: Face, face
     lines = golden()[name]
     if "withheld" in name:
         with pytest.raises(cs.InvalidBundle, match="withheld"):
-            store.import_bundle(lines)
+            store.load.bundle(lines)
         return
     reopened = faces.open(url, tenant=said(lines)[0]["tenant"])
     thread_id = said(lines)[0]["thread_id"]
-    reopened.import_bundle(lines)
-    assert list(reopened.export(thread_id))[1:-1] == lines[1:-1]
-    assert reopened.verify(thread_id).findings == ()
+    reopened.load.bundle(lines)
+    assert list(reopened.audit.export(thread_id))[1:-1] == lines[1:-1]
+    assert reopened.audit.verify(thread_id).findings == ()
     assert reopened.thread(thread_id).metadata == encoding.decode(said(lines)[0]["metadata"])
 
 
@@ -187,9 +187,9 @@ def test_lines_come_from_a_file_or_from_wherever(store: Face, other: Face, tmp_p
     busy(store)
     path = tmp_path / "t.jsonl"
     with path.open("wb") as file:
-        file.writelines(store.export("t"))
+        file.writelines(store.audit.export("t"))
     with path.open("rb") as file:
-        assert other.import_bundle(file).added
+        assert other.load.bundle(file).added
     with path.open("rb") as file:
         assert cs.verify_bundle(file).findings == ()
     if other.runner is not None:
@@ -199,36 +199,36 @@ def test_lines_come_from_a_file_or_from_wherever(store: Face, other: Face, tmp_p
                 for line in file:
                     yield line
 
-        assert not other.import_bundle(brought()).added
+        assert not other.load.bundle(brought()).added
 
 
 def test_a_reader_exports_what_a_store_does(store: Face, url: str) -> None:
     busy(store)
     with cs.Reader.open(url) as reader:
-        assert list(reader.export("t"))[1:-1] == list(store.export("t"))[1:-1]
+        assert list(reader.audit.export("t"))[1:-1] == list(store.audit.export("t"))[1:-1]
         assert not hasattr(reader, "import_bundle")
 
 
 def test_what_is_no_thread_is_not_exported(store: Face) -> None:
     with pytest.raises(cs.ThreadNotFound):
-        list(store.export("t"))
+        list(store.audit.export("t"))
     with pytest.raises(InvalidThreadId):
-        store.export("")
+        store.audit.export("")
     wrong: Any
     for wrong in (1, None, "all"):
         with pytest.raises(cs.InvalidInput, match="bodies must"):
-            store.export("t", bodies=wrong)
+            store.audit.export("t", bodies=wrong)
     for wrong in ({}, "note", {"note": "n", "proof": [1], "leaf_index": 0, "key": ""}, {"key": "", "note": ""}):
         with pytest.raises(cs.InvalidInput, match="checkpoint must"):
-            store.export("t", checkpoint=wrong)
+            store.audit.export("t", checkpoint=wrong)
 
 
 def test_a_checkpoint_is_carried(store: Face, other: Face) -> None:
     busy(store)
     checkpoint = {"note": "log\n1\n— größe\n", "proof": ["00", "ff"], "leaf_index": 7, "key": "ab"}
-    lines = list(store.export("t", checkpoint=checkpoint))
+    lines = list(store.audit.export("t", checkpoint=checkpoint))
     assert said(lines)[0]["checkpoint"] == checkpoint
-    assert (cs.verify_bundle(lines).findings, other.import_bundle(lines).added) == ((), True)
+    assert (cs.verify_bundle(lines).findings, other.load.bundle(lines).added) == ((), True)
 
 
 # ---- without some of the content
@@ -237,7 +237,7 @@ def test_a_checkpoint_is_carried(store: Face, other: Face) -> None:
 def test_content_can_be_withheld(store: Face, other: Face) -> None:
     busy(store)
     total = store.thread("t").last_pos
-    lines = list(store.export("t", bodies=False))
+    lines = list(store.audit.export("t", bodies=False))
     report = cs.verify_bundle(lines)
     assert (report.level, report.entries, report.findings) == ("structure", total, ())
     assert (report.withheld, report.redacted) == (total - 6, 6)
@@ -245,7 +245,7 @@ def test_content_can_be_withheld(store: Face, other: Face) -> None:
     assert all(not line.get("salt") for line in said(lines))
     assert "größe".encode() not in b"".join(lines[1:])
     with pytest.raises(cs.InvalidBundle, match=r"line 2 .*withheld") as caught:
-        other.import_bundle(lines)
+        other.load.bundle(lines)
     assert (caught.value.line, caught.value.pos) == (2, 1)
 
 
@@ -259,13 +259,13 @@ def test_whose_content_is_withheld_is_the_callers_to_say(store: Face) -> None:
             line["pos"] = 0
         return line["type"] == "message" and line["seq"] in (2, 9, 23)
 
-    lines = said(list(store.export("t", bodies=wanted)))[1:]
+    lines = said(list(store.audit.export("t", bodies=wanted)))[1:]
     assert [line["pos"] for line in asked] == list(range(1, len(lines) + 1))
     assert not any(line.get("payload") or line.get("body") or line["salt"] for line in asked)
     assert [line["seq"] for line in lines if line.get("payload")] == [2, 23]
     assert {line["type"] for line in lines if line["salt"]} == {"message"}
     with pytest.raises(ZeroDivisionError):
-        list(store.export("t", bodies=lambda line: line["pos"] < 1 // 0))
+        list(store.audit.export("t", bodies=lambda line: line["pos"] < 1 // 0))
 
 
 # ---- while others write
@@ -274,11 +274,11 @@ def test_whose_content_is_withheld_is_the_callers_to_say(store: Face) -> None:
 def test_what_is_appended_during_an_export_is_left_out(store: Face) -> None:
     store.append("t", [{"n": n} for n in range(1000)])
     store.append("t", [{"n": n} for n in range(1000)])
-    lines = store.export("t")
+    lines = store.audit.export("t")
     first = [next(lines) for _ in range(10)]
     store.append("t", [{"n": n} for n in range(50)])
     store.compact("t", lambda ctx: ctx.remove(1, 5))
-    store.hold("t", reason="audit")
+    store.custody.hold("t", reason="audit")
     whole = [*first, *lines]
     assert (len(whole), cs.verify_bundle(whole).findings) == (2002, ())
 
@@ -286,13 +286,13 @@ def test_what_is_appended_during_an_export_is_left_out(store: Face) -> None:
 def test_what_is_erased_during_an_export_ends_it(store: Face) -> None:
     store.append("t", [{"n": n} for n in range(1000)])
     store.append("t", [{"n": n} for n in range(1000)])
-    lines = store.export("t")
+    lines = store.audit.export("t")
     first = [next(lines) for _ in range(10)]
-    store.redact("t", 1500, reason="asked")
+    store.custody.redact("t", 1500, reason="asked")
     with pytest.raises(cs.Conflict, match="pos 1500 was erased"):
         first += lines
     assert cs.verify_bundle(first).findings[0].what == "the bundle has no end: part of it is missing"
-    assert cs.verify_bundle(list(store.export("t"))).findings == ()
+    assert cs.verify_bundle(list(store.audit.export("t"))).findings == ()
 
 
 def test_a_thread_that_was_tampered_with_is_exported_as_it_is_and_found(
@@ -313,11 +313,11 @@ def test_a_thread_that_was_tampered_with_is_exported_as_it_is_and_found(
         superuser.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
         superuser.execute(change)
         superuser.execute("COMMIT")
-        lines = list(store.export("t"))
+        lines = list(store.audit.export("t"))
         assert cs.verify_bundle(lines).findings
         assert offline.check(io.BytesIO(b"".join(lines))).findings
         with pytest.raises(cs.InvalidBundle):
-            other.import_bundle(lines)
+            other.load.bundle(lines)
 
 
 # ---- what is refused
@@ -342,7 +342,7 @@ def test_a_bundle_that_does_not_prove_itself_leaves_nothing(store: Face, superus
     ]
     for bad, line in wrong:
         with pytest.raises(cs.InvalidBundle) as caught:
-            store.import_bundle(bad)
+            store.load.bundle(bad)
         assert caught.value.line == line, bad[:1]
         assert f"line {line} of the bundle" in str(caught.value)
         assert SECRET not in str(caught.value)
@@ -354,7 +354,7 @@ def test_an_empty_bundle_is_refused(store: Face, superuser: psycopg.Connection[A
     empty = sealed([manifest | {"last_pos": 0, "last_seq": 0, "last_number": 0, "head": genesis}])
     assert cs.verify_bundle(empty).findings == ()
     with pytest.raises(cs.InvalidBundle, match="no entries"):
-        store.import_bundle(empty)
+        store.load.bundle(empty)
     assert nothing_there(superuser)
 
 
@@ -403,7 +403,7 @@ def test_a_sound_chain_that_no_store_would_have_written_is_refused(
     is_found = case in {"meta", "body", "time", "undone"}
     assert bool(found) == bool(offline.check(io.BytesIO(b"".join(lines))).findings) == is_found
     with pytest.raises(cs.InvalidBundle, match=r"'t-1'|year|JSON|replacement") as caught:
-        store.import_bundle(lines)
+        store.load.bundle(lines)
     assert "hi" not in str(caught.value).split()
     assert nothing_there(superuser)
     assert store.append("t-1", {"role": "user", "content": "free"})[0].seq == 1
@@ -415,7 +415,7 @@ def test_rows_that_were_changed_on_their_way_are_refused(
 ) -> None:
     """The database checks the chain of the inserted rows before it moves the head."""
     busy(store)
-    lines = list(store.export("t"))
+    lines = list(store.audit.export("t"))
     with psycopg.connect(server.by_own_login(other_url), autocommit=True) as behind:
         for table, change in (
             ("messages", "NEW.tokens := NEW.tokens + 1"),
@@ -435,10 +435,10 @@ def test_rows_that_were_changed_on_their_way_are_refused(
                 " FOR EACH ROW EXECUTE FUNCTION meddle()"
             )
             with pytest.raises(cs.InvalidBundle, match=r"do not form a chain|no redaction erased it"):
-                other.import_bundle(lines)
+                other.load.bundle(lines)
             behind.execute("DROP FUNCTION meddle CASCADE")
             assert nothing_there(behind)
-    assert other.import_bundle(lines).added
+    assert other.load.bundle(lines).added
 
 
 def test_lines_are_bytes(store: Face) -> None:
@@ -446,7 +446,7 @@ def test_lines_are_bytes(store: Face) -> None:
     wrong: Any
     for wrong in (b"".join(lines), b"".join(lines).decode(), {}, [lines[0].decode()], [None]):
         with pytest.raises(cs.InvalidInput, match="mode 'rb'"):
-            store.import_bundle(wrong)
+            store.load.bundle(wrong)
 
 
 def test_a_source_that_fails_leaves_nothing(store: Face, superuser: psycopg.Connection[Any]) -> None:
@@ -455,7 +455,7 @@ def test_a_source_that_fails_leaves_nothing(store: Face, superuser: psycopg.Conn
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        store.import_bundle(cut())
+        store.load.bundle(cut())
     assert nothing_there(superuser)
 
 
@@ -479,8 +479,8 @@ def login(url: str, superuser: psycopg.Connection[Any], request: pytest.FixtureR
 def test_a_member_of_the_loaders_role_exports_and_imports(faces: Faces, url: str, login: str) -> None:
     store = faces.open(login)
     lines = golden()["bundle-1.jsonl"]
-    assert store.import_bundle(lines).added
-    assert list(store.export("t-1"))[1:-1] == lines[1:-1]
+    assert store.load.bundle(lines).added
+    assert list(store.audit.export("t-1"))[1:-1] == lines[1:-1]
     assert list(faces.open(url, tenant="other").threads()) == []
 
 
@@ -489,7 +489,7 @@ def test_a_login_without_the_loaders_role_learns_which_to_get(
     faces: Faces, login: str, superuser: psycopg.Connection[Any]
 ) -> None:
     with pytest.raises(PermissionDenied, match=r"import.*compaction_store_loader"):
-        faces.open(login).import_bundle(golden()["bundle-1.jsonl"])
+        faces.open(login).load.bundle(golden()["bundle-1.jsonl"])
     assert nothing_there(superuser)
 
 
@@ -505,8 +505,8 @@ def test_an_import_whose_connection_breaks_is_tried_again(
         f" END'; CREATE TRIGGER break BEFORE INSERT ON compaction_store.{table} FOR EACH ROW EXECUTE FUNCTION break()"
     )
     lines = golden()["bundle-1.jsonl"]
-    assert store.import_bundle(lines).added
-    assert list(store.export("t-1"))[1:-1] == lines[1:-1]
+    assert store.load.bundle(lines).added
+    assert list(store.audit.export("t-1"))[1:-1] == lines[1:-1]
 
 
 # ---- memory
@@ -523,16 +523,16 @@ def _peak(run: Any) -> int:
 def test_a_long_thread_takes_little_memory_on_its_way(url: str, other_url: str, tmp_path: Any) -> None:
     path = tmp_path / "t.jsonl"
     with cs.Store.open(url) as store, cs.Store.open(other_url) as other:
-        store.load("t", ({"role": "user", "content": f"{i} " + "x" * 4000} for i in range(3_000)), tokens=1)
+        store.load.messages("t", ({"role": "user", "content": f"{i} " + "x" * 4000} for i in range(3_000)), tokens=1)
         with path.open("wb") as file:
-            assert _peak(lambda: file.writelines(store.export("t"))) < 12_000_000
+            assert _peak(lambda: file.writelines(store.audit.export("t"))) < 12_000_000
         with path.open("rb") as file:
             assert _peak(lambda: cs.verify_bundle(file)) < 1_000_000
         with path.open("rb") as file:
             assert _peak(lambda: offline.check(file)) < 1_000_000
         with path.open("rb") as file:
             # Above eight megabytes, the prepared rows are in a file.
-            assert _peak(lambda: other.import_bundle(file)) < 25_000_000
+            assert _peak(lambda: other.load.bundle(file)) < 25_000_000
         assert other.thread("t") == store.thread("t")
 
 
@@ -541,14 +541,16 @@ def test_two_hundred_thousand_messages_with_records(url: str, other_url: str, tm
     path = tmp_path / "t.jsonl"
     with cs.Store.open(url) as store, cs.Store.open(other_url) as other:
         for part in range(20):
-            store.load("t", ({"role": "user", "content": f"{i}"} for i in range(10_000)), tokens=1, key=f"{part}")
+            store.load.messages(
+                "t", ({"role": "user", "content": f"{i}"} for i in range(10_000)), tokens=1, key=f"{part}"
+            )
             first = 10_000 * part + 1
             store.compact("t", span(first, first + 5, "s", allow={"larger"}))
-        store.redact("t", range(3, 200_000, 7), reason="asked")
+        store.custody.redact("t", range(3, 200_000, 7), reason="asked")
         with path.open("wb") as file:
-            file.writelines(store.export("t"))
+            file.writelines(store.audit.export("t"))
         with path.open("rb") as file:
-            assert other.import_bundle(file).added
+            assert other.load.bundle(file).added
         assert other.thread("t") == store.thread("t")
-        assert other.verify("t").findings == ()
+        assert other.audit.verify("t").findings == ()
         assert other.view("t") == store.view("t")

@@ -34,9 +34,9 @@ def found(lines: list[bytes]) -> bool:
 def filled(store: Any, thread_id: str = "t") -> list[bytes]:
     store.append(thread_id, [{"role": "user", "content": f"message {i}"} for i in range(5)])
     store.compact(thread_id, lambda ctx: ctx.compact(2, 3, "short", allow={"larger"}))
-    store.hold(thread_id, reason="audit")
-    store.release(thread_id, reason="done")
-    return list(store.export(thread_id))
+    store.custody.hold(thread_id, reason="audit")
+    store.custody.release(thread_id, reason="done")
+    return list(store.audit.export(thread_id))
 
 
 # ---- the key and the name
@@ -64,7 +64,7 @@ def test_the_manifest_has_the_key_and_the_commitment_to_the_name(store: Face) ->
 
 
 def test_an_imported_thread_keeps_its_key(store: Face, other: Face) -> None:
-    other.import_bundle(filled(store))
+    other.load.bundle(filled(store))
     assert other.thread("t") == store.thread("t")
     assert other.thread("t").thread_uid == store.thread("t").thread_uid
 
@@ -74,26 +74,26 @@ def test_a_bundle_whose_name_another_thread_has_is_refused(store: Face, other: F
     other.append("t", HI)
     before = list(other.threads())
     with pytest.raises(cs.ThreadExists, match="another thread") as caught:
-        other.import_bundle(lines)
+        other.load.bundle(lines)
     assert "'t'" in str(caught.value)
     assert list(other.threads()) == before
-    assert other.verify("t").findings == ()
-    other.erase("t", reason="r")
+    assert other.audit.verify("t").findings == ()
+    other.custody.erase("t", reason="r")
     # Now the name is free.
-    assert other.import_bundle(lines).added
+    assert other.load.bundle(lines).added
     assert other.thread("t") == store.thread("t")
-    assert [report.findings for report in other.verify_all()] == [(), ()]
+    assert [report.findings for report in other.audit.verify()] == [(), ()]
 
 
 def test_the_bundle_of_a_thread_with_a_name_used_again_can_be_imported_elsewhere(store: Face, other: Face) -> None:
     """The old thread and the new one, the one as a stub."""
     filled(store)
-    stub = store.erase("t", reason="r").thread_id
+    stub = store.custody.erase("t", reason="r").thread_id
     store.append("t", HI)
     for name in ("t", stub):
-        assert other.import_bundle(list(store.export(name))).thread_id == name
+        assert other.load.bundle(list(store.audit.export(name))).thread_id == name
     assert list(other.threads()) == list(store.threads())
-    assert [report.findings for report in other.verify_all()] == [(), ()]
+    assert [report.findings for report in other.audit.verify()] == [(), ()]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_bundle_under_another_name_key_or_tenant_is_found_and_refused(
     """Of a stub too: its genesis follows from its key, its tenant and the commitment to its name."""
     lines = filled(store)
     if erased:
-        lines = list(store.export(store.erase("t", reason="r").thread_id))
+        lines = list(store.audit.export(store.custody.erase("t", reason="r").thread_id))
         if "thread_uid" in change:
             change = change | {"thread_id": f"erased:{change['thread_uid']}"}
         elif change == {"name_salt": None}:
@@ -128,7 +128,7 @@ def test_a_bundle_under_another_name_key_or_tenant_is_found_and_refused(
     assert found(changed)
     elsewhere = faces.open(other_url, tenant=change.get("tenant", "default"))
     with pytest.raises(cs.InvalidBundle):
-        elsewhere.import_bundle(changed)
+        elsewhere.load.bundle(changed)
     assert list(elsewhere.threads()) == []
 
 
@@ -143,11 +143,11 @@ def test_a_key_must_have_the_time_of_the_first_entry(store: Face) -> None:
         thread.message('{"role":"user"}')
         assert found(thread.lines())
         with pytest.raises(cs.InvalidBundle, match="UUID of version 7"):
-            store.import_bundle(thread.lines())
+            store.load.bundle(thread.lines())
     thread = Thread(uid=uuid.UUID(int=at.int ^ 1))
     thread.message('{"role":"user"}')
     assert not found(thread.lines())
-    assert store.import_bundle(thread.lines()).added
+    assert store.load.bundle(thread.lines()).added
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_a_key_can_have_any_time_of_the_years_1_to_9999(moment: int) -> None:
 
 def test_an_erased_thread_is_exported_as_what_is_left_of_it(store: Face, other: Face) -> None:
     filled(store, "the name")
-    stub = store.erase("the name", reason="asked").thread_id
-    lines = list(store.export(stub))
+    stub = store.custody.erase("the name", reason="asked").thread_id
+    lines = list(store.audit.export(stub))
     manifest = said(lines)[0]
     assert (manifest["thread_id"], manifest["name_salt"]) == (stub, None)
     assert b"the name" not in b"".join(lines)
@@ -176,13 +176,13 @@ def test_an_erased_thread_is_exported_as_what_is_left_of_it(store: Face, other: 
     assert (report.notes, report.thread_uid) == ((), store.thread(stub).thread_uid)
     assert not found(lines)
     state = store.thread(stub)
-    done = other.import_bundle(lines)
+    done = other.load.bundle(lines)
     assert done == Imported(stub, state.last_seq, state.last_number, state.last_pos, state.head, added=True)
     assert other.thread(stub) == state
-    assert other.verify(stub).findings == other.verify(stub).notes == ()
-    assert [r.findings for r in other.verify_all()] == [()]
-    assert list(other.export(stub))[1:-1] == lines[1:-1]
-    assert not other.import_bundle(lines).added
+    assert other.audit.verify(stub).findings == other.audit.verify(stub).notes == ()
+    assert [r.findings for r in other.audit.verify()] == [()]
+    assert list(other.audit.export(stub))[1:-1] == lines[1:-1]
+    assert not other.load.bundle(lines).added
     for write in (lambda: other.append(stub, HI), lambda: other.set_metadata(stub, {})):
         with pytest.raises(cs.ThreadErased):
             write()  # type: ignore[no-untyped-call]
@@ -190,24 +190,24 @@ def test_an_erased_thread_is_exported_as_what_is_left_of_it(store: Face, other: 
 
 def test_an_imported_stub_occupies_no_name(store: Face, other: Face) -> None:
     filled(store)
-    stub = store.erase("t", reason="asked").thread_id
-    other.import_bundle(list(store.export(stub)))
+    stub = store.custody.erase("t", reason="asked").thread_id
+    other.load.bundle(list(store.audit.export(stub)))
     with pytest.raises(cs.ThreadNotFound):
         other.thread("t")
     assert other.append("t", HI)[0].seq == 1
     assert {t.thread_id for t in other.threads()} == {"t", stub}
     for name in ("t", stub):
-        assert other.verify(name).findings == ()
+        assert other.audit.verify(name).findings == ()
     assert erasure.stub_uid(stub) != other.thread("t").thread_uid
 
 
 def test_a_bundle_from_before_an_erasure_does_not_undo_it(store: Face) -> None:
     """Whether its name is free or used again: the key says that it is the erased thread."""
     lines = filled(store)
-    stub = store.erase("t", reason="asked").thread_id
+    stub = store.custody.erase("t", reason="asked").thread_id
     for _ in range(2):
         with pytest.raises(cs.ThreadExists):
-            store.import_bundle(lines)
+            store.load.bundle(lines)
         assert all(message.redacted for message in store.replay(stub))
         store.append("t", HI)
     assert [message.payload for message in store.replay("t")] == [HI, HI]
@@ -218,5 +218,5 @@ def test_a_live_thread_named_as_a_stub_is_found_and_refused(store: Face, other: 
     changed = sealed([manifest | {"thread_id": f"erased:{manifest['thread_uid']}", "name_salt": None}, *entries])
     assert found(changed)
     with pytest.raises(cs.InvalidBundle):
-        other.import_bundle(changed)
+        other.load.bundle(changed)
     assert list(other.threads()) == []

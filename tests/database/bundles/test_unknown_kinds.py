@@ -47,7 +47,7 @@ def case(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def imported(store: Face, case: str) -> Face:
-    assert store.import_bundle(thread(case).lines()).added
+    assert store.load.bundle(thread(case).lines()).added
     return store
 
 
@@ -98,10 +98,10 @@ def test_many_of_them_are_counted(case: str) -> None:
 
 def test_it_is_imported_listed_and_exported_as_it_is(imported: Face, case: str) -> None:
     lines = thread(case).lines()
-    assert list(imported.export("t"))[1:-1] == lines[1:-1]
+    assert list(imported.audit.export("t"))[1:-1] == lines[1:-1]
     line = said(lines)[POS]
     if line["type"] == "event":
-        [event] = imported.events("t")
+        [event] = imported.audit.events("t")
         assert (event.pos, event.kind, event.critical) == (POS, KIND, CASES[case])
         assert (event.actor, event.login, event.body) == ("app", line["login"], {"any": ["thing"]})
     else:
@@ -113,10 +113,10 @@ def test_it_is_imported_listed_and_exported_as_it_is(imported: Face, case: str) 
 
 def test_verify_says_that_it_does_not_know_it(imported: Face, case: str) -> None:
     for level in ("structure", "content"):
-        report = imported.verify("t", level=level)
+        report = imported.audit.verify("t", level=level)
         assert report.findings == ()
         expected(report.notes, case)
-    [report] = imported.verify_all()
+    [report] = imported.audit.verify()
     assert report.findings == ()
     expected(report.notes, case)
 
@@ -147,7 +147,7 @@ def test_a_compaction_is_refused_where_there_is_no_view(
         assert imported.view("t").messages[1:] == [{"role": "user", "content": f"message {i}"} for i in (2, 3)]
         imported.revoke("t", imported.thread("t").last_number)
         assert len(imported.view("t").messages) == 4
-        assert imported.verify("t").findings == ()
+        assert imported.audit.verify("t").findings == ()
         return
     for write in (
         lambda: imported.compact("t", _span), lambda: imported.plan("t", _span),
@@ -167,22 +167,22 @@ def test_messages_are_appended_and_replayed(imported: Face, case: str) -> None:
     assert imported.append("t", {"role": "user", "content": "more"}, key="k")[0].seq == 5
     assert imported.append("t", [{"role": "user", "content": "more"}] * 2)[-1].seq == 7
     assert imported.append("t", {"role": "user", "content": "more"}, key="k")[0].seq == 5
-    assert imported.load("t", [{"role": "user", "content": "loaded"}]).last_seq == 8
+    assert imported.load.messages("t", [{"role": "user", "content": "loaded"}]).last_seq == 8
     contents = [m.payload["content"] for m in imported.replay("t")]
     assert contents == [*(f"message {i}" for i in range(4)), "more", "more", "more", "loaded"]
-    assert [found.seq for found in imported.search("message 3")] == [4]
-    report = imported.verify("t")
+    assert [found.seq for found in imported.audit.search("message 3")] == [4]
+    report = imported.audit.verify("t")
     assert report.findings == ()
     expected(report.notes, case)
-    assert cs.verify_bundle(list(imported.export("t"))).findings == ()
+    assert cs.verify_bundle(list(imported.audit.export("t"))).findings == ()
 
 
 def test_messages_and_the_thread_can_be_erased(imported: Face, case: str) -> None:
     """What is asked to be erased must go, whatever else is in the thread."""
-    assert imported.redact("t", 3, reason="asked").seqs == (3,)
-    assert imported.verify("t").findings == ()
-    stub = imported.erase("t", reason="asked").thread_id
-    report = imported.verify(stub)
+    assert imported.custody.redact("t", 3, reason="asked").seqs == (3,)
+    assert imported.audit.verify("t").findings == ()
+    stub = imported.custody.erase("t", reason="asked").thread_id
+    report = imported.audit.verify(stub)
     assert report.findings == ()
     expected(report.notes, case)
     assert [c.body for c in imported.compactions(stub)] == [None] * imported.thread(stub).last_number

@@ -51,7 +51,7 @@ def of_everything(store: Face) -> None:
     store.rewind("t", 13)
     store.append("t", many(21, 24))
     store.repair("t", 3, "again", allow={"larger"})
-    store.redact("t", 7, reason="asked")
+    store.custody.redact("t", 7, reason="asked")
     store.adopt("t", [{"role": "user", "content": "by the provider"}], start_seq=22, end_seq=23, view=store.view("t"))
     store.clear("t", hide=True)
     store.append("t", many(25, 26))
@@ -61,7 +61,7 @@ def test_the_rules_of_the_page_are_enough_to_make_every_view(store: Face) -> Non
     of_everything(store)
     store.fork("t", "fork", at=30)
     for name in ("t", "fork"):
-        lines = [json.loads(line) for line in store.export(name)]
+        lines = [json.loads(line) for line in store.audit.export(name)]
         first = next(line["pos"] for line in lines if line["type"] == "message")
         last = store.thread(name).last_pos
         assert last > 30
@@ -71,4 +71,4 @@ def test_the_rules_of_the_page_are_enough_to_make_every_view(store: Face) -> Non
             assert view(lines, at) == elements, (name, at)
         kinds = {line["kind"] for line in lines if line["type"] == "compaction"}
     assert kinds >= {"summary", "revocation", "removal", "rewind"}
-    assert cs.verify_bundle(list(store.export("t"))).findings == ()
+    assert cs.verify_bundle(list(store.audit.export("t"))).findings == ()

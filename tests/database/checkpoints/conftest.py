@@ -31,6 +31,6 @@ def checked(store: Face, log: cs.CheckpointLog) -> Face:
     """A store of three threads, with a checkpoint over five messages each and one message more in thread a."""
     for name in ("a", "b", "c"):
         store.append(name, [{"n": n} for n in range(5)])
-    store.checkpoint(KEY, log)
+    store.audit.checkpoint(KEY, log)
     store.append("a", {"n": 6})
     return store

@@ -27,31 +27,31 @@ from compaction_store.errors import InvalidCheckpoint, NotPrimary
 def test_a_checkpoint_is_made_and_verified_against(store: Any, log: cs.CheckpointLog) -> None:
     store.append("a", [{"n": 1}, {"n": 2}])
     store.append("b", {"n": 1})
-    made = store.checkpoint(KEY, log)
+    made = store.audit.checkpoint(KEY, log)
     assert (made.size, made.previous, made.origin) == (2, None, "example.org/audit/default")
     assert log.last() == made
     # With the roles of a managed service, there are notes about its logins.
-    about_logins = store.verify("a", level="schema").notes
-    report = store.verify("a", level="checkpoint", checkpoints=log)
+    about_logins = store.audit.verify("a", level="schema").notes
+    report = store.audit.verify("a", level="checkpoint", checkpoints=log)
     assert (report.level, report.findings, report.covered, report.notes) == ("checkpoint", (), 2, about_logins)
     store.append("a", {"n": 3})
-    report = store.verify("a", level="checkpoint", checkpoints=log)
+    report = store.audit.verify("a", level="checkpoint", checkpoints=log)
     assert (report.findings, report.covered, report.pos) == ((), 2, 3)
     assert report.notes == (*about_logins, f"1 entry is newer than the checkpoint of {made.time.isoformat()}")
     store.append("c", {"n": 1})
-    report = store.verify("c", level="checkpoint", checkpoints=log)
+    report = store.audit.verify("c", level="checkpoint", checkpoints=log)
     assert (report.level, report.notes) == ("schema", (*about_logins, "no checkpoint covers the thread yet"))
-    second = store.checkpoint(KEY, log)
+    second = store.audit.checkpoint(KEY, log)
     assert (second.size, second.previous) == (3, made.digest)
-    assert store.verify("c", level="checkpoint", checkpoints=log).level == "checkpoint"
+    assert store.audit.verify("c", level="checkpoint", checkpoints=log).level == "checkpoint"
     assert [checkpoint.digest for checkpoint in log] == [made.digest, second.digest]
 
 
 def test_an_idle_time_and_an_empty_store_are_checkpointed_too(store: Any, log: cs.CheckpointLog) -> None:
-    first, second = store.checkpoint(KEY, log), store.checkpoint(KEY, log)
+    first, second = store.audit.checkpoint(KEY, log), store.audit.checkpoint(KEY, log)
     assert (first.size, second.size, second.previous) == (0, 0, first.digest)
     store.append("a", {"n": 1})
-    made = [store.checkpoint(KEY, log) for _ in range(3)]
+    made = [store.audit.checkpoint(KEY, log) for _ in range(3)]
     assert len({checkpoint.heads for checkpoint in made}) == 1
     assert len({checkpoint.note for checkpoint in made}) == 3
     # If no head has moved, the list of heads is stored once.
@@ -66,7 +66,7 @@ def test_sinks_are_called_once_everything_is_on_disk(store: Any, log: cs.Checkpo
         assert log.last() == checkpoint
         seen.append((checkpoint, path.read_bytes()))
 
-    made = store.checkpoint(KEY, log, sink, sink)
+    made = store.audit.checkpoint(KEY, log, sink, sink)
     assert [checkpoint for checkpoint, _ in seen] == [made, made]
     assert sha256(seen[0][1]).hexdigest() == made.heads
 
@@ -79,10 +79,10 @@ def test_an_async_sink_is_awaited_or_refused(faces: Any, store: Any, log: cs.Che
 
     if faces.kind == "sync":
         with pytest.raises(cs.InvalidInput, match="AsyncStore"):
-            store.checkpoint(KEY, log, sink)
+            store.audit.checkpoint(KEY, log, sink)
         assert log.last() is None
     else:
-        made = store.checkpoint(KEY, log, sink)
+        made = store.audit.checkpoint(KEY, log, sink)
         assert [checkpoint for checkpoint, _ in seen] == [made]
 
 
@@ -91,20 +91,20 @@ def test_a_failing_sink_raises_its_own_error_and_the_next_checkpoint_goes_on(sto
         raise OSError("down")
 
     with pytest.raises(OSError, match="down"):
-        store.checkpoint(KEY, log, sink)
+        store.audit.checkpoint(KEY, log, sink)
     first = log.last()
     assert first is not None
-    assert store.checkpoint(KEY, log).previous == first.digest
+    assert store.audit.checkpoint(KEY, log).previous == first.digest
 
 
 @pytest.mark.parametrize("bad", [None, "checkpoints.jsonl", 1])
 def test_what_is_no_log_or_no_sink_is_refused(store: Any, log: cs.CheckpointLog, bad: Any) -> None:
     with pytest.raises(cs.InvalidInput):
-        store.checkpoint(KEY, bad)
+        store.audit.checkpoint(KEY, bad)
     with pytest.raises(cs.InvalidInput):
-        store.checkpoint(KEY, log, bad)
+        store.audit.checkpoint(KEY, log, bad)
     with pytest.raises(cs.InvalidInput):
-        store.checkpoint(OTHER, log)
+        store.audit.checkpoint(OTHER, log)
     assert log.last() is None
 
 
@@ -114,14 +114,14 @@ def test_a_log_is_of_one_tenant_or_of_all(faces: Any, url: str, log: cs.Checkpoi
     one.append("a", {"n": 1})
     two.append("a", {"n": 1})
     two.append("b", {"n": 1})
-    assert one.checkpoint(KEY, log).size == 1
+    assert one.audit.checkpoint(KEY, log).size == 1
     with pytest.raises(cs.InvalidInput, match=r"example\.org/audit/default"):
-        two.checkpoint(KEY, log)
+        two.audit.checkpoint(KEY, log)
     everyone = cs.CheckpointLog(log.path.parent / "all.jsonl", KEY.key)
-    made = one.checkpoint(KEY, everyone, all_tenants=True)
+    made = one.audit.checkpoint(KEY, everyone, all_tenants=True)
     assert (made.size, made.origin) == (3, "example.org/audit")
     for store in (one, two):
-        reports = list(store.verify_all(level="checkpoint", checkpoints=everyone))
+        reports = list(store.audit.verify(level="checkpoint", checkpoints=everyone))
         assert [report.level for report in reports] == ["schema", *["checkpoint"] * (len(reports) - 1)]
         assert [report.findings for report in reports] == [()] * len(reports)
 
@@ -129,11 +129,11 @@ def test_a_log_is_of_one_tenant_or_of_all(faces: Any, url: str, log: cs.Checkpoi
 def test_a_log_knows_its_signers(store: Any, tmp_path: Path) -> None:
     path = tmp_path / "log"
     store.append("a", {"n": 1})
-    store.checkpoint(KEY, cs.CheckpointLog(path, KEY.key))
+    store.audit.checkpoint(KEY, cs.CheckpointLog(path, KEY.key))
     both = cs.CheckpointLog(path, KEY.key, OTHER.key.hex())
-    second = store.checkpoint(OTHER, both)
+    second = store.audit.checkpoint(OTHER, both)
     assert [checkpoint.key for checkpoint in both] == [KEY.key, OTHER.key]
-    assert store.checkpoint(KEY, both).previous == second.digest
+    assert store.audit.checkpoint(KEY, both).previous == second.digest
     with pytest.raises(InvalidCheckpoint):
         list(cs.CheckpointLog(path, KEY.key))
     for keys in ((), ("zz",), (b"short",), (1,)):
@@ -143,11 +143,11 @@ def test_a_log_knows_its_signers(store: Any, tmp_path: Path) -> None:
 
 def test_a_line_that_was_never_finished_was_no_checkpoint(store: Any, log: cs.CheckpointLog) -> None:
     store.append("a", {"n": 1})
-    first = store.checkpoint(KEY, log)
+    first = store.audit.checkpoint(KEY, log)
     whole = log.path.read_bytes()
     log.path.write_bytes(whole + whole[: len(whole) // 2])
     assert log.last() == first
-    second = store.checkpoint(KEY, log)
+    second = store.audit.checkpoint(KEY, log)
     assert [checkpoint.digest for checkpoint in log] == [first.digest, second.digest]
 
 
@@ -155,7 +155,7 @@ def test_a_line_that_was_never_finished_was_no_checkpoint(store: Any, log: cs.Ch
 def test_a_log_that_was_changed_is_refused(store: Any, log: cs.CheckpointLog, change: str) -> None:
     for n in range(4):
         store.append("a", {"n": n})
-        store.checkpoint(KEY, log)
+        store.audit.checkpoint(KEY, log)
     lines = log.path.read_bytes().splitlines(keepends=True)
     changed = {
         "cut the middle": [lines[0], lines[2], lines[3]],
@@ -167,23 +167,23 @@ def test_a_log_that_was_changed_is_refused(store: Any, log: cs.CheckpointLog, ch
     with pytest.raises(InvalidCheckpoint):
         list(log)
     with pytest.raises(InvalidCheckpoint):
-        list(store.verify_all(level="checkpoint", checkpoints=log))
+        list(store.audit.verify(level="checkpoint", checkpoints=log))
 
 
 def test_a_changed_list_of_heads_is_refused(store: Any, log: cs.CheckpointLog) -> None:
     store.append("a", {"n": 1})
-    made = store.checkpoint(KEY, log)
+    made = store.audit.checkpoint(KEY, log)
     path = log.path.parent / f"heads-{made.heads}"
     data = path.read_bytes()
     for changed in (data.replace(b"1 ", b"2 ", 1), data + data, b"", data[:-1]):
         path.write_bytes(changed)
         with pytest.raises(InvalidCheckpoint):
-            store.verify("a", level="checkpoint", checkpoints=log)
+            store.audit.verify("a", level="checkpoint", checkpoints=log)
         with pytest.raises(InvalidCheckpoint):
-            store.checkpoint(KEY, log)
+            store.audit.checkpoint(KEY, log)
     path.unlink()
     with pytest.raises(InvalidCheckpoint):
-        store.checkpoint(KEY, log)
+        store.audit.checkpoint(KEY, log)
     assert log.last() == made
 
 
@@ -201,7 +201,7 @@ def test_a_standby_signs_nothing(tmp_path: Path) -> None:
             with cs.Store.open(server.get_uri()) as store:
                 log = cs.CheckpointLog(tmp_path / "log", KEY.key)
                 with pytest.raises(NotPrimary, match="standby"):
-                    store.checkpoint(KEY, log)
+                    store.audit.checkpoint(KEY, log)
                 assert log.last() is None
         finally:
             server.cleanup()
@@ -224,7 +224,7 @@ def test_jobs_at_once_make_one_sequence(url: str, log: cs.CheckpointLog) -> None
         def sign() -> None:
             try:
                 for _ in range(5):
-                    store.checkpoint(KEY, cs.CheckpointLog(log.path, KEY.key))
+                    store.audit.checkpoint(KEY, cs.CheckpointLog(log.path, KEY.key))
             except BaseException as error:  # noqa: BLE001 — shown by the assertion
                 failures.append(error)
 
@@ -264,7 +264,7 @@ def test_a_proof_shows_one_thread_and_travels_with_its_bundle(checked: Any, log:
     for name in ("a", "c"):
         assert uids[name].hex not in text
         assert checked.thread(name).head.hex() not in text
-    lines = list(checked.export("b", checkpoint=proof))
+    lines = list(checked.audit.export("b", checkpoint=proof))
     assert cs.verify_bundle(lines).findings == ()
     assert json.loads(lines[0])["checkpoint"] == proof
     with pytest.raises(InvalidCheckpoint):
@@ -278,36 +278,36 @@ def test_a_proof_shows_one_thread_and_travels_with_its_bundle(checked: Any, log:
 def test_a_verification_goes_on_from_an_earlier_report(store: Any, root: Any) -> None:
     store.append("a", [{"role": "user", "content": f"some words {n}"} for n in range(10)])
     store.compact("a", lambda ctx: ctx.compact(1, 4, "s"), force=True)
-    first = store.verify("a")
-    assert store.verify("a", since=first).entries == 0
+    first = store.audit.verify("a")
+    assert store.audit.verify("a", since=first).entries == 0
     store.append("a", [{"n": n} for n in range(7)])
-    store.hold("a", reason="r")
-    report = store.verify("a", since=first)
+    store.custody.hold("a", reason="r")
+    report = store.audit.verify("a", since=first)
     assert (report.entries, report.since, report.pos, report.findings) == (8, 11, 19, ())
-    assert store.verify("a", since=(first.pos, first.head)) == report
-    assert store.verify("a", since=(5, store.verify("a", since=None).head)).findings[0].pos == 5
+    assert store.audit.verify("a", since=(first.pos, first.head)) == report
+    assert store.audit.verify("a", since=(5, store.audit.verify("a", since=None).head)).findings[0].pos == 5
     # Rows before that pos are not read again; rows after it are.
     root.execute("UPDATE compaction_store.messages SET tokens = tokens + 1 WHERE seq IN (2, 12)")
-    assert [finding.pos for finding in store.verify("a", since=first).findings] == [13]
-    assert [finding.pos for finding in store.verify("a").findings] == [2, 13]
+    assert [finding.pos for finding in store.audit.verify("a", since=first).findings] == [13]
+    assert [finding.pos for finding in store.audit.verify("a").findings] == [2, 13]
     store.append("b", [{"n": n} for n in range(5)])
-    first = store.verify("b")
+    first = store.audit.verify("b")
     cut(root, "b", 3)
-    [finding] = store.verify("b", since=first).findings
+    [finding] = store.audit.verify("b", since=first).findings
     assert finding.what == "an entry at pos 5 was kept, but the chain ends at pos 3"
     for bad in ("x", (1,), (1, b"short"), (-1, bytes(32)), (None, bytes(32)), 5):
         with pytest.raises(cs.InvalidInput):
-            store.verify("a", since=bad)
+            store.audit.verify("a", since=bad)
 
 
 def test_a_redaction_is_seen_by_a_verification_that_goes_on(store: Any) -> None:
     store.append("a", [{"role": "user", "content": f"words {n}"} for n in range(10)])
-    first = store.verify("a")
-    store.redact("a", [2, 5], reason="asked")
-    report = store.verify("a", since=first)
+    first = store.audit.verify("a")
+    store.custody.redact("a", [2, 5], reason="asked")
+    report = store.audit.verify("a", since=first)
     assert (report.findings, report.redacted, report.redactions) == ((), 2, 1)
-    stub = store.erase("a", reason="asked").thread_id
-    report = store.verify(stub, since=first)
+    stub = store.custody.erase("a", reason="asked").thread_id
+    report = store.audit.verify(stub, since=first)
     assert (report.findings, report.since, report.redacted) == ((), 0, 10)
 
 
@@ -315,31 +315,31 @@ def test_progress_is_reported_and_ends_at_the_end(store: Any) -> None:
     for name in ("a", "b", "c"):
         store.append(name, [{"n": n} for n in range(50)])
     told: list[tuple[int, int]] = []
-    store.verify("a", progress=lambda done, total: told.append((done, total)))
+    store.audit.verify("a", progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert (told[0][1], told[-1]) == (50, (50, 50))
     told.clear()
-    reports = list(store.verify_all(progress=lambda done, total: told.append((done, total))))
+    reports = list(store.audit.verify(progress=lambda done, total: told.append((done, total))))
     assert told == [(1, 3), (2, 3), (3, 3)]
     by_key = sorted("abc", key=lambda name: store.thread(name).thread_uid)
     assert [report.thread_id for report in reports] == by_key
     first = reports[0]
     assert first.thread_uid == store.thread(by_key[0]).thread_uid
     for after in (first, first.thread_id, first.thread_uid):
-        assert [report.thread_id for report in store.verify_all(after=after)] == by_key[1:]
-    assert [report.thread_id for report in store.verify_all(after="")] == by_key
+        assert [report.thread_id for report in store.audit.verify(after=after)] == by_key[1:]
+    assert [report.thread_id for report in store.audit.verify(after="")] == by_key
     for wrong in (1, cs.Report("", "schema", 0, 0, (), b""), "x" * 300):
         with pytest.raises(cs.InvalidInput):
-            list(store.verify_all(after=wrong))
+            list(store.audit.verify(after=wrong))
     with pytest.raises(cs.ThreadNotFound):
-        list(store.verify_all(after="never there"))
+        list(store.audit.verify(after="never there"))
 
 
 def test_a_finding_in_a_message_names_the_records_that_cover_it(store: Any, root: Any) -> None:
     store.append("a", [{"role": "user", "content": f"some words {n}"} for n in range(10)])
     store.compact("a", lambda ctx: ctx.compact(1, 4, "s"), force=True)
     root.execute('UPDATE compaction_store.messages SET payload = \'{"role":"user"}\' WHERE seq IN (3, 8)')
-    first, second = store.verify("a").findings
+    first, second = store.audit.verify("a").findings
     assert first.what == (
         "the content is not what was committed to; compaction 1 covers seqs 1 to 4, of which seq 3 is not as it"
         " was written"
@@ -352,8 +352,8 @@ def test_a_finding_in_a_message_names_the_records_that_cover_it(store: Any, root
 def test_a_level_and_what_it_needs_go_together(store: Any, log: cs.CheckpointLog, options: dict[str, Any]) -> None:
     store.append("a", {"n": 1})
     with pytest.raises(cs.InvalidInput):
-        store.verify("a", **options)
+        store.audit.verify("a", **options)
     with pytest.raises(cs.InvalidInput):
-        list(store.verify_all(**options))
+        list(store.audit.verify(**options))
     with pytest.raises(cs.InvalidInput):
-        store.verify("a", level="content", checkpoints=log)
+        store.audit.verify("a", level="content", checkpoints=log)

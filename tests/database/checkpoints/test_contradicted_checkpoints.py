@@ -23,7 +23,7 @@ def refusal(store: Any, log: cs.CheckpointLog) -> str:
     before = log.last()
     files = sorted(log.path.parent.iterdir())
     with pytest.raises(cs.CheckpointRefused) as caught:
-        store.checkpoint(KEY, log)
+        store.audit.checkpoint(KEY, log)
     assert log.last() == before
     assert sorted(log.path.parent.iterdir()) == files
     [finding] = caught.value.findings
@@ -40,7 +40,7 @@ def test_a_thread_that_is_gone_is_not_signed_over(checked: Any, log: cs.Checkpoi
     # The name was the only way to the key, so that one thread cannot be told from one that never was.
     for name in ("b", "never there"):
         with pytest.raises(cs.ThreadNotFound):
-            checked.verify(name, level="checkpoint", checkpoints=log)
+            checked.audit.verify(name, level="checkpoint", checkpoints=log)
 
 
 def test_a_rollback_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
@@ -55,7 +55,7 @@ def test_a_fork_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: An
     cut(root, "b", 4)
     with pytest.raises(cs.ThreadWentBack):
         checked.append("b", [{"other": n} for n in range(more)])
-    assert checked.verify("b").findings == ()
+    assert checked.audit.verify("b").findings == ()
     assert refusal(checked, log).endswith("another entry is there now")
     [what] = contradictions(checked, log)
     assert "a checkpoint has another entry at this pos" in what
@@ -66,52 +66,52 @@ def test_what_is_newer_than_the_checkpoint_is_not_held_by_it(checked: Any, log: 
     with pytest.raises(cs.ThreadWentBack):
         checked.append("a", {"other": 1})
     assert contradictions(checked, log) == []
-    assert checked.checkpoint(KEY, log).size == 3
+    assert checked.audit.checkpoint(KEY, log).size == 3
 
 
 def test_a_grown_thread_is_found_by_whatever_stands_at_its_old_pos(store: Any, log: cs.CheckpointLog) -> None:
     """Messages have no index by pos: records and events before it are counted."""
     for name in ("message", "record", "event"):
         store.append(name, [{"role": "user", "content": "some words to be made shorter"} for _ in range(4)])
-        store.hold(name, reason="r")
+        store.custody.hold(name, reason="r")
         store.compact(name, lambda ctx: ctx.compact(1, 2, "s"), force=True)
         store.append(name, {"n": 1})
     store.compact("record", lambda ctx: ctx.compact(3, 4, "s"), force=True)
-    store.release("event", reason="r")
-    store.checkpoint(KEY, log)
+    store.custody.release("event", reason="r")
+    store.audit.checkpoint(KEY, log)
     for name in ("message", "record", "event"):
-        store.hold(name, reason="r")
+        store.custody.hold(name, reason="r")
         store.append(name, [{"n": 2}, {"n": 3}])
-    assert store.checkpoint(KEY, log).size == 3
+    assert store.audit.checkpoint(KEY, log).size == 3
     assert contradictions(store, log) == []
     for name in ("message", "record", "event"):
-        assert store.verify(name, level="checkpoint", checkpoints=log).covered == store.thread(name).last_pos
+        assert store.audit.verify(name, level="checkpoint", checkpoints=log).covered == store.thread(name).last_pos
 
 
 def test_an_erased_thread_is_still_held_by_a_checkpoint(checked: Any, log: cs.CheckpointLog) -> None:
-    stub = checked.erase("b", reason="asked").thread_id
+    stub = checked.custody.erase("b", reason="asked").thread_id
     assert contradictions(checked, log) == []
-    assert checked.checkpoint(KEY, log).size == 3
-    report = checked.verify(stub, level="checkpoint", checkpoints=log)
+    assert checked.audit.checkpoint(KEY, log).size == 3
+    report = checked.audit.verify(stub, level="checkpoint", checkpoints=log)
     assert (report.findings, report.level, report.covered) == ((), "checkpoint", 6)
     with pytest.raises(cs.ThreadNotFound):
-        checked.verify("b", level="checkpoint", checkpoints=log)
+        checked.audit.verify("b", level="checkpoint", checkpoints=log)
 
 
 def test_a_new_thread_under_a_free_name_is_not_the_one_that_had_it(
     checked: Any, log: cs.CheckpointLog, root: Any
 ) -> None:
     """An erasure frees a name, and so does a superuser who deletes a thread. Only the second is a contradiction."""
-    checked.erase("b", reason="asked")
+    checked.custody.erase("b", reason="asked")
     gone = key_of(root, "c")
     drop(root, "c")
     checked.append("b", {"n": 1}, expected_seq=0)
     with pytest.raises(cs.ThreadWentBack):
         checked.append("c", {"n": 1}, expected_seq=0)
     for name in ("b", "c"):
-        report = checked.verify(name, level="checkpoint", checkpoints=log)
+        report = checked.audit.verify(name, level="checkpoint", checkpoints=log)
         assert report.notes[-1] == "no checkpoint covers the thread yet"
-        assert checked.verify(name).findings == ()
+        assert checked.audit.verify(name).findings == ()
     [what] = contradictions(checked, log)
     assert what.startswith(f"thread_uid {gone}: ")
     assert what.endswith("and is gone")

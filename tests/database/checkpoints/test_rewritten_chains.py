@@ -33,7 +33,7 @@ def record(store: Any, name: str) -> None:
 
 def event(store: Any, name: str) -> None:
     message(store, name)
-    store.hold(name, reason="paid to Ann")
+    store.custody.hold(name, reason="paid to Ann")
 
 
 def fork(store: Any, name: str) -> None:
@@ -52,14 +52,14 @@ BEGINNINGS: dict[str, tuple[Callable[[Any, str], None], int, str]] = {
 GROWTHS: dict[str, Callable[[Any, str], Any]] = {
     "message": lambda store, name: store.append(name, {"role": "user", "content": "later, honest"}),
     "record": lambda store, name: store.compact(name, lambda ctx: ctx.compact(3, 3, "later"), force=True),
-    "event": lambda store, name: store.hold(name, reason="later, honest"),
+    "event": lambda store, name: store.custody.hold(name, reason="later, honest"),
 }
 
 
 def refused(store: Any, log: cs.CheckpointLog) -> list[str]:
     before, files = log.last(), sorted(log.path.parent.iterdir())
     with pytest.raises(cs.CheckpointRefused) as caught:
-        store.checkpoint(KEY, log)
+        store.audit.checkpoint(KEY, log)
     assert log.last() == before
     assert sorted(log.path.parent.iterdir()) == files
     return list(caught.value.findings)
@@ -76,7 +76,7 @@ def test_a_head_that_is_changed_for_the_moment_is_not_signed(
 ) -> None:
     begin, pos, body = BEGINNINGS[kind]
     begin(store, "t")
-    store.checkpoint(KEY, log)
+    store.audit.checkpoint(KEY, log)
     GROWTHS[growth](store, "t")
     forged, honest = rewritten(root, "t", {pos: body}), rewritten(root, "t", {})
     forged.put_head(root)
@@ -87,7 +87,7 @@ def test_a_head_that_is_changed_for_the_moment_is_not_signed(
     assert contradictions(store, log)
     honest.put_rows(root)
     honest.put_head(root)
-    store.checkpoint(KEY, log)
+    store.audit.checkpoint(KEY, log)
     assert contradictions(store, log) == []
 
 
@@ -115,7 +115,7 @@ def test_the_old_entry_in_another_row_does_not_vouch_for_a_rewritten_thread(
     begin(store, "t")
     event(store, "donor")
     GROWTHS["record"](store, "donor")
-    store.checkpoint(KEY, log)
+    store.audit.checkpoint(KEY, log)
     at = end(root, "t")
     store.append("t", {"role": "user", "content": "later, honest"})
     honest, forged = rewritten(root, "t", {}), rewritten(root, "t", {pos: body})
@@ -130,7 +130,7 @@ def test_no_one_of_many_threads_is_signed_unproved(store: Any, log: cs.Checkpoin
     """Old threads and new ones, that grew by many entries and by few, some of them rewritten."""
     for n in range(12):
         message(store, f"t{n}")
-    store.checkpoint(KEY, log)
+    store.audit.checkpoint(KEY, log)
     for n in range(12):
         store.append(f"t{n}", [{"role": "user", "content": f"more {i}"} for i in range(n * n)] or {"n": 1})
         store.append(f"new {n}", [{"role": "user", "content": f"new {i}"} for i in range(n * n + 1)])
@@ -149,7 +149,7 @@ def test_a_history_is_not_rewritten_while_checkpoints_go_on(store: Any, log: cs.
     made = []
     for n in range(6):
         store.append("t", {"role": "user", "content": f"message {n}"})
-        made.append(store.checkpoint(KEY, log))
+        made.append(store.audit.checkpoint(KEY, log))
     for n in (0, 2, 3):
         (log.path.parent / f"heads-{made[n].heads}").unlink()
     forged = rewritten(root, "t", {2: said("forged")})
@@ -159,7 +159,7 @@ def test_a_history_is_not_rewritten_while_checkpoints_go_on(store: Any, log: cs.
     # Whatever the newest checkpoint says, the older ones do not change.
     path = log.path.parent / f"heads-{made[5].heads}"
     assert path.is_file()
-    found = store.verify("t", level="checkpoint", checkpoints=log).findings
+    found = store.audit.verify("t", level="checkpoint", checkpoints=log).findings
     assert [finding.pos for finding in found if "a checkpoint has" in finding.what] == [2, 5, 6]
 
 
@@ -169,20 +169,20 @@ def test_an_older_checkpoint_finds_what_a_checkpoint_of_an_earlier_release_signe
     """A log whose newest checkpoint is of the rewritten thread: a key's holder can sign anything."""
     message(store, "t")
     message(store, "u")
-    store.checkpoint(KEY, log)
+    store.audit.checkpoint(KEY, log)
     store.append("t", {"role": "user", "content": "later, honest"})
     forged = rewritten(root, "t", {2: said("pay 99999 EUR to Bob")})
     forged.put_rows(root)
     forged.put_head(root)
     elsewhere = cs.CheckpointLog(log.path.parent / "elsewhere" / "log", KEY.key)
-    signed = store.checkpoint(KEY, elsewhere)
+    signed = store.audit.checkpoint(KEY, elsewhere)
     lines = log.path.read_bytes()
     made = log.last()
     assert made is not None
     with_previous = _signed_again(log, made, signed, elsewhere)
     assert contradictions(store, log) == ["a checkpoint has another entry at this pos"]
     # The other findings are about triggers, which this superuser has disabled.
-    findings = {name: store.verify(name, level="checkpoint", checkpoints=log).findings for name in ("t", "u")}
+    findings = {name: store.audit.verify(name, level="checkpoint", checkpoints=log).findings for name in ("t", "u")}
     assert [finding.pos for finding in findings["t"] if finding.pos is not None] == [3]
     assert [finding.pos for finding in findings["u"] if finding.pos is not None] == []
     assert log.path.read_bytes().startswith(lines)
@@ -215,12 +215,12 @@ def test_an_auditor_makes_a_checkpoint_of_all_that_is_new(faces: Any, url: str, 
         begin(store, kind)
     for _ in range(3):
         store.append("long", [{"role": "user", "content": f"message {n}"} for n in range(1000)])
-    assert auditor.checkpoint(KEY, log).size == len(list(store.threads()))
+    assert auditor.audit.checkpoint(KEY, log).size == len(list(store.threads()))
     for grow in GROWTHS.values():
         for kind in BEGINNINGS:
             grow(store, kind)
-    store.erase("long", reason="asked")
-    store.release("record", reason="asked")
-    store.redact("record", [1], reason="asked")
-    assert auditor.checkpoint(KEY, log).size
+    store.custody.erase("long", reason="asked")
+    store.custody.release("record", reason="asked")
+    store.custody.redact("record", [1], reason="asked")
+    assert auditor.audit.checkpoint(KEY, log).size
     assert contradictions(auditor, log) == []

@@ -59,7 +59,7 @@ def test_the_next_run_records_the_attempt_of_a_dead_one(thread: Face, die: Calla
     assert abandoned.error["type"] == "abandoned"
     assert abandoned.body is not None
     assert abandoned.body["started_at"] == since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    assert thread.verify("t", level="content").findings == ()
+    assert thread.audit.verify("t", level="content").findings == ()
     assert run.view.pos == thread.view("t").pos == 14
     assert run.view.elements == thread.view("t").elements
 
@@ -129,7 +129,7 @@ def test_the_late_commit_of_a_run_that_was_given_up_counts_by_itself(
         with pytest.raises(cs.SpanConflict):
             thread.compact("t", slow, budget=BUDGET, actor="slow")
         assert [(record.number, record.actor) for record in thread.compactions(outcome="failed")] == [(1, "slow")]
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()
 
 
 @pytest.mark.one_server("it calls a function without a key")
@@ -157,7 +157,7 @@ def test_an_erased_thread_keeps_no_actor_of_a_lease(
     thread: Face, die: Callable[[], Any], superuser: psycopg.Connection[Any]
 ) -> None:
     die()
-    thread.erase("t", reason="asked for")
+    thread.custody.erase("t", reason="asked for")
     [row] = superuser.execute(
         "SELECT lease_run, lease_since, lease_until, lease_actor FROM compaction_store.heads"
     ).fetchall()

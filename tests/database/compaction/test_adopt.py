@@ -80,7 +80,7 @@ def test_the_output_of_openais_compact_endpoint_replaces_the_view_that_was_sent(
     assert record.tokens_after >= USAGE["output_tokens"]
     assert store.view("t").for_openai(api="responses")["input"] == [KEPT, ITEM]
     assert [m.payload for m in store.replay("t")] == TALK
-    assert is_sound(store.verify("t"))
+    assert is_sound(store.audit.verify("t"))
 
     store.append("t", {"role": "user", "content": "Thanks."})
     assert store.view("t").for_openai(api="responses")["input"] == [KEPT, ITEM, {"role": "user", "content": "Thanks."}]
@@ -110,7 +110,7 @@ def test_system_messages_stay_before_the_stand_ins(store: Face) -> None:
     records = store.adopt("t", compacted(KEPT, ITEM), view=store.view("t"))
     assert [(r.start_seq, r.end_seq, len(r.replacement or ())) for r in records] == [(2, 3, 0), (5, 6, 2)]
     assert store.view("t").messages == [SYSTEM, SYSTEM | {"content": "Answer in German."}, KEPT, ITEM]
-    assert is_sound(store.verify("t"))
+    assert is_sound(store.audit.verify("t"))
 
 
 def test_a_system_message_that_the_provider_returns_too_is_not_doubled(store: Face) -> None:
@@ -139,7 +139,7 @@ def test_a_reply_of_anthropic_with_a_block_replaces_what_was_before_it(store: Fa
     assert spans(store) == [(1, 1), (2, 5), (6, 6)]
     assert store.view("t").tokens < sum(m.tokens for m in store.replay("t"))
     assert store.adopt("t", answer) == ()
-    assert is_sound(store.verify("t"))
+    assert is_sound(store.audit.verify("t"))
 
 
 def test_the_next_block_replaces_the_first(store: Face) -> None:
@@ -167,11 +167,13 @@ def test_claude_codes_boundary_is_adopted_and_its_summary_follows(store: Face) -
         "compactMetadata": {"trigger": "auto", "preTokens": 900},
     }  # fmt: skip
     summary = {"role": "user", "content": "This session continues: trains at 10:07 and 18:32."}
-    store.load("t", [*TALK, Observed("compact_boundary", summary_text=summary["content"], provider=boundary), summary])
+    store.load.messages(
+        "t", [*TALK, Observed("compact_boundary", summary_text=summary["content"], provider=boundary), summary]
+    )
     [record] = store.adopt("t", boundary)
     assert (record.start_seq, record.end_seq, record.summary_text) == (1, 4, summary["content"])
     assert store.view("t").messages == [summary]
-    assert is_sound(store.verify("t"))
+    assert is_sound(store.audit.verify("t"))
 
 
 def test_claude_codes_boundary_is_recorded_with_a_given_span_and_summary(store: Face) -> None:
@@ -187,13 +189,13 @@ def test_claude_codes_boundary_is_recorded_with_a_given_span_and_summary(store: 
     assert record.body["provider"] == boundary
     assert store.view("t").messages == [summary]
     assert store.adopt("t", given, start_seq=1, end_seq=len(TALK)) == ()
-    assert is_sound(store.verify("t"))
+    assert is_sound(store.audit.verify("t"))
 
 
 def test_what_codex_continued_with_comes_from_its_line(store: Face) -> None:
     history = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "And back?"}]}, ITEM]
     line = {"message": "", "replacement_history": history}
-    store.load("t", [*TALK, Observed("compacted", provider=line)])
+    store.load.messages("t", [*TALK, Observed("compacted", provider=line)])
     [observed] = store.compactions("t")
     [record] = store.adopt("t", observed)
     assert store.view("t").messages == history
@@ -204,9 +206,9 @@ def test_what_codex_continued_with_comes_from_its_line(store: Face) -> None:
 def test_it_travels_in_a_bundle(store: Face, other: Face) -> None:
     store.append("t", TALK)
     store.adopt("t", compacted(KEPT, ITEM), view=store.view("t"), reason="the agent did", authority={"ticket": "T-1"})
-    lines = list(store.export("t"))
+    lines = list(store.audit.export("t"))
     assert not verify_bundle(lines).findings
-    other.import_bundle(lines)
+    other.load.bundle(lines)
     [record] = other.compactions("t")
     assert other.view("t").messages == [KEPT, ITEM]
     assert (record.replacement, record.reason, record.authority) == ([KEPT, ITEM], "the agent did", {"ticket": "T-1"})
@@ -215,9 +217,9 @@ def test_it_travels_in_a_bundle(store: Face, other: Face) -> None:
 def test_erasing_a_message_erases_its_stand_ins(store: Face) -> None:
     store.append("t", TALK)
     store.adopt("t", compacted(KEPT, ITEM), view=store.view("t"))
-    store.redact("t", 3, reason="asked")
+    store.custody.redact("t", 3, reason="asked")
     assert store.view("t").messages == [TALK[0], TALK[1], Erased(), TALK[3]]
-    assert is_sound(store.verify("t"))
+    assert is_sound(store.audit.verify("t"))
 
 
 @pytest.mark.parametrize(
@@ -274,9 +276,9 @@ def test_an_erasure_reaches_the_stand_ins_of_everything_that_the_provider_was_se
     written = store.adopt("t", [summary], view=store.view("t"))
     assert [(record.start_seq, record.end_seq) for record in written] == [(1, 4), (6, 9)]
     for seq in (2, 5):
-        assert store.redact("t", seq, reason="case 1", dry_run=True).records[-1] == 2
+        assert store.custody.redact("t", seq, reason="case 1", dry_run=True).records[-1] == 2
     store.append("t", TALK)
-    assert store.redact("t", 12, reason="case 2").records == ()
-    assert store.redact("t", 2, reason="case 1").records == (1, 2)
+    assert store.custody.redact("t", 12, reason="case 2").records == ()
+    assert store.custody.redact("t", 2, reason="case 1").records == (1, 2)
     assert summary not in store.view("t").messages
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings

@@ -41,7 +41,7 @@ def test_a_record_has_the_outcome_of_its_checks(thread: Face) -> None:
     assert [example["text"] for example in invented["examples"]] == ["OrderParser2"]
     assert record.checks["appended"] == 2
     assert f"[1] user: {ORDER}" in thread.view("t").messages[0]["content"]
-    assert not thread.verify("t").findings
+    assert not thread.audit.verify("t").findings
 
 
 def test_a_summary_that_fails_a_strict_check_is_recorded_as_rejected(thread: Face) -> None:
@@ -56,5 +56,5 @@ def test_a_summary_that_fails_a_strict_check_is_recorded_as_rejected(thread: Fac
 
 def test_a_redaction_erases_the_examples(thread: Face) -> None:
     folded(thread, KeepsOrders())
-    thread.redact("t", 1, reason="it was a mistake")
+    thread.custody.redact("t", 1, reason="it was a mistake")
     assert thread.compaction("t", 1).checks is None

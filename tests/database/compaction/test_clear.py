@@ -74,10 +74,10 @@ def test_audits_see_a_hidden_thread(hidden: Any) -> None:
     assert hidden.compaction("t", 2).reason == "deleted by its user"
     assert shown(hidden.view("t", at=11))[2] == (3, 6, "summary")
     assert shown(hidden.view("t", at=datetime.now(UTC))) == [(1, 10, "clear")]
-    assert hidden.explain("t", 4).element.kind == "clear"
-    assert [found.seq for found in hidden.search("number 7,")] == [7]
-    assert hidden.verify("t").findings == ()
-    assert list(hidden.events("t")) == []
+    assert hidden.audit.explain("t", 4).element.kind == "clear"
+    assert [found.seq for found in hidden.audit.search("number 7,")] == [7]
+    assert hidden.audit.verify("t").findings == ()
+    assert list(hidden.audit.events("t")) == []
 
 
 def test_the_next_append_shows_it_again(hidden: Any) -> None:
@@ -85,14 +85,14 @@ def test_the_next_append_shows_it_again(hidden: Any) -> None:
     assert shown(hidden.view("t")) == [(1, 10, "clear"), 11]
     assert names(hidden) == ["t"]
     assert (hidden.thread("t").hidden, hidden.thread("t").hidden_seq) == (False, 10)
-    assert hidden.verify("t").findings == ()
+    assert hidden.audit.verify("t").findings == ()
 
 
 def test_revoking_the_clear_shows_it_again(hidden: Any) -> None:
     hidden.revoke("t", 2)
     assert shown(hidden.view("t")) == [1, 2, (3, 6, "summary"), 7, 8, 9, 10]
     assert hidden.thread("t").hidden_seq is None
-    assert hidden.verify("t").findings == ()
+    assert hidden.audit.verify("t").findings == ()
 
 
 def test_it_can_be_hidden_again_and_after_it_was_cleared(hidden: Any) -> None:
@@ -107,25 +107,25 @@ def test_it_can_be_hidden_again_and_after_it_was_cleared(hidden: Any) -> None:
     # The first one is in force again; it hides the thread only as it was then.
     assert hidden.thread("t").hidden_seq == 10
     assert shown(hidden.view("t")) == [(1, 12, "clear")]
-    assert hidden.verify("t").findings == ()
+    assert hidden.audit.verify("t").findings == ()
 
 
 def test_it_is_told_by_the_chain_and_not_by_the_head(hidden: Any, superuser: psycopg.Connection[Any]) -> None:
     for forged in ("NULL", "9"):
         superuser.execute(f"UPDATE compaction_store.heads SET hidden_seq = {forged}".encode())
         for level in ("structure", "content"):
-            [finding] = hidden.verify("t", level=level).findings
+            [finding] = hidden.audit.verify("t", level=level).findings
             assert finding.what.startswith("the head's hidden_seq is ")
             assert finding.what.endswith("by the clears in force it must be 10")
 
 
 def test_it_is_hidden_after_an_import(hidden: Any, empty: Face) -> None:
-    bundle = b"".join(hidden.export("t"))
+    bundle = b"".join(hidden.audit.export("t"))
     assert offline.check(io.BytesIO(bundle)).findings == []
-    empty.import_bundle(bundle.splitlines(keepends=True))
+    empty.load.bundle(bundle.splitlines(keepends=True))
     assert empty.thread("t", hidden=True) == hidden.thread("t", hidden=True)
     assert names(empty) == []
-    assert empty.verify("t").findings == ()
+    assert empty.audit.verify("t").findings == ()
 
 
 def test_it_is_forked_only_from_before_it_was_hidden(hidden: Any) -> None:
@@ -135,16 +135,16 @@ def test_it_is_forked_only_from_before_it_was_hidden(hidden: Any) -> None:
     assert names(hidden) == ["before"]
     assert names(hidden, hidden=True) == ["before", "t"]
     for thread_id in ("before", "t"):
-        assert hidden.verify(thread_id).findings == ()
+        assert hidden.audit.verify(thread_id).findings == ()
 
 
 def test_a_hidden_thread_can_be_redacted_and_erased(hidden: Any) -> None:
-    hidden.redact("t", 4, reason="asked for")
+    hidden.custody.redact("t", 4, reason="asked for")
     assert names(hidden) == []
-    erased = hidden.erase("t", reason="asked for")
+    erased = hidden.custody.erase("t", reason="asked for")
     stub = hidden.thread(erased.thread_id)
     assert (stub.hidden_seq, stub.erased_pos) == (None, stub.last_pos)
-    assert hidden.verify(erased.thread_id).findings == ()
+    assert hidden.audit.verify(erased.thread_id).findings == ()
 
 
 def test_wrong_arguments_are_refused(filled: Any) -> None:

@@ -53,7 +53,7 @@ def test_a_run_writes_one_record_a_span_with_everything_about_it(thread: Face) -
     assert run.view.tokens == 600 + (frame_tokens or 0) == thread.thread("t").view_tokens
     assert thread.view("t", at=12).messages == chat()
     assert [m.payload for m in thread.replay("t")] == chat()
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()
 
 
 def test_callbacks_run_in_the_order_of_registration_and_see_what_was_planned(thread: Face) -> None:
@@ -101,7 +101,7 @@ def test_only_failed_attempts_are_recorded_too(thread: Face) -> None:
     assert (run.reason, len(run)) == ("every attempt failed or was rejected", 2)
     assert thread.view("t", at=12).messages == thread.view("t").messages == chat()
     assert [c.status for c in log(thread)] == ["failed", "rejected", "rejected", "failed"]
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()
 
 
 def test_a_span_that_made_no_progress_is_not_tried_again_until_something_changed(thread: Face) -> None:
@@ -193,7 +193,7 @@ def test_appends_meanwhile_stay_in_the_view(thread: Face, url: str) -> None:
     run = thread.compact("t", compact)
     assert [(e.seq, e.end_seq) for e in run.view.elements] == [(1, 10), *[(i, i) for i in range(11, 15)]]
     assert [e.seq for e in thread.view("t", at=14).elements] == list(range(1, 15))
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()
     other.close()
 
 
@@ -240,7 +240,7 @@ def test_revoke_brings_back_what_was_visible_before(thread: Face) -> None:
     thread.revoke("t", 1)
     assert thread.view("t").messages == chat()
     assert thread.thread("t").view_tokens == 1200
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()
 
 
 def test_every_past_view_can_be_rebuilt(thread: Face) -> None:
@@ -435,7 +435,7 @@ def test_text_of_any_kind_goes_into_a_record_and_comes_back(thread: Face) -> Non
     assert [e.message["content"] for e in thread.view("t").elements[:4] if e.message] == [
         frame(text, 2 * i + 1, 2 * i + 2)["content"] for i, text in enumerate(texts)
     ]
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()
 
 
 def test_errors_that_a_strategy_handles_are_recorded_too(thread: Face) -> None:

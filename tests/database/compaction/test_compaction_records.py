@@ -88,7 +88,7 @@ def test_the_log_is_asked_by_status_tokens_counter_and_the_texts_of_bodies(threa
     thread.compact("t", span(5, 6))
     thread.revoke("t", 4)
     thread.compact("t", span(7, 8))
-    thread.redact("t", [7], reason="asked for")
+    thread.custody.redact("t", [7], reason="asked for")
     thread.compact("t", span(9, 10, LONG * 10))
     thread.compact("t", fails)
     everything = log(thread)
@@ -160,14 +160,14 @@ def test_the_log_is_asked_across_threads_and_in_pages(faces: Faces, url: str) ->
 def test_explain_tells_what_became_of_a_message(thread: Face) -> None:
     thread.compact("t", span(1, 4))
     thread.compact("t", span(1, 6, "wide"))
-    found = thread.explain("t", 3)
+    found = thread.audit.explain("t", 3)
     assert (found.message.payload, [c.number for c in found.records]) == (chat()[2], [1, 2])
     assert (found.element.seq, found.element.end_seq, found.element.number) == (1, 6, 2)
-    assert [m.payload for m in thread.originals(found.records[0])] == chat()[:4]
-    assert thread.explain("t", 9).records == ()
-    assert thread.explain("t", 9).element.message == chat()[8]
+    assert [m.payload for m in thread.audit.originals(found.records[0])] == chat()[:4]
+    assert thread.audit.explain("t", 9).records == ()
+    assert thread.audit.explain("t", 9).element.message == chat()[8]
     with pytest.raises(cs.MessageNotFound):
-        thread.explain("t", 99)
+        thread.audit.explain("t", 99)
 
 
 def test_a_tree_shows_what_a_record_was_made_of(thread: Face) -> None:
@@ -180,8 +180,8 @@ def test_a_tree_shows_what_a_record_was_made_of(thread: Face) -> None:
     def numbers(tree: CompactionTree) -> Any:
         return (tree.record.number, [numbers(inside) for inside in tree.inside])
 
-    assert numbers(thread.tree(run[0])) == (6, [(1, []), (2, []), (5, [])])
-    assert numbers(thread.tree(log(thread)[2])) == (3, [(1, []), (2, [])])
+    assert numbers(thread.audit.tree(run[0])) == (6, [(1, []), (2, []), (5, [])])
+    assert numbers(thread.audit.tree(log(thread)[2])) == (3, [(1, []), (2, [])])
 
 
 def test_due_names_the_threads_that_are_over_budget(store: Face) -> None:

@@ -130,8 +130,8 @@ def test_a_thread_whose_every_summary_takes_in_the_last_one_has_its_tree(store: 
     for end in range(2, 62):
         store.compact("t", lambda ctx, end=end: ctx.compact(1, end, "short", allow={"larger"}), force=True)
     top = store.compaction("t", 60)
-    assert [one.record.number for one in _walk(store.tree(top))] == list(range(60, 0, -1))
-    assert isinstance(store.tree(top), CompactionTree)
+    assert [one.record.number for one in _walk(store.audit.tree(top))] == list(range(60, 0, -1))
+    assert isinstance(store.audit.tree(top), CompactionTree)
 
 
 def test_deep_trees_are_compared_without_recursion() -> None:

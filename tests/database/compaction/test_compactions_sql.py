@@ -72,7 +72,7 @@ class Thread:
         view = self.store.view(self.thread_id)
         assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)
         for level in ("structure", "content"):
-            assert self.store.verify(self.thread_id, level=level).findings == ()
+            assert self.store.audit.verify(self.thread_id, level=level).findings == ()
 
 
 def record(replacement: Any = None, /, **columns: Any) -> dict[str, Any]:

@@ -64,15 +64,15 @@ def test_a_comparison_has_the_elements_of_both_views_in_order(store: cs.Store, s
         views = store.view("t", at=at), store.view("t", at=beside)
         for only_changes in (False, True):
             wanted = _compared(*views, only_changes=only_changes)
-            whole = store.compare("t", at, beside, only_changes=only_changes, count=1000)
+            whole = store.audit.compare("t", at, beside, only_changes=only_changes, count=1000)
             assert _places(whole.parts) == wanted
             assert (whole.pos, whole.count) == (at, len(wanted))
             assert whole.changed == sum(not (is_left and is_right) for _, is_left, is_right in wanted)
             assert whole.tokens is None
-            assert store.compare("t", at).tokens == store.outline("t", at=at).tokens
+            assert store.audit.compare("t", at).tokens == store.audit.outline("t", at=at).tokens
             size = choose.randrange(1, 6)
             pages = [
-                _places(store.compare("t", at, beside, only_changes=only_changes, start=start, count=size).parts)
+                _places(store.audit.compare("t", at, beside, only_changes=only_changes, start=start, count=size).parts)
                 for start in range(0, len(wanted) + size, size)
             ]
             assert pages == [wanted[start : start + size] for start in range(0, len(wanted) + size, size)]
@@ -83,8 +83,8 @@ def test_a_view_compared_with_itself_is_the_view_in_pages(store: cs.Store, seed:
     _fill(store, seed)
     for at in (None, 5, store.thread("t").last_pos - 1):
         view = store.view("t", at=at)
-        found = store.compare("t", at, start=2, count=4)
-        elements = store.elements("t", [each.part for each in found.parts])
+        found = store.audit.compare("t", at, start=2, count=4)
+        elements = store.audit.elements("t", [each.part for each in found.parts])
         assert elements == list(view.elements[2:6])
         assert (found.count, found.changed) == (len(view.elements), 0)
 
@@ -93,39 +93,39 @@ def test_runs_of_messages_are_as_long_as_they_can_be(store: cs.Store) -> None:
     store.append("t", [{"role": "user", "content": f"message {i} " * 9} for i in range(8)])
     store.compact("t", lambda ctx: ctx.compact(1, 2, "first"))
     store.compact("t", lambda ctx: ctx.compact(1, 4, "second"))
-    assert store.compare("t", 9, 10).parts == (
+    assert store.audit.compare("t", 9, 10).parts == (
         ComparedPart(Part(1, 4, 2), False, True), ComparedPart(Part(1, 2, 1), True, False),
         ComparedPart(Part(3, 4, None), True, False), ComparedPart(Part(5, 8, None), True, True),
     )  # fmt: skip
-    assert store.compare("t", 8, 9, only_changes=True).parts == (
+    assert store.audit.compare("t", 8, 9, only_changes=True).parts == (
         ComparedPart(Part(1, 2, None), True, False), ComparedPart(Part(1, 2, 1), False, True),
     )  # fmt: skip
-    assert store.compare("t", start=10**15, count=10**15).parts == ()
+    assert store.audit.compare("t", start=10**15, count=10**15).parts == ()
 
 
 def test_the_same_seqs_are_messages_before_they_are_a_record(store: cs.Store) -> None:
     store.append("t", [{"role": "user", "content": "a long message " * 9}] * 2)
     store.compact("t", lambda ctx: ctx.compact(1, 1, "short"))
-    assert [each.part.number for each in store.compare("t", 2, 3, only_changes=True).parts] == [None, 1]
+    assert [each.part.number for each in store.audit.compare("t", 2, 3, only_changes=True).parts] == [None, 1]
 
 
 def test_elements_are_read_in_pages_and_a_part_may_end_beyond_the_thread(store: cs.Store) -> None:
     store.append("t", [{"role": "user", "content": f"message {i}"} for i in range(300)])
     parts = [Part(250, 2**60, None), Part(1, 1, 7), Part(1, 200, None)]
-    seqs = [element.seq for element in store.elements("t", parts)]
+    seqs = [element.seq for element in store.audit.elements("t", parts)]
     assert seqs == [*range(250, 301), *range(1, 201)]
     with pytest.raises(ThreadNotFound):
-        store.elements("nobody", parts)
+        store.audit.elements("nobody", parts)
 
 
 def test_what_cannot_be_compared_is_refused(store: cs.Store) -> None:
     store.append("t", {"role": "user", "content": "hello"})
     for at, beside in ((2, 1), (1, 2)):
         with pytest.raises(PositionNotFound, match="pos 2"):
-            store.compare("t", at, beside)
+            store.audit.compare("t", at, beside)
     bad: list[dict[str, Any]] = [{"at": 0}, {"beside": "1"}, {"start": -1}, {"count": 0}, {"only_changes": 1}]
     for arguments in bad:
         with pytest.raises(InvalidInput):
-            store.compare("t", **arguments)
+            store.audit.compare("t", **arguments)
     with pytest.raises(ThreadNotFound):
-        store.compare("nobody", 1)
+        store.audit.compare("nobody", 1)

@@ -210,4 +210,4 @@ def test_it_is_so_in_a_store(store: Face) -> None:
     run = store.compact("t", lambda ctx: ctx.compact(range(5), "The first five.", role="assistant") and None)
     assert [(record.outcome, record.start_seq, record.end_seq) for record in run] == [("applied", 1, 5)]
     assert run.view.elements[0].role == "assistant"
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()

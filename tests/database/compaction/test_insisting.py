@@ -53,29 +53,29 @@ def record_event(connection: psycopg.Connection[Any], kind: str, body: str) -> s
 def test_the_chain_says_which_holds_were_overridden_whatever_the_caller_says(
     login: psycopg.Connection[Any], store: Any
 ) -> None:
-    store.hold("t", reason="claim 815")
-    store.retain("t", datetime(2090, 1, 1, tzinfo=UTC), reason="law")
+    store.custody.hold("t", reason="claim 815")
+    store.custody.retain("t", datetime(2090, 1, 1, tzinfo=UTC), reason="law")
     assert redact(login, 1, '{"reason":"routine"}', insist=False) == "the thread is held since pos 4"
     assert redact(login, 1, '{"reason":"routine"}', insist=None) == "the thread is held since pos 4"
     assert redact(login, 1, '{"reason":"routine"}') is None
-    store.release("t", reason="settled")
-    store.redact("t", 2, reason="r", override="a court's order")
-    store.retain("t", datetime(2001, 1, 1, tzinfo=UTC), reason="over")
-    store.redact("t", 3, reason="r", override="nothing is in the way")
-    assert [e.body.get("overrides") for e in store.events("t") if e.kind == "redaction"] == [[4, 5], [5], None]
-    assert [e.body["forbidden_by"] for e in store.events("t") if e.kind == "refusal"] == [[4, 5], [4, 5]]
-    assert store.verify("t").findings == ()
+    store.custody.release("t", reason="settled")
+    store.custody.redact("t", 2, reason="r", override="a court's order")
+    store.custody.retain("t", datetime(2001, 1, 1, tzinfo=UTC), reason="over")
+    store.custody.redact("t", 3, reason="r", override="nothing is in the way")
+    assert [e.body.get("overrides") for e in store.audit.events("t") if e.kind == "redaction"] == [[4, 5], [5], None]
+    assert [e.body["forbidden_by"] for e in store.audit.events("t") if e.kind == "refusal"] == [[4, 5], [4, 5]]
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.one_server("it calls a function without a key")
 def test_the_erasure_of_a_thread_says_so_too(login: psycopg.Connection[Any], store: Any) -> None:
-    store.hold("t", reason="claim 815")
+    store.custody.hold("t", reason="claim 815")
     erase = "SELECT refusal FROM compaction_store.erase(NULL, 'default', 't', 'app', %s, %s, %s::bool)"
     assert refused(login, erase, os.urandom(16), '{"reason":"r"}', False) == "the thread is held since pos 4"
     stub = f"erased:{store.thread('t').thread_uid}"
     assert refused(login, erase, os.urandom(16), '{"reason":"r"}', True) is None
-    assert [e.body.get("overrides") for e in store.events(stub) if e.kind == "redaction"] == [[4]]
-    assert store.verify(stub).findings == ()
+    assert [e.body.get("overrides") for e in store.audit.events(stub) if e.kind == "redaction"] == [[4]]
+    assert store.audit.verify(stub).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_the_body_of_a_redaction_says_nothing_that_the_function_says(
     login: psycopg.Connection[Any], body: str, store: Any
 ) -> None:
     assert redact(login, 1, body) == "CS019"
-    assert list(store.events("t")) == []
+    assert list(store.audit.events("t")) == []
     assert redact(login, 1, '{"reason":"r","nested":{"seqs":1}}') is None
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_a_retention_has_one_end_that_everybody_reads_alike(
     login: psycopg.Connection[Any], body: str, store: Any
 ) -> None:
     assert record_event(login, "retention", body) in {"CS008", "CS019"}
-    assert list(store.events("t")) == []
+    assert list(store.audit.events("t")) == []
     assert record_event(login, "retention", f'{{"until":"{LATE}","reason":"law"}}') is None
     with pytest.raises(cs.Held):
-        store.redact("t", 1, reason="r")
+        store.custody.redact("t", 1, reason="r")
 
 
 @pytest.mark.parametrize("kind", ["hold", "release"])
@@ -129,16 +129,16 @@ def test_a_retention_has_one_end_that_everybody_reads_alike(
 def test_an_event_has_a_body_that_everybody_can_read(login: psycopg.Connection[Any], kind: str, store: Any) -> None:
     for body in ("[1]", '{"reason":"a","reason":"b"}', '{"reason":' + "9" * 5000 + "}"):
         assert record_event(login, kind, body) == "CS019"
-    assert list(store.events("t")) == []
+    assert list(store.audit.events("t")) == []
 
 
 @pytest.mark.one_server("it calls a function without a key")
 def test_to_release_what_is_not_held_is_an_event_and_changes_nothing(store: Any) -> None:
     store.append("t", {"role": "user", "content": "hi"})
-    store.release("t", reason="nothing to release")
-    store.hold("t", reason="claim 815")
+    store.custody.release("t", reason="nothing to release")
+    store.custody.hold("t", reason="claim 815")
     with pytest.raises(cs.Held):
-        store.redact("t", 1, reason="r")
+        store.custody.redact("t", 1, reason="r")
 
 
 @pytest.mark.parametrize("seconds", ["9e9", "3601", "0", "-1", "'NaN'", "'Infinity'", "NULL"])
@@ -221,10 +221,10 @@ def test_a_bundle_brings_no_retention_that_is_not_read_alike(store: Any, body: s
     thread.message('{"role":"user","content":"hi"}')
     thread.event("retention", body)
     if is_taken:
-        assert store.import_bundle(thread.lines()).added
+        assert store.load.bundle(thread.lines()).added
         with pytest.raises(cs.Held):
-            store.redact("t-1", 1, reason="r")
+            store.custody.redact("t-1", 1, reason="r")
     else:
         with pytest.raises(cs.CompactionStoreError):
-            store.import_bundle(thread.lines())
+            store.load.bundle(thread.lines())
         assert list(store.threads()) == []

@@ -139,7 +139,7 @@ def test_the_usage_of_an_sdks_reply_is_kept_with_its_receipt(store: Face) -> Non
     # Without a receipt there is nothing to compare it with, and a caller's own meta stays as it is.
     assert store.append("t", reply(5))[0].meta is None
     assert store.append("t", reply(5), view=store.view("t"), meta={"mine": 1})[0].meta == {"mine": 1}
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_a_usage_may_stand_in_the_reply_or_in_its_meta(store: Face) -> None:
@@ -221,7 +221,7 @@ def test_a_budget_holds_for_the_models_tokens_and_callbacks_see_it_in_the_stores
             "tokens": measured.tokens, "local": local, "source": "calibrated", "seq": measured.seq
         }  # fmt: skip
         assert record.trigger == "budget"
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_a_plan_says_what_the_view_takes_before_and_after(store: Face) -> None:

@@ -33,7 +33,7 @@ def _fill(store: cs.Store, seed: int) -> None:
             elif kind == "rewind":
                 store.rewind("t", choose.choice(elements[len(elements) // 2 :]).end_seq, reason="a wrong turn")
             else:
-                store.redact("t", [choose.randrange(1, 13)], reason="asked for")
+                store.custody.redact("t", [choose.randrange(1, 13)], reason="asked for")
 
 
 def _parts(elements: list[cs.Element]) -> list[Part]:
@@ -53,7 +53,7 @@ def test_an_outline_has_the_elements_and_the_tokens_of_the_view(store: cs.Store,
     _fill(store, seed)
     choose = random.Random(seed)
     for at in range(1, store.thread("t").last_pos + 1):
-        view, outline = store.view("t", at=at), store.outline("t", at=at)
+        view, outline = store.view("t", at=at), store.audit.outline("t", at=at)
         assert (outline.pos, outline.count, list(outline.parts)) == (
             at,
             len(view.elements),
@@ -63,27 +63,27 @@ def test_an_outline_has_the_elements_and_the_tokens_of_the_view(store: cs.Store,
             assert outline.tokens == view.tokens
         low = choose.randrange(len(view.elements))
         some = list(view.elements[low : choose.randrange(low, len(view.elements)) + 1])
-        part = store.outline("t", at=at, span=(some[0].seq, some[-1].end_seq))
+        part = store.audit.outline("t", at=at, span=(some[0].seq, some[-1].end_seq))
         assert list(part.parts) == _parts(some)
-        whole = store.outline("t", at=at, span=(1, view.elements[-1].end_seq))
+        whole = store.audit.outline("t", at=at, span=(1, view.elements[-1].end_seq))
         assert (whole.parts, whole.tokens) == (outline.parts, outline.tokens)
         assert part.tokens == sum(element.tokens for element in some)
 
 
 def test_a_span_may_end_beyond_the_view(store: cs.Store) -> None:
     store.append("t", [{"role": "user", "content": "hello"}] * 3)
-    assert store.outline("t", span=(2, 99)).parts == (Part(2, 3, None),)
-    assert store.outline("t", span=(7, 99)).parts == ()
+    assert store.audit.outline("t", span=(2, 99)).parts == (Part(2, 3, None),)
+    assert store.audit.outline("t", span=(7, 99)).parts == ()
 
 
 @pytest.mark.parametrize("span", [(0, 1), (2, 1), (1,), [1, 2], "12", (1, True), (1, 2.0), (1, None)])
 def test_a_span_must_be_two_seqs(store: cs.Store, span: object) -> None:
     store.append("t", {"role": "user", "content": "hello"})
     with pytest.raises(InvalidInput, match="span must be"):
-        store.outline("t", span=span)  # type: ignore[arg-type]
+        store.audit.outline("t", span=span)  # type: ignore[arg-type]
 
 
 def test_a_pos_must_be_one_of_the_thread(store: cs.Store) -> None:
     store.append("t", {"role": "user", "content": "hello"})
     with pytest.raises(PositionNotFound):
-        store.outline("t", at=2, span=(1, 1))
+        store.audit.outline("t", at=2, span=(1, 1))

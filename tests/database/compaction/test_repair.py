@@ -49,7 +49,7 @@ def test_the_same_span_is_summarized_again_in_one_run(folded: Any) -> None:
     assert list(run) == list(folded.compactions("t"))[2:]
     assert status_in_words(folded.compaction("t", 2)) == "revoked by 3"
     assert folded.thread("t").view_tokens == run.view.tokens
-    assert folded.verify("t").findings == ()
+    assert folded.audit.verify("t").findings == ()
 
 
 def test_a_summarizer_that_fails_leaves_the_record_in_force(folded: Any) -> None:

@@ -123,7 +123,7 @@ def test_later_compactions_may_cover_what_is_hidden(filled: Any) -> None:
     run = filled.compact("t", fold(3, 12))
     assert shown(run.view) == [1, 2, (3, 12, "summary"), 13, 14]
     assert [status_in_words(record) for record in filled.compactions("t")] == ["superseded by 2", "active"]
-    [tree] = filled.tree(filled.compaction("t", 2)).inside
+    [tree] = filled.audit.tree(filled.compaction("t", 2)).inside
     assert tree.record.kind == "rewind"
 
 
@@ -164,7 +164,7 @@ def test_the_last_element_is_popped_message_or_summary(store: Any) -> None:
     assert popped == [(11, 11), (5, 10), (4, 4), (3, 3), (2, 2), (1, 1)]
     store.append("t", said("anew"))
     assert pop() == (12, 12)
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_a_view_that_has_changed_refuses_it(filled: Any) -> None:
@@ -195,10 +195,10 @@ def test_a_seq_that_is_not_there_is_refused(filled: Any) -> None:
 def test_messages_that_it_hides_can_be_redacted_and_stay_hidden(filled: Any) -> None:
     filled.compact("t", fold(8, 9))
     filled.rewind("t", 6)
-    redaction = filled.redact("t", [3, 8], reason="asked for")
+    redaction = filled.custody.redact("t", [3, 8], reason="asked for")
     assert (redaction.seqs, redaction.records) == ((3, 8), (1,))
     assert shown(filled.view("t")) == [1, 2, 3, 4, 5, 6, (7, 10, "rewind")]
-    assert filled.verify("t").findings == ()
+    assert filled.audit.verify("t").findings == ()
     filled.revoke("t", 2)
     assert shown(filled.view("t")) == list(range(1, 11))
 
@@ -209,7 +209,7 @@ def test_what_the_model_saw_before_is_still_proved(filled: Any) -> None:
     filled.rewind("t", 3)
     seen = filled.seen_by("t", reply.seq)
     assert (seen.evidence, seen.view) == ("proved", view)
-    explained = filled.explain("t", reply.seq)
+    explained = filled.audit.explain("t", reply.seq)
     assert ([r.kind for r in explained.records], explained.element.kind) == (["rewind"], "rewind")
 
 
@@ -222,7 +222,7 @@ def test_the_same_run_again_writes_nothing(filled: Any, superuser: psycopg.Conne
     )
     first, second = (superuser.execute(again).fetchall() for _ in range(2))
     assert first == second == [(2, "revocation"), (3, "rewind")]
-    assert filled.verify("t").findings == ()
+    assert filled.audit.verify("t").findings == ()
 
 
 @pytest.mark.one_server("it calls functions without a key")
@@ -236,7 +236,7 @@ def test_an_application_may_rewind_and_an_auditor_may_not(faces: Faces, url: str
     assert [record.kind for record in application.rewind("t", 3)] == ["revocation", "rewind"]
     application.clear("t", hide=True)
     assert list(application.threads()) == []
-    assert application.verify("t").findings == ()
+    assert application.audit.verify("t").findings == ()
     other = faces.open(as_role(url, "compaction_store_app"), tenant="other")
     with pytest.raises(cs.ThreadNotFound):
         other.rewind("t", 1)

@@ -68,7 +68,7 @@ def test_a_refused_request_is_compacted_by_the_providers_figures_and_sent_again(
     assert {(r.trigger, r.actor) for run in sent.runs for r in run if r.outcome == "applied"} == {("too long", "agent")}
     [written] = store.append("t", sent.reply, view=sent.request)
     assert store.seen_by("t", written.seq).evidence == "proved"
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
     assert [m.payload for m in store.replay("t", until=60)] == TALK
     assert set(sent.as_dict()) == {"request", "runs"}
 

@@ -35,27 +35,27 @@ def test_kinds_and_outcomes_that_change_no_view_are_read_as_they_are(store: Face
     thread = of_four()
     thread.event("later_event", '{"reason":"r"}')
     thread.compaction(kind="later_kind", outcome="later_outcome")
-    store.import_bundle(thread.lines())
-    assert [event.kind for event in store.events("t")] == ["later_event"]
+    store.load.bundle(thread.lines())
+    assert [event.kind for event in store.audit.events("t")] == ["later_event"]
     assert [(record.kind, record.outcome) for record in store.compactions("t")] == [("later_kind", "later_outcome")]
     run = store.compact("t", lambda ctx: ctx.remove(1, 2))
     assert len(run.view.elements) == len(store.view("t").elements) == 3
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize("add", [with_record, with_event])
 def test_after_an_entry_that_may_have_changed_the_view_there_is_none(store: Face, add: Any) -> None:
     thread = of_four()
     add(thread)
-    store.import_bundle(thread.lines())
+    store.load.bundle(thread.lines())
     store.append("t", {"role": "user", "content": "one more"})
     for at in (None, 5, 6):
         with pytest.raises(UnknownEntry, match=r"the entry at pos 5 is of kind later_kind.*'t'"):
             store.view("t", at=at)
     assert len(store.view("t", at=4).elements) == 4
     assert [message.seq for message in store.replay("t")] == [1, 2, 3, 4, 5]
-    assert [entry.kind for entry in (*store.compactions("t"), *store.events("t"))] == ["later_kind"]
-    report = store.verify("t")
+    assert [entry.kind for entry in (*store.compactions("t"), *store.audit.events("t"))] == ["later_kind"]
+    report = store.audit.verify("t")
     assert report.findings == ()
     assert any("later_kind" in note for note in report.notes)
 
@@ -65,7 +65,7 @@ def test_nothing_is_compacted_after_it_and_no_record_revoked(store: Face, add: A
     thread = of_four()
     thread.compaction('{"replacement":[]}', start=1, end=1, kind="removal", tokens_after=0)
     add(thread)
-    store.import_bundle(thread.lines())
+    store.load.bundle(thread.lines())
     before = store.thread("t")
     with pytest.raises(UnknownEntry):
         store.compact("t", lambda ctx: ctx.remove(4, 4))
@@ -76,7 +76,7 @@ def test_nothing_is_compacted_after_it_and_no_record_revoked(store: Face, add: A
 
 @pytest.mark.parametrize("add", [add_record, add_event])
 def test_nothing_says_what_the_view_or_a_status_is_after_it(store: Face, add: Any) -> None:
-    store.import_bundle(folded("t", add).lines())
+    store.load.bundle(folded("t", add).lines())
     store.append("plain", {"role": "user", "content": "hi"})
     [plain, found] = store.threads()
     assert (plain.unknown_pos, plain.view_tokens) == (None, 4)
@@ -85,14 +85,14 @@ def test_nothing_says_what_the_view_or_a_status_is_after_it(store: Face, add: An
     for log in (store.compactions("t"), store.compactions()):
         first, *_, last = log
         assert {(r.status, r.superseded_by, r.unknown_pos) for r in (first, last)} == {("unknown", None, POS)}
-    assert [step.pos for step in store.token_steps("t")] == [1, 2, 3, 4]
-    assert store.tree(first).inside == ()
+    assert [step.pos for step in store.audit.token_steps("t")] == [1, 2, 3, 4]
+    assert store.audit.tree(first).inside == ()
     with pytest.raises(UnknownEntry, match=f"compaction {last.number} was made after pos {POS}.*'t'"):
-        store.tree(last)
+        store.audit.tree(last)
     with pytest.raises(UnknownEntry):
         store.repair("t", 1, "again")
     with pytest.raises(UnknownEntry):
-        store.explain("t", 1)
+        store.audit.explain("t", 1)
     [due] = [thread for thread in store.due(TokenBudget(5)) if thread.thread_id == "t"]
     assert due.view_tokens is None
 
@@ -114,7 +114,7 @@ def test_a_hidden_thread_is_not_called_absent_after_it(store: Face, superuser: p
 
 @pytest.mark.parametrize("add", [add_record, add_event])
 def test_a_fork_ends_before_it(store: Face, add: Any) -> None:
-    store.import_bundle(folded("t", add).lines())
+    store.load.bundle(folded("t", add).lines())
     for at in (None, POS, POS + 1):
         with pytest.raises(UnknownEntry):
             store.fork("t", "fork", at=at)
@@ -127,7 +127,7 @@ def test_a_fork_ends_before_it(store: Face, add: Any) -> None:
 def test_the_views_for_sql_say_it_too(
     store: Face, superuser: psycopg.Connection[Any], add: Any
 ) -> None:  # fmt: skip
-    store.import_bundle(folded("t", add).lines())
+    store.load.bundle(folded("t", add).lines())
     superuser.execute("SET compaction_store.tenant = 'default'")
     threads = superuser.execute("SELECT view_tokens, unknown_pos FROM compaction_store.audit_threads").fetchall()
     assert threads == [(None, POS)]
@@ -140,7 +140,7 @@ def test_a_thread_with_such_an_entry_is_not_evaluated(url: str, add: Any) -> Non
     thread = of_four()
     add(thread)
     with cs.Store.open(url) as store:
-        store.import_bundle(thread.lines())
+        store.load.bundle(thread.lines())
         store.append("other", {"role": "user", "content": "hi"})
         threads = [evaluation.read_thread(store, name) for name in ("t", "other")]
     found = evaluation.evaluate(threads, [evaluation.RECORDED], counter=tokens.bytes_over_four())

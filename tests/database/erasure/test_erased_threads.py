@@ -26,11 +26,11 @@ HI = {"role": "user", "content": "hi"}
 def test_an_erased_thread_leaves_a_stub_that_verifies(thread: Face, superuser: psycopg.Connection[Any]) -> None:
     thread.set_metadata("t", {"title": SECRET})
     thread.compact("t", span(1, 4), lambda ctx: ctx.compact(5, 5, PLAIN * 20))
-    thread.redact("t", 7, reason="before")
+    thread.custody.redact("t", 7, reason="before")
     before = thread.thread("t")
     [(salt, commitment)] = rows(superuser, "SELECT salt, commitment FROM compaction_store.threads")
     assert chain.is_name(salt, "t", commitment)
-    done = thread.erase("t", reason="asked for", actor="clerk")
+    done = thread.custody.erase("t", reason="asked for", actor="clerk")
     stub = erasure.stub_name(before.thread_uid)
     assert done == cs.Redaction(stub, 16, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12), (1, 2))
     state = thread.thread(stub)
@@ -53,11 +53,11 @@ def test_an_erased_thread_leaves_a_stub_that_verifies(thread: Face, superuser: p
     assert thread.view(stub, at=thread.compaction(stub, 1)).elements[0].messages == (Erased(),)
     assert [c.thread_id for c in thread.compactions()] == [stub, stub]
     # The genesis follows from what is left, so there is nothing that could not be checked.
-    assert thread.verify(stub).notes == thread.verify(stub, level="structure").notes == ()
+    assert thread.audit.verify(stub).notes == thread.audit.verify(stub, level="structure").notes == ()
 
 
 def test_nothing_is_added_to_a_stub(thread: Face, superuser: psycopg.Connection[Any]) -> None:
-    stub = thread.erase("t", reason="r").thread_id
+    stub = thread.custody.erase("t", reason="r").thread_id
     before = thread.thread(stub)
     budget = cs.TokenBudget(context_window=100)
     calls: list[Callable[[str], Any]] = [
@@ -65,14 +65,14 @@ def test_nothing_is_added_to_a_stub(thread: Face, superuser: psycopg.Connection[
         lambda name: thread.append(name, [HI, HI]),
         lambda name: thread.append(name, {"role": "user", "content": PLAIN}, key="k4"),
         lambda name: thread.append(name, {"role": "user", "content": [{"type": "compaction", "content": "c"}]}),
-        lambda name: thread.load(name, [HI]),
+        lambda name: thread.load.messages(name, [HI]),
         lambda name: thread.set_metadata(name, {"a": 1}),
         lambda name: thread.compact(name, span(1, 2)),
         lambda name: thread.compact(name, span(1, 2), budget=budget),
         lambda name: thread.revoke(name, 1),
-        lambda name: thread.hold(name, reason="r"),
-        lambda name: thread.retain(name, LATER, reason="r"),
-        lambda name: thread.redact(name, 5, reason="r"),
+        lambda name: thread.custody.hold(name, reason="r"),
+        lambda name: thread.custody.retain(name, LATER, reason="r"),
+        lambda name: thread.custody.redact(name, 5, reason="r"),
     ]
     for call in calls:
         for name in (stub, f"erased:{uuid.uuid4()}"):
@@ -108,7 +108,7 @@ def test_a_caller_who_knows_the_key_from_before_the_erasure_reaches_the_stub_and
     thread: Face, superuser: psycopg.Connection[Any], what: str
 ) -> None:
     uid = key_of(superuser, "t")
-    stub = thread.erase("t", reason="r").thread_id
+    stub = thread.custody.erase("t", reason="r").thread_id
     thread.append("t", HI)
     before = thread.thread(stub), thread.thread("t")
     given = {"uid": uid, "salt": bytes(16), "key": "new"}
@@ -126,7 +126,7 @@ def test_a_compaction_of_a_thread_that_is_erased_meanwhile_is_refused(thread: Fa
 
     def compact(ctx: cs.CompactionContext) -> None:
         with cs.Store.open(url) as other:
-            other.erase("t", reason="r")
+            other.custody.erase("t", reason="r")
             for _ in range(messages):
                 other.append("t", {"role": "user", "content": PLAIN})
         ctx.compact(1, 2, "short")
@@ -139,8 +139,8 @@ def test_a_compaction_of_a_thread_that_is_erased_meanwhile_is_refused(thread: Fa
 
 
 def test_a_thread_of_which_all_is_erased_already_loses_its_name(thread: Face) -> None:
-    thread.redact("t", range(1, 13), reason="r")
-    done = thread.erase("t", reason="r")
+    thread.custody.redact("t", range(1, 13), reason="r")
+    done = thread.custody.erase("t", reason="r")
     assert done == cs.Redaction(done.thread_id, 14, (), ())
     check(thread, done.thread_id)
     with pytest.raises(cs.ThreadNotFound):
@@ -152,11 +152,11 @@ def test_a_stub_is_one_of_its_tenant(faces: Faces, url: str) -> None:
     for store in (one, other):
         store.append("t", [{"role": "user", "content": "x"}] * 3, key="k")
         store.compact("t", lambda ctx: ctx.compact(1, 1, "s", allow={"larger"}))
-    one.redact("t", 1, reason="r")
-    stub = one.erase("t", reason="r").thread_id
+    one.custody.redact("t", 1, reason="r")
+    stub = one.custody.erase("t", reason="r").thread_id
     assert [m.redacted for m in other.replay("t")] == [False] * 3
     assert other.thread("t").thread_id == "t"
-    for call in (other.thread, other.verify, other.view, lambda name: list(other.replay(name))):
+    for call in (other.thread, other.audit.verify, other.view, lambda name: list(other.replay(name))):
         with pytest.raises(cs.ThreadNotFound):
             call(stub)
     assert [c.redacted for c in other.compactions("t")] == [False]
@@ -170,32 +170,34 @@ def test_a_stub_is_one_of_its_tenant(faces: Faces, url: str) -> None:
 def _reads(store: Any) -> list[Callable[[str], Any]]:
     """Whatever finds a thread by its name."""
     return [
-        store.thread, store.view, store.verify, lambda name: store.view(name, at=1),
+        store.thread, store.view, store.audit.verify, lambda name: store.view(name, at=1),
         lambda name: store.message(name, 1), lambda name: list(store.replay(name)),
         lambda name: list(store.compactions(name)), lambda name: store.compaction(name, 1),
-        lambda name: list(store.events(name)), lambda name: store.explain(name, 1), lambda name: store.seen_by(name, 1),
-        lambda name: list(store.export(name)), lambda name: list(store.search("secret", thread_id=name)),
-        lambda name: store.verify(name, level="structure"), lambda name: store.redact(name, 1, reason="r"),
-        lambda name: store.erase(name, reason="r"), lambda name: store.hold(name, reason="r"),
+        lambda name: list(store.audit.events(name)), lambda name: store.audit.explain(name, 1),
+        lambda name: store.seen_by(name, 1),
+        lambda name: list(store.audit.export(name)), lambda name: list(store.audit.search("secret", thread_id=name)),
+        lambda name: store.audit.verify(name, level="structure"),
+        lambda name: store.custody.redact(name, 1, reason="r"),
+        lambda name: store.custody.erase(name, reason="r"), lambda name: store.custody.hold(name, reason="r"),
         lambda name: store.set_metadata(name, {}), lambda name: store.compact(name, span(1, 2)),
     ]  # fmt: skip
 
 
 def test_the_name_of_an_erased_thread_leads_nowhere(thread: Face) -> None:
-    thread.erase("t", reason="r")
+    thread.custody.erase("t", reason="r")
     for read in _reads(thread):
         with pytest.raises(cs.ThreadNotFound):
             read("t")
-    assert [report.findings for report in thread.verify_all()] == [()]
+    assert [report.findings for report in thread.audit.verify()] == [()]
 
 
 def test_a_new_thread_under_the_name_has_nothing_of_the_old_one(thread: Face) -> None:
     thread.compact("t", span(1, 4, f"old {SECRET}"))
-    thread.hold("t", reason="old")
-    thread.release("t", reason="old")
+    thread.custody.hold("t", reason="old")
+    thread.custody.release("t", reason="old")
     thread.set_metadata("t", {"old": True})
     old = thread.thread("t")
-    stub = thread.erase("t", reason="old").thread_id
+    stub = thread.custody.erase("t", reason="old").thread_id
     # The key of an old message is as free as the name is.
     appended = thread.append("t", [{"role": "user", "content": f"new {i} {PLAIN}"} for i in range(3)], key="k1")
     assert [m.seq for m in appended] == [1, 2, 3]
@@ -210,13 +212,13 @@ def test_a_new_thread_under_the_name_has_nothing_of_the_old_one(thread: Face) ->
         thread.view("t", at=4)
     with pytest.raises(cs.CompactionNotFound):
         thread.compaction("t", 1)
-    assert list(thread.search("old")) == []
-    assert [found.thread_id for found in thread.search("new 1")] == ["t"]
-    assert b"old" not in b"".join(thread.export("t"))
-    assert cs.verify_bundle(list(thread.export("t"))).entries == 3
+    assert list(thread.audit.search("old")) == []
+    assert [found.thread_id for found in thread.audit.search("new 1")] == ["t"]
+    assert b"old" not in b"".join(thread.audit.export("t"))
+    assert cs.verify_bundle(list(thread.audit.export("t"))).entries == 3
     assert [m.payload for m in thread.replay(stub)] == [None] * 12
     assert {t.thread_id for t in thread.threads()} == {"t", stub}
-    reports = {report.thread_id: report for report in thread.verify_all()}
+    reports = {report.thread_id: report for report in thread.audit.verify()}
     assert [reports[name].findings for name in ("t", stub)] == [(), ()]
     assert (reports["t"].thread_uid, reports[stub].thread_uid) == (state.thread_uid, old.thread_uid)
     thread.compact("t", span(1, 2))
@@ -230,7 +232,7 @@ def test_a_name_can_be_erased_and_used_any_number_of_times(store: Face) -> None:
     stubs = []
     for turn in range(3):
         store.append("t", {"role": "user", "content": f"turn {turn}"}, key="k")
-        stubs.append(store.erase("t", reason="r").thread_id)
+        stubs.append(store.custody.erase("t", reason="r").thread_id)
     store.append("t", {"role": "user", "content": "now"}, key="k")
     assert {t.thread_id for t in store.threads()} == {"t", *stubs}
     assert [m.payload["content"] for m in store.replay("t")] == ["now"]
@@ -245,11 +247,11 @@ def test_another_store_that_used_the_name_before_the_erasure_gets_the_new_thread
     other.compact("t", lambda ctx: ctx.compact(1, 2, "s", allow={"larger"}))
     seen = other.view("t")
     log = list(other.compactions("t"))
-    stub = one.erase("t", reason="r").thread_id
+    stub = one.custody.erase("t", reason="r").thread_id
     # The seqs begin again, and yet no message was lost.
     assert other.append("t", HI)[0].seq == 1
     assert [m.seq for m in other.append("t", [HI, HI])] == [2, 3]
-    assert other.load("t", [HI]).last_seq == 4
+    assert other.load.messages("t", [HI]).last_seq == 4
     assert one.append("t", HI)[0].seq == 5
     for store in (one, other):
         assert store.thread("t").thread_uid != log[0].thread_uid
@@ -258,7 +260,7 @@ def test_another_store_that_used_the_name_before_the_erasure_gets_the_new_thread
         check(store, stub)
     # What came from the old thread still names it.
     assert [c.thread_id for c in other.compactions(after=log[0])] == []
-    assert other.tree(log[0]).inside == ()
+    assert other.audit.tree(log[0]).inside == ()
     with pytest.raises(cs.Conflict):
         other.append("t", HI, view=seen)
 
@@ -267,15 +269,15 @@ def test_a_reader_that_began_before_the_erasure_stays_on_its_thread(thread: Face
     """Pages are read one after the other: the name may lead to another thread in between."""
     thread.append("t", [HI] * 200)
     for _ in range(120):
-        thread.hold("t", reason="old")
-    thread.release("t", reason="old")
+        thread.custody.hold("t", reason="old")
+    thread.custody.release("t", reason="old")
     old = thread.thread("t")
-    messages, events_of = iter(thread.replay("t")), iter(thread.events("t"))
+    messages, events_of = iter(thread.replay("t")), iter(thread.audit.events("t"))
     first = [next(messages) for _ in range(3)]
     assert next(events_of).body == {"reason": "old"}
-    thread.erase("t", reason="r")
+    thread.custody.erase("t", reason="r")
     thread.append("t", [{"role": "user", "content": "new"}] * 300)
-    thread.hold("t", reason="new")
+    thread.custody.hold("t", reason="new")
     rest = list(messages)
     assert [m.seq for m in (*first, *rest)] == list(range(1, old.last_seq + 1))
     assert "new" not in {m.payload["content"] for m in rest if m.payload is not None}
@@ -288,9 +290,9 @@ def test_a_record_of_the_erased_thread_leads_to_that_thread(thread: Face) -> Non
     [observed] = thread.compactions("t")
     thread.compact("t", span(1, 4))
     applied = thread.compaction("t", 2)
-    thread.erase("t", reason="r")
+    thread.custody.erase("t", reason="r")
     thread.append("t", [{"role": "user", "content": "new"}] * 20)
-    assert [m.redacted for m in thread.originals(applied)] == [True] * 4
+    assert [m.redacted for m in thread.audit.originals(applied)] == [True] * 4
     assert is_erased(thread.view("t", at=applied).messages[0])
     with pytest.raises(cs.ThreadErased):
         thread.adopt("t", observed)
@@ -302,9 +304,9 @@ def test_two_stores_that_append_under_a_freed_name_in_turn_share_one_thread(face
     for turn in range(5):
         one.append("t", HI)
         assert other.append("t", HI)[0].seq == 2, turn
-        one.erase("t", reason="r")
+        one.custody.erase("t", reason="r")
     assert [t.last_seq for t in one.threads()] == [2] * 5
-    assert [report.findings for report in one.verify_all()] == [()] * 5
+    assert [report.findings for report in one.audit.verify()] == [()] * 5
 
 
 @pytest.mark.one_server("a cluster frees the name in a statement of its own")
@@ -327,7 +329,7 @@ def test_an_append_that_waited_for_the_erasure_begins_the_new_thread(
         written = appending.result(30)
     assert written[0].seq == 1
     assert key_of(superuser, "t") != old
-    assert [v.findings for v in thread.verify_all() if v.findings] == []
+    assert [v.findings for v in thread.audit.verify() if v.findings] == []
 
 
 def test_an_erasure_of_unknown_outcome_names_the_stub(
@@ -340,13 +342,13 @@ def test_an_erasure_of_unknown_outcome_names_the_stub(
         stub = erasure.stub_name(key_of(superuser, "t"))
         proxy.cuts = 1
         with pytest.raises(cs.OutcomeUnknown, match=rf"erase\('{stub}'\)"):
-            store.erase("t", reason="asked for")
+            store.custody.erase("t", reason="asked for")
     finally:
         proxy.close()
     direct = faces.open(url)
     assert direct.thread(stub).erased_pos == 2
     direct.append("t", HI)
-    assert direct.erase(stub, reason="asked for") == cs.Redaction(stub, None, (), ())
+    assert direct.custody.erase(stub, reason="asked for") == cs.Redaction(stub, None, (), ())
     assert direct.thread(stub).last_pos == 2
     assert contents(direct) == ["hi"]
 
@@ -356,27 +358,27 @@ def test_a_thread_can_be_erased_by_the_name_of_its_stub(thread: Face, superuser:
     stub = erasure.stub_name(key_of(superuser, "t"))
     with pytest.raises(cs.ThreadNotFound):
         thread.thread(stub)
-    assert thread.erase(stub, reason="r", dry_run=True).seqs == tuple(range(1, 13))
-    done = thread.erase(stub, reason="r")
+    assert thread.custody.erase(stub, reason="r", dry_run=True).seqs == tuple(range(1, 13))
+    done = thread.custody.erase(stub, reason="r")
     assert (done.thread_id, done.pos) == (stub, 13)
     with pytest.raises(cs.ThreadNotFound):
         thread.thread("t")
     check(thread, stub)
-    assert thread.erase(stub, reason="again").pos is None
+    assert thread.custody.erase(stub, reason="again").pos is None
     for nobody in (uuid.uuid4(), uuid.UUID(int=0)):
         with pytest.raises(cs.ThreadNotFound):
-            thread.erase(erasure.stub_name(nobody), reason="r")
+            thread.custody.erase(erasure.stub_name(nobody), reason="r")
     assert [event.kind for event in events(thread, stub)] == ["redaction"]
 
 
 def test_a_repeated_erasure_reaches_forks_that_the_first_one_left_alone(thread: Face) -> None:
     thread.fork("t", "fork")
-    stub = thread.erase("t", reason="r", forks=False).thread_id
+    stub = thread.custody.erase("t", reason="r", forks=False).thread_id
     assert [m.redacted for m in thread.replay("fork")] == [False] * 12
-    thread.hold("fork", reason="a lawsuit")
+    thread.custody.hold("fork", reason="a lawsuit")
     with pytest.raises(cs.Held, match="the fork"):
-        thread.erase(stub, reason="all of it")
-    done = thread.erase(stub, reason="all of it", override="an order")
+        thread.custody.erase(stub, reason="all of it")
+    done = thread.custody.erase(stub, reason="all of it", override="an order")
     assert (done.pos, [fork.thread_id for fork in done.forks]) == (None, ["fork"])
     assert [m.redacted for m in thread.replay("fork")] == [True] * 12
     check(thread, stub)
@@ -392,12 +394,12 @@ def test_a_list_of_threads_has_each_once_while_some_are_erased(
     for name in names:
         store.append(name, HI)
     before = [thread.thread_uid for thread in store.threads()]
-    store.erase("a-3", reason="before")
+    store.custody.erase("a-3", reason="before")
     listed = iter(store.threads())
     found = [next(listed) for _ in range(7)]
     assert [thread.thread_id for thread in found] == [*names[:3], *names[4:8]]
     for name in ("a-0", "erase-3", "z-0", "z-3"):
-        store.erase(name, reason="meanwhile")
+        store.custody.erase(name, reason="meanwhile")
         store.append(name, HI)
     found += listed
     new = [thread.thread_uid for thread in found if thread.thread_uid not in before]
@@ -426,7 +428,7 @@ def _race(stores: list[cs.Store]) -> None:
         erased = 0
         for _ in range(20):
             with contextlib.suppress(cs.ThreadNotFound):
-                erased += len(store.erase("t", reason="r").seqs)
+                erased += len(store.custody.erase("t", reason="r").seqs)
         return erased
 
     with ThreadPoolExecutor(3) as pool:
@@ -439,4 +441,4 @@ def _race(stores: list[cs.Store]) -> None:
     sent = 1 + 2 * sum(n % 3 + 1 for n in range(40))
     assert sum(thread.last_seq for thread in threads) == sent
     assert sum(thread.last_seq for thread in threads if thread.erased_pos is not None) == erased
-    assert [report.findings for report in stores[0].verify_all()] == [()] * len(threads)
+    assert [report.findings for report in stores[0].audit.verify()] == [()] * len(threads)

@@ -116,13 +116,13 @@ def test_what_callbacks_and_summarizers_looked_at_goes_with_its_message(
             ctx.replace(*span, [{"role": "user", "content": text_of(inside)}], allow=("last_user", "larger"))
 
         store.compact("t", chance.choice([plans, plans, plans, truncates, raises, raises_its_own]))
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     order = chance.sample(range(1, count + 1), count)
     for done, seq in enumerate(order, 1):
-        store.redact("t", seq, reason="r")
+        store.custody.redact("t", seq, reason="r")
         found = everywhere(superuser)
         assert [gone for gone in order[:done] if mark(gone) in found] == []
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_a_record_of_a_span_alone_stays_when_a_message_outside_goes(store: Any) -> None:
@@ -131,9 +131,9 @@ def test_a_record_of_a_span_alone_stays_when_a_message_outside_goes(store: Any) 
     store.compact("t", lambda ctx: ctx.compact(3, 4, looks_around))
     plain, looked = store.compactions("t")
     assert (plain.inputs, looked.inputs) == ((), (0,))
-    assert store.redact("t", 6, reason="r").records == (2,)
-    assert store.redact("t", 5, reason="r").records == ()
-    assert store.redact("t", 1, reason="r").records == (1,)
+    assert store.custody.redact("t", 6, reason="r").records == (2,)
+    assert store.custody.redact("t", 5, reason="r").records == ()
+    assert store.custody.redact("t", 1, reason="r").records == (1,)
 
 
 def test_a_failed_record_keeps_no_text_that_a_callback_wrote(store: Any, superuser: psycopg.Connection[Any]) -> None:
@@ -182,16 +182,16 @@ def test_a_record_of_a_load_goes_with_its_message_after_writes_of_others_in_betw
                 if chance.random() < 0.4:
                     other.append("t", {"role": "user", "content": "somebody else"})
 
-        store.load("t", source())
+        store.load.messages("t", source())
         store.append("t", _told(16, chance))
     messages = [m.payload for m in store.replay("t")]
     order = chance.sample(range(1, len(messages) + 1), len(messages))
     for seq in order:
         told = [place for place in range(1, 17) if mark(place) in str(messages[seq - 1])]
-        store.redact("t", seq, reason="r")
+        store.custody.redact("t", seq, reason="r")
         messages[seq - 1] = None
         found = everywhere(superuser)
         gone = [place for place in told if not any(mark(place) in str(payload) for payload in messages)]
         assert [place for place in gone if mark(place) in found] == []
     assert "mark-" not in everywhere(superuser)
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()

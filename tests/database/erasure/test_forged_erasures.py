@@ -42,13 +42,13 @@ _BACK = "UPDATE compaction_store.{table} AS t SET {columns} FROM kept AS k WHERE
 )
 def test_a_silent_erasure_is_found(thread: Face, tampered: psycopg.Connection[Any], change: str, pos: int) -> None:
     thread.compact("t", span(1, 2), span(4, 6))
-    thread.redact("t", 5, reason="r")  # pos 15
-    thread.hold("t", reason="r")  # pos 16
-    thread.redact("t", 11, reason="r", override="yes")  # pos 17
+    thread.custody.redact("t", 5, reason="r")  # pos 15
+    thread.custody.hold("t", reason="r")  # pos 16
+    thread.custody.redact("t", 11, reason="r", override="yes")  # pos 17
     for claim in (1, 13, 15, 16, 17, 99, -1, 2**62):
         assert tampered.execute(f"UPDATE compaction_store.{change.format(p=claim)}".encode()).rowcount == 1
         for level in LEVELS:
-            found = [finding.pos for finding in thread.verify("t", level=level).findings]
+            found = [finding.pos for finding in thread.audit.verify("t", level=level).findings]
             if (claim, pos) == (15, 5) or (claim in {15, 17} and level == "structure"):
                 # Restored. Level structure sees that there is a redaction, but only its body says what was erased.
                 assert found == []
@@ -69,10 +69,10 @@ def test_content_that_was_put_back_is_found(
     """The content matches its commitment, so only the redaction shows that it must not be there."""
     thread.compact("t", *[span(seq, seq) for seq in range(1, 6)])
     tampered.execute(_KEEP.format(table=table, ordinal=ordinal, n=5).encode())
-    thread.redact("t", [4, 5, 6], reason="r")
+    thread.custody.redact("t", [4, 5, 6], reason="r")
     tampered.execute(_BACK.format(table=table, ordinal=ordinal, columns=columns).encode())
-    assert thread.verify("t", level="structure").findings == ()
-    [finding] = thread.verify("t").findings
+    assert thread.audit.verify("t", level="structure").findings == ()
+    [finding] = thread.audit.verify("t").findings
     assert (finding.pos, "the redaction at pos 18 names this row" in finding.what) == (
         5 if table == "messages" else 17,
         True,
@@ -103,16 +103,16 @@ def test_content_that_was_put_back_is_found(
 )
 @pytest.mark.one_server("Citus refuses such changes, and finds a stub by its own name only")
 def test_a_change_to_a_stub_is_found(thread: Face, tampered: psycopg.Connection[Any], change: str) -> None:
-    thread.hold("t", reason="r")
-    thread.erase("t", reason="r", override="o")
+    thread.custody.hold("t", reason="r")
+    thread.custody.erase("t", reason="r", override="o")
     [stub] = thread.threads()
     assert tampered.execute(f"UPDATE compaction_store.{change}".encode()).rowcount == 1
     is_content = "SET body" in change or "payload" in change
     [now] = thread.threads()
     assert (now.thread_uid, now.thread_id == stub.thread_id) == (stub.thread_uid, "thread_id" not in change)
     for level in LEVELS:
-        assert bool(thread.verify(now.thread_id, level=level).findings) == (level == "content" or not is_content)
-        [report] = thread.verify_all(level=level)
+        assert bool(thread.audit.verify(now.thread_id, level=level).findings) == (level == "content" or not is_content)
+        [report] = thread.audit.verify(level=level)
         assert bool(report.findings) == (level == "content" or not is_content)
 
 
@@ -123,8 +123,8 @@ def test_a_live_thread_that_is_called_erased_is_found(thread: Face, tampered: ps
             for each in filter(None, (change, more)):
                 tampered.execute(f"UPDATE compaction_store.{each}".encode())
             for level in LEVELS:
-                assert thread.verify(stub, level=level).findings != ()
-                [report] = thread.verify_all(level=level)
+                assert thread.audit.verify(stub, level=level).findings != ()
+                [report] = thread.audit.verify(level=level)
                 assert report.findings != ()
 
 
@@ -134,7 +134,7 @@ def test_a_chain_made_of_anothers_entries_does_not_pass_for_a_stub(
 ) -> None:
     """Its key is in the genesis, and so is the tenant."""
     thread.append("other", [{"role": "user", "content": "x"}] * 3)
-    stub = thread.erase("other", reason="r").thread_id
+    stub = thread.custody.erase("other", reason="r").thread_id
     uid, other = key_of(tampered, "t"), key_of(tampered, stub)
     for table in ("messages", "events", "threads", "heads"):
         tampered.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = '{uid}'".encode())
@@ -150,13 +150,13 @@ def test_a_chain_made_of_anothers_entries_does_not_pass_for_a_stub(
             tampered.execute(b"UPDATE compaction_store.threads SET thread_id = 'erased:' || thread_uid")
             tenant = "other" if way == "tenant = 'other'" else "default"
             with cs.Store.open(url, tenant=tenant) as store:
-                [report] = store.verify_all()
+                [report] = store.audit.verify()
                 found = [(finding.pos, finding.what) for finding in report.findings]
             expected = (1, "the entry does not follow from its columns and the entry before")
             assert found == ([] if way == back else [expected])
     commitment = chain.name_commitment(bytes(16), "another").hex()
     tampered.execute(f"UPDATE compaction_store.threads SET commitment = '\\x{commitment}'".encode())
-    assert thread.verify(stub).findings[0].pos == 1
+    assert thread.audit.verify(stub).findings[0].pos == 1
 
 
 _REFUSED = """
@@ -192,7 +192,7 @@ events SET critical = false
 @pytest.mark.one_server("Citus refuses some changes before the triggers do")
 def test_the_triggers_let_nothing_through_but_an_erasure(thread: Face, superuser: psycopg.Connection[Any]) -> None:
     thread.compact("t", span(1, 2))
-    thread.redact("t", 5, reason="r")
+    thread.custody.redact("t", 5, reason="r")
     before = dump(superuser)
     for change in _REFUSED.strip().splitlines():
         with pytest.raises(psycopg.Error) as caught:
@@ -214,11 +214,11 @@ def login(url: str, superuser: psycopg.Connection[Any], request: pytest.FixtureR
 
 
 _WRITES: list[Callable[[Any], Any]] = [
-    lambda s: s.hold("t", reason="r"),
-    lambda s: s.release("t", reason="r"),
-    lambda s: s.retain("t", BEFORE, reason="r"),
-    lambda s: s.redact("t", 5, reason="r"),
-    lambda s: s.erase("t", reason="r"),
+    lambda s: s.custody.hold("t", reason="r"),
+    lambda s: s.custody.release("t", reason="r"),
+    lambda s: s.custody.retain("t", BEFORE, reason="r"),
+    lambda s: s.custody.redact("t", 5, reason="r"),
+    lambda s: s.custody.erase("t", reason="r"),
 ]
 
 
@@ -248,8 +248,8 @@ def test_the_application_erases_by_the_functions_alone(faces: Faces, login: str)
 
 @pytest.mark.parametrize("login", ["compaction_store_auditor", "compaction_store_loader"], indirect=True)
 def test_an_auditor_and_a_loader_read_the_events_and_erase_nothing(thread: Face, faces: Faces, login: str) -> None:
-    thread.hold("t", reason="r")
-    thread.release("t", reason="r")
+    thread.custody.hold("t", reason="r")
+    thread.custody.release("t", reason="r")
     store = faces.open(login)
     assert [e.kind for e in events(store)] == ["hold", "release"]
     for write in _WRITES:
@@ -258,8 +258,8 @@ def test_an_auditor_and_a_loader_read_the_events_and_erase_nothing(thread: Face,
 
 
 def test_a_reader_reads_events_and_has_no_method_that_erases(thread: Face, url: str) -> None:
-    thread.hold("t", reason="r")
+    thread.custody.hold("t", reason="r")
     with cs.Reader.open(url) as reader:
-        assert [e.kind for e in reader.events("t")] == ["hold"]
+        assert [e.kind for e in reader.audit.events("t")] == ["hold"]
         for face in (cs.Reader, cs.AsyncReader):
             assert not [n for n in ("redact", "erase", "hold", "release", "retain") if hasattr(face, n)]

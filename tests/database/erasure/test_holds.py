@@ -23,12 +23,12 @@ from compaction_store.integrity import erasure
 
 
 def test_a_hold_forbids_to_erase_until_it_is_released(thread: Face) -> None:
-    held = thread.hold("t", reason="a lawsuit", actor="counsel")
+    held = thread.custody.hold("t", reason="a lawsuit", actor="counsel")
     assert held == events(thread)[0]
     assert (held.pos, held.kind, held.actor, held.body) == (13, "hold", "counsel", {"reason": "a lawsuit"})
     calls: list[Callable[[], Any]] = [
-        lambda: thread.redact("t", 5, reason="r"),
-        lambda: thread.erase("t", reason="r"),
+        lambda: thread.custody.redact("t", 5, reason="r"),
+        lambda: thread.custody.erase("t", reason="r"),
     ]
     for call in calls:
         with pytest.raises(cs.Held) as caught:
@@ -36,34 +36,34 @@ def test_a_hold_forbids_to_erase_until_it_is_released(thread: Face) -> None:
         assert caught.value.pos == 13
         assert "lawsuit" not in str(caught.value)
     assert (thread.thread("t").last_pos, thread.message("t", 5).redacted) == (15, False)
-    assert thread.release("t", reason="settled").pos == 16
-    assert thread.redact("t", 5, reason="r").pos == 17
-    thread.hold("t", reason="another")
+    assert thread.custody.release("t", reason="settled").pos == 16
+    assert thread.custody.redact("t", 5, reason="r").pos == 17
+    thread.custody.hold("t", reason="another")
     # Erasing an erased message needs no permission, and a seq that does not exist is refused first.
-    assert thread.redact("t", 5, reason="r").pos is None
+    assert thread.custody.redact("t", 5, reason="r").pos is None
     with pytest.raises(cs.MessageNotFound):
-        thread.redact("t", 99, reason="r")
+        thread.custody.redact("t", 99, reason="r")
     check(thread)
 
 
 def test_a_retention_forbids_to_erase_before_its_end_and_the_newest_counts(thread: Face) -> None:
-    event = thread.retain("t", LATER, reason="the law")
+    event = thread.custody.retain("t", LATER, reason="the law")
     assert list(event.body) == ["until", "reason"]
     assert datetime.fromisoformat(event.body["until"]) == LATER
     with pytest.raises(cs.Held) as caught:
-        thread.redact("t", 5, reason="r")
+        thread.custody.redact("t", 5, reason="r")
     assert (caught.value.pos, event.body["until"] in str(caught.value)) == (13, True)
-    thread.hold("t", reason="also")
-    thread.release("t", reason="no more")
+    thread.custody.hold("t", reason="also")
+    thread.custody.release("t", reason="no more")
     with pytest.raises(cs.Held):
-        thread.erase("t", reason="r")
-    thread.retain("t", BEFORE.astimezone(None), reason="shortened")
-    assert thread.redact("t", 5, reason="r").pos == 19
-    thread.retain("t", datetime.max.replace(tzinfo=UTC), reason="for ever")
+        thread.custody.erase("t", reason="r")
+    thread.custody.retain("t", BEFORE.astimezone(None), reason="shortened")
+    assert thread.custody.redact("t", 5, reason="r").pos == 19
+    thread.custody.retain("t", datetime.max.replace(tzinfo=UTC), reason="for ever")
     with pytest.raises(cs.Held):
-        thread.redact("t", 6, reason="r")
-    thread.retain("t", datetime.min.replace(tzinfo=UTC), reason="not at all")
-    thread.redact("t", 6, reason="r")
+        thread.custody.redact("t", 6, reason="r")
+    thread.custody.retain("t", datetime.min.replace(tzinfo=UTC), reason="not at all")
+    thread.custody.redact("t", 6, reason="r")
     check(thread)
 
 
@@ -71,41 +71,41 @@ def test_a_retention_ends_at_a_moment(thread: Face) -> None:
     wrong: list[Any] = [None, "2031-01-01", LATER.replace(tzinfo=None), LATER.date()]
     for until in wrong:
         with pytest.raises(cs.InvalidInput):
-            thread.retain("t", until, reason="r")
+            thread.custody.retain("t", until, reason="r")
 
 
 def test_a_hold_and_a_retention_are_overridden_with_a_reason_that_is_recorded(thread: Face) -> None:
-    thread.hold("t", reason="a")
-    thread.retain("t", LATER, reason="b")
-    assert thread.redact("t", 5, reason="r", override="the court said so").pos == 15
+    thread.custody.hold("t", reason="a")
+    thread.custody.retain("t", LATER, reason="b")
+    assert thread.custody.redact("t", 5, reason="r", override="the court said so").pos == 15
     assert events(thread)[-1].body["override"] == "the court said so"
     with pytest.raises(cs.Held):
-        thread.redact("t", 6, reason="r")
-    done = thread.erase("t", reason="r", override="and again")
+        thread.custody.redact("t", 6, reason="r")
+    done = thread.custody.erase("t", reason="r", override="and again")
     assert done.pos == 17
     assert events(thread, done.thread_id)[-1].body["override"] == "and again"
     check(thread, done.thread_id)
 
 
 def test_a_refused_erasure_leaves_an_event_that_says_who_asked_for_what_and_why_not(thread: Face) -> None:
-    thread.retain("t", LATER, reason="the law")
-    thread.hold("t", reason="a lawsuit")
+    thread.custody.retain("t", LATER, reason="the law")
+    thread.custody.hold("t", reason="a lawsuit")
     state = thread.thread("t")
     asked: list[Callable[[], Any]] = [
-        lambda: thread.redact("t", 5, reason="r", dry_run=True),
-        lambda: thread.erase("t", reason="r", dry_run=True),
+        lambda: thread.custody.redact("t", 5, reason="r", dry_run=True),
+        lambda: thread.custody.erase("t", reason="r", dry_run=True),
     ]
     for ask in asked:
         with pytest.raises(cs.Held):
             ask()
     assert thread.thread("t") == state
     with pytest.raises(cs.Held) as caught:
-        thread.redact(
+        thread.custody.redact(
             "t", [7, 5, 6, 9], reason="asked for", actor="ben", legal_basis="art. 17", authority={"ticket": "T"}
         )
     assert caught.value.pos == 14
     with pytest.raises(cs.Held, match="held since pos 14"):
-        thread.erase("t", reason="all of it", actor="eva")
+        thread.custody.erase("t", reason="all of it", actor="eva")
     first, second = events(thread)[2:]
     assert (first.kind, first.critical, first.actor, first.authority) == ("refusal", False, "ben", {"ticket": "T"})
     assert first.login == events(thread)[0].login
@@ -118,19 +118,19 @@ def test_a_refused_erasure_leaves_an_event_that_says_who_asked_for_what_and_why_
         "eva", {"refused": "erase", "because": first.body["because"], "forbidden_by": [13, 14], "reason": "all of it"},
     )  # fmt: skip
     assert [m.redacted for m in thread.replay("t")] == [False] * 12
-    thread.redact("t", 5, reason="r", override="a court's order")
-    report = thread.verify("t")
+    thread.custody.redact("t", 5, reason="r", override="a court's order")
+    report = thread.audit.verify("t")
     assert (report.findings, report.notes) == ((), ())
     check(thread)
 
 
 def test_a_refusal_is_recorded_before_the_erasure_is_confirmed(thread: Face) -> None:
-    would = thread.redact("t", 5, reason="r", confirmed=False)
+    would = thread.custody.redact("t", 5, reason="r", confirmed=False)
     assert (would.pos, would.seqs) == (None, (5,))
-    would = thread.erase("t", reason="r", confirmed=False)
+    would = thread.custody.erase("t", reason="r", confirmed=False)
     assert (would.thread_id, would.pos, would.seqs) == ("t", None, tuple(range(1, 13)))
-    thread.hold("t", reason="a lawsuit")
-    for ask in (partial(thread.redact, "t", 5), partial(thread.erase, "t")):
+    thread.custody.hold("t", reason="a lawsuit")
+    for ask in (partial(thread.custody.redact, "t", 5), partial(thread.custody.erase, "t")):
         with pytest.raises(cs.Held):
             ask(reason="r", actor="ben", confirmed=False)
         with pytest.raises(cs.Held):
@@ -138,7 +138,7 @@ def test_a_refusal_is_recorded_before_the_erasure_is_confirmed(thread: Face) -> 
         with pytest.raises(cs.InvalidInput, match="confirmed must be"):
             ask(reason="r", confirmed="no")
     assert [(e.kind, e.actor) for e in events(thread)] == [("hold", None), ("refusal", "ben"), ("refusal", "ben")]
-    would = thread.erase("t", reason="r", override="an order", confirmed=False)
+    would = thread.custody.erase("t", reason="r", override="an order", confirmed=False)
     assert (would.pos, len(would.seqs)) == (None, 12)
     assert [m.redacted for m in thread.replay("t")] == [False] * 12
     check(thread)
@@ -149,7 +149,7 @@ def test_a_refusal_is_recorded_before_the_erasure_is_confirmed(thread: Face) -> 
 def test_a_refused_call_that_is_repeated_is_recorded_once(
     thread: Face, superuser: psycopg.Connection[Any], what: str
 ) -> None:
-    thread.hold("t", reason="a lawsuit")
+    thread.custody.hold("t", reason="a lawsuit")
     uid = key_of(superuser, "t")
     of = "'{5}', '{5}', " if what == "redact" else ""
     call = f"SELECT * FROM compaction_store.{what}(NULL, 'default', 't', {of}NULL, %s, '{{\"r\":1}}', false)"
@@ -159,7 +159,7 @@ def test_a_refused_call_that_is_repeated_is_recorded_once(
     assert first[0][-2:] == (13, "the thread is held since pos 13")
     # The answer is that of the first call, even if the hold has ended since.
     assert rows(superuser, call, salt) == first
-    thread.release("t", reason="settled")
+    thread.custody.release("t", reason="settled")
     assert rows(superuser, call, salt) == first
     assert [event.kind for event in events(thread)] == ["hold", "refusal", "release"]
     assert rows(superuser, call, os.urandom(16))[0][0] == 16
@@ -167,11 +167,11 @@ def test_a_refused_call_that_is_repeated_is_recorded_once(
 
 
 def test_a_refusal_in_a_bundle_is_known_to_both_verifiers(thread: Face, tmp_path: Path) -> None:
-    thread.hold("t", reason="a lawsuit")
+    thread.custody.hold("t", reason="a lawsuit")
     with pytest.raises(cs.Held):
-        thread.redact("t", 5, reason="r")
+        thread.custody.redact("t", 5, reason="r")
     path = tmp_path / "t.jsonl"
-    path.write_bytes(b"".join(thread.export("t")))
+    path.write_bytes(b"".join(thread.audit.export("t")))
     with path.open("rb") as lines:
         report = cs.verify_bundle(lines)
     assert (report.findings, report.notes) == ((), ())

@@ -33,7 +33,7 @@ def test_every_record_that_reaches_a_message_is_erased_and_no_other(
         record(1, 12, SECRET, outcome="observed"),  # 9
     )
     assert numbers == list(range(1, 10))
-    assert thread.redact("t", 5, reason="r") == cs.Redaction("t", 22, (5,), (1, 3, 4, 5, 6, 9))
+    assert thread.custody.redact("t", 5, reason="r") == cs.Redaction("t", 22, (5,), (1, 3, 4, 5, 6, 9))
     assert SECRET not in dump(superuser)
     log = {c.number: c for c in thread.compactions("t")}
     assert [c.body is None for c in log.values()] == [n in {1, 3, 4, 5, 6, 9} for n in log]
@@ -55,7 +55,7 @@ def test_a_long_chain_of_records_that_only_had_a_record_as_input_is_reached_to_i
     for wrong in (301, 999):
         with pytest.raises(psycopg.DatabaseError, match="inputs must be numbers of earlier records"):
             commit(superuser, record(1, 1, "own", outcome="rejected", inputs=[wrong]))
-    assert thread.redact("t", 5, reason="r").records == tuple(range(1, 301))
+    assert thread.custody.redact("t", 5, reason="r").records == tuple(range(1, 301))
     assert SECRET not in dump(superuser)
 
 
@@ -70,8 +70,8 @@ def test_a_message_that_reports_a_providers_compaction_takes_its_record_along(
     first, second = thread.compactions("t")
     assert (first.outcome, first.start_seq, first.end_seq) == ("observed", 1, 12)
     assert (second.outcome, second.start_seq, second.end_seq) == ("observed", 1, 14)
-    assert thread.redact("t", 15, reason="r").records == (2,)
-    assert thread.redact("t", 13, reason="r").records == (1,)
+    assert thread.custody.redact("t", 15, reason="r").records == (2,)
+    assert thread.custody.redact("t", 13, reason="r").records == (1,)
     assert f"{SECRET}-told" not in dump(superuser)
     check(thread)
 
@@ -79,7 +79,7 @@ def test_a_message_that_reports_a_providers_compaction_takes_its_record_along(
 def test_the_view_unfolds_from_the_redaction_on_and_keeps_its_folds_before(thread: Face) -> None:
     thread.compact("t", span(1, 2, "inner, beside it"), span(4, 6), span(1, 7, "outer"), span(9, 10, "apart"))
     before = {at: thread.view("t", at=at) for at in range(12, 17)}
-    assert thread.redact("t", [5], reason="r").records == (2, 3)
+    assert thread.custody.redact("t", [5], reason="r").records == (2, 3)
     inner, middle, outer, apart = thread.compactions("t")
     assert [c.status for c in (inner, middle, outer, apart)] == ["active", "redacted", "redacted", "active"]
     raw = [(seq, seq, None) for seq in range(1, 13)]
@@ -95,10 +95,10 @@ def test_the_view_unfolds_from_the_redaction_on_and_keeps_its_folds_before(threa
         for a, b in zip(now.elements, then.elements, strict=True):
             erased = a.number in {2, 3} or (a.number is None and a.seq == 5)
             assert a.messages == ((Erased(),) if erased else b.messages)
-    assert thread.tree(outer).inside[0].record == inner
+    assert thread.audit.tree(outer).inside[0].record == inner
     check(thread)
     run = thread.compact("t", span(1, 7, "anew"))
-    assert [n.record.number for n in thread.tree(run[0]).inside] == [1]
+    assert [n.record.number for n in thread.audit.tree(run[0]).inside] == [1]
     record = thread.compaction("t", 1)
     assert (record.status, record.superseded_by) == ("superseded", 5)
     check(thread)
@@ -107,7 +107,7 @@ def test_the_view_unfolds_from_the_redaction_on_and_keeps_its_folds_before(threa
 def test_a_revocation_outlives_its_own_erasure(thread: Face, superuser: psycopg.Connection[Any]) -> None:
     thread.compact("t", span(4, 6))
     thread.revoke("t", 1, reason=f"it repeats {SECRET}")
-    assert thread.redact("t", 5, reason="r").records == (1, 2)
+    assert thread.custody.redact("t", 5, reason="r").records == (1, 2)
     assert SECRET not in dump(superuser)
     assert len(thread.view("t").elements) == 12
     check(thread)
@@ -115,10 +115,10 @@ def test_a_revocation_outlives_its_own_erasure(thread: Face, superuser: psycopg.
 
 def test_explain_shows_the_redaction(thread: Face) -> None:
     thread.compact("t", span(4, 6))
-    assert thread.explain("t", 5).redaction is None
-    thread.redact("t", 9, reason="another")
-    thread.redact("t", 5, reason="this one", actor="clerk")
-    told = thread.explain("t", 5)
+    assert thread.audit.explain("t", 5).redaction is None
+    thread.custody.redact("t", 9, reason="another")
+    thread.custody.redact("t", 5, reason="this one", actor="clerk")
+    told = thread.audit.explain("t", 5)
     assert told.redaction is not None
     assert (told.redaction.reason, told.redaction.actor, told.redaction.pos) == ("this one", "clerk", 15)
     assert (told.message.redacted, [c.status for c in told.records], told.element.is_erased) == (
@@ -126,23 +126,23 @@ def test_explain_shows_the_redaction(thread: Face) -> None:
         ["redacted"],
         True,
     )
-    assert thread.explain("t", 6).redaction is None
+    assert thread.audit.explain("t", 6).redaction is None
 
 
 def test_what_a_reply_was_written_from_differs_once_part_of_it_is_erased(thread: Face) -> None:
     thread.append("t", {"role": "assistant", "content": "a"}, view=thread.view("t"))
     thread.append("t", {"role": "user", "content": "b"})
     assert thread.seen_by("t", 13).evidence == "proved"
-    thread.redact("t", 14, reason="r")
+    thread.custody.redact("t", 14, reason="r")
     assert thread.seen_by("t", 13).evidence == "proved"
-    thread.redact("t", 5, reason="r")
+    thread.custody.redact("t", 5, reason="r")
     seen = thread.seen_by("t", 13)
     assert (seen.evidence, seen.view.pos, seen.view.messages[4]) == ("differs", 12, Erased())
 
 
 def test_an_erased_record_cannot_be_revoked_and_another_can(thread: Face) -> None:
     thread.compact("t", span(4, 6), span(8, 9))
-    thread.redact("t", 5, reason="r")
+    thread.custody.redact("t", 5, reason="r")
     with pytest.raises(cs.Conflict):
         thread.revoke("t", 1)
     thread.revoke("t", 2)
@@ -163,7 +163,7 @@ def test_a_compaction_of_what_was_erased_meanwhile_is_refused(
 
     def compact(ctx: cs.CompactionContext) -> None:
         with cs.Store.open(url) as other:
-            other.redact("t", erased, reason="r")
+            other.custody.redact("t", erased, reason="r")
         planned(ctx)
 
     with pytest.raises(cs.SpanConflict):
@@ -175,7 +175,7 @@ def test_a_compaction_of_what_was_erased_meanwhile_is_refused(
 def test_a_compaction_beside_what_was_erased_meanwhile_is_written(thread: Face, url: str) -> None:
     def compact(ctx: cs.CompactionContext) -> None:
         with cs.Store.open(url) as other:
-            other.redact("t", 5, reason="r")
+            other.custody.redact("t", 5, reason="r")
         ctx.compact(6, 9, "beside it")
 
     assert thread.compact("t", compact).applied
@@ -188,7 +188,7 @@ def test_a_record_made_from_one_that_was_erased_meanwhile_is_refused(
 ) -> None:
     commit(superuser, record(4, 6, SECRET))
     base = thread.thread("t").last_pos
-    thread.redact("t", 5, reason="r")
+    thread.custody.redact("t", 5, reason="r")
     late = record(8, 9, SECRET, outcome=outcome, inputs=[1])
     with pytest.raises(psycopg.Error) as caught:
         commit(superuser, record(10, 11), late, base=base)
@@ -229,7 +229,7 @@ def test_compactors_writers_and_a_redactor_at_once_leave_no_trace(url: str, supe
             worker.start()
         order = random.Random(7).sample(range(1, 91), 60)
         for seq in order:
-            store.redact("t", seq, reason="r")
+            store.custody.redact("t", seq, reason="r")
         stop.set()
         for worker in threads:
             worker.join()
@@ -250,8 +250,8 @@ def test_redactions_during_a_verification_are_no_findings(url: str) -> None:
             def erase(name: str = name) -> None:
                 chosen = random.Random(name)
                 for i in range(25):
-                    store.redact(name, chosen.sample(range(1, 301), 1 + i % 4), reason="r")
-                store.erase(name, reason="r")
+                    store.custody.redact(name, chosen.sample(range(1, 301), 1 + i % 4), reason="r")
+                store.custody.erase(name, reason="r")
 
             writer = threading.Thread(target=erase)
             writer.start()
@@ -261,7 +261,7 @@ def test_redactions_during_a_verification_are_no_findings(url: str) -> None:
                 for level in LEVELS:
                     # The name is gone at some point, and never is anything wrong.
                     with suppress(cs.ThreadNotFound):
-                        reports.append(store.verify(name, level=level))
+                        reports.append(store.audit.verify(name, level=level))
             writer.join()
             assert [report.findings for report in reports] == [()] * len(reports)
             assert reports
@@ -280,7 +280,7 @@ def test_a_view_has_the_tokens_of_what_shows_again_where_a_record_inside_was_era
     else:
         thread.compact("t", span(5, 8))
         thread.rewind("t", 4) if what == "rewind" else thread.clear("t")
-    thread.redact("t", 2 if what == "removal" else 6, reason="r")
+    thread.custody.redact("t", 2 if what == "removal" else 6, reason="r")
     assert [c.status for c in thread.compactions("t")] == ["redacted", "active"]
     revocation = thread.revoke("t", 2)
     view = thread.view("t")
@@ -290,4 +290,4 @@ def test_a_view_has_the_tokens_of_what_shows_again_where_a_record_inside_was_era
     last = 8 if what == "removal" else 12
     shown = sum(m.tokens for m in thread.replay("t") if first <= m.seq <= last)
     assert (revocation.tokens_before, revocation.tokens_after) == (0, shown)
-    assert thread.verify("t").findings == ()
+    assert thread.audit.verify("t").findings == ()

@@ -24,7 +24,7 @@ def _statements() -> tuple[str, list[str]]:
 
 
 def test_the_query_of_the_page_says_where_to_look(thread: Face, superuser: psycopg.Connection[Any]) -> None:
-    thread.redact("t", 5, reason="r")
+    thread.custody.redact("t", 5, reason="r")
     found = dict(superuser.execute(_statements()[0].encode()).fetchall())
     assert {"last redaction", "table messages", "table compactions", "write-ahead log", "archive", "log"} <= set(found)
     assert datetime.fromisoformat(found["last redaction"]) == events(thread)[0].created_at
@@ -61,7 +61,7 @@ def test_after_the_commands_of_the_page_the_servers_files_hold_no_content(
 
     thread.compact("t", span(4, 6, SECRET))
     assert held() > 0
-    thread.redact("t", 5, reason="r")
+    thread.custody.redact("t", 5, reason="r")
     assert held() > 0
     # Try several times: the server's own work may start just then, and its snapshot keeps the old rows.
     for _ in range(5):
@@ -101,7 +101,7 @@ def test_after_the_commands_nothing_of_an_erased_thread_is_on_disk_not_even_its_
         superuser.execute(f"ANALYZE compaction_store.{table}".encode())
     superuser.execute("SELECT compaction_store.leave_turn('default', %s, %s)", (name, turn))
     thread.set_metadata(name, {"who": mark.decode()})
-    thread.erase(name, reason="asked for")
+    thread.custody.erase(name, reason="asked for")
     assert {Path(path).parent for path in held()} == set(folders)
     for _ in range(5):
         for command in _statements()[1]:

@@ -70,11 +70,11 @@ def test_what_was_erased_is_left_out_with_its_reason(store: cs.Store, what: str)
     filled(store, "t")
     filled(store, "whole")
     if what == "thread":
-        store.erase("t", reason="asked for")
+        store.custody.erase("t", reason="asked for")
         with pytest.raises(cs.ThreadNotFound):
             read_thread(store, "t")
         return
-    store.redact("t", 3 if what == "message" else range(3, 7), reason="asked for")
+    store.custody.redact("t", 3 if what == "message" else range(3, 7), reason="asked for")
     found = evaluated(store, "t", "whole")
     assert (found.threads, found.skipped) == (1, {"some of its messages were erased": 1})
 
@@ -87,7 +87,7 @@ def test_an_entry_of_a_later_release_leaves_a_thread_out_only_if_it_changes_view
             role = "assistant" if place % 2 else "user"
             made[name].message(f'{{"role":"{role}","content":"message {place}"}}')
         made[name].event("later_kind", '{"reason":"r"}', critical=critical)
-        store.import_bundle(made[name].lines())
+        store.load.bundle(made[name].lines())
     found = evaluated(store, "critical", "harmless")
     assert (found.threads, found.skipped) == (1, {"a newer release wrote an entry that changes views": 1})
 

@@ -33,15 +33,15 @@ def filled(store: Face) -> Face:
 def test_a_result_is_an_event_that_verifies_and_quotes_nothing(filled: Face) -> None:
     thread = read_thread(filled, "t")
     [(name, document)] = evaluate([thread], [RECORDED], counter=tokens.bytes_over_four()).documents()
-    event = filled.record_evaluation(name, document, reason="the weekly run", authority={"ticket": "Q-7"})
+    event = filled.audit.record_evaluation(name, document, reason="the weekly run", authority={"ticket": "Q-7"})
     assert (event.kind, event.body["evaluation"], event.body["reason"]) == ("evaluation", document, "the weekly run")
     assert event.login
     assert document["kept"]["recorded"]["needed_later"] == [1, 0]
     assert "tides" not in str(document)
-    assert [one.kind for one in filled.events("t")] == ["evaluation"]
-    assert filled.verify("t").findings == ()
-    assert filled.verify("t").notes == ()
-    bundle = b"".join(filled.export("t"))
+    assert [one.kind for one in filled.audit.events("t")] == ["evaluation"]
+    assert filled.audit.verify("t").findings == ()
+    assert filled.audit.verify("t").notes == ()
+    bundle = b"".join(filled.audit.export("t"))
     assert cs.verify_bundle(io.BytesIO(bundle)).findings == ()
     assert offline.check(io.BytesIO(bundle)).findings == []
     assert len(filled.view("t").elements) == 3
@@ -56,18 +56,18 @@ def test_its_inputs_include_the_usage_and_not_the_times(store: Face) -> None:
 
 
 def test_it_stays_when_the_thread_is_erased(filled: Face) -> None:
-    filled.record_evaluation("t", {"kept": {}}, reason="a run")
-    stub = filled.erase("t", reason="case 1").thread_id
-    assert [one.kind for one in filled.events(stub)] == ["evaluation", "redaction"]
-    assert filled.verify(stub).findings == ()
+    filled.audit.record_evaluation("t", {"kept": {}}, reason="a run")
+    stub = filled.custody.erase("t", reason="case 1").thread_id
+    assert [one.kind for one in filled.audit.events(stub)] == ["evaluation", "redaction"]
+    assert filled.audit.verify(stub).findings == ()
 
 
 @pytest.mark.parametrize("document", [None, [], "text", {"a": object()}, {"a": float("nan")}, {1: 2}])
 def test_a_document_that_is_not_a_json_object_is_refused(filled: Face, document: Any) -> None:
     with pytest.raises(cs.InvalidInput, match="document"):
-        filled.record_evaluation("t", document, reason="a run")
+        filled.audit.record_evaluation("t", document, reason="a run")
     with pytest.raises(cs.InvalidInput, match="reason"):
-        filled.record_evaluation("t", {}, reason="")
+        filled.audit.record_evaluation("t", {}, reason="")
     with pytest.raises(cs.ThreadNotFound):
-        filled.record_evaluation("nobody", {}, reason="a run")
-    assert list(filled.events("t")) == []
+        filled.audit.record_evaluation("nobody", {}, reason="a run")
+    assert list(filled.audit.events("t")) == []

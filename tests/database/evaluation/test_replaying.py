@@ -97,7 +97,7 @@ def test_threads_with_erased_messages_are_left_out_and_counted(url: str) -> None
     with cs.Store.open(url, counter=COUNTER) as store:
         for name in ("a", "b"):
             store.append(name, conversation(1, turns=3))
-        store.redact("b", 2, reason="asked for")
+        store.custody.redact("b", 2, reason="asked for")
         found = evaluate((read_thread(store, name) for name in "ab"), [RECORDED], counter=COUNTER)
     assert (found.threads, found.skipped) == (1, {"some of its messages were erased": 1})
 

@@ -31,12 +31,12 @@ def fill(store: Face, *, erases: bool = True) -> None:
     store.compact("p", lambda ctx: ctx.compact(1, 4, "The first four."))
     store.append("p", {"role": "assistant", "content": "A reply."}, view=store.view("p"))
     store.compact("p", lambda ctx: ctx.compact(5, 6, "Five and six."))
-    store.hold("p", reason="case 1")
+    store.custody.hold("p", reason="case 1")
     store.append("p", [message(i) for i in range(10, 13)], tokens=100)
     store.revoke("p", 2, reason="wrong")
-    store.release("p", reason="case 1 is settled")
+    store.custody.release("p", reason="case 1 is settled")
     if erases:
-        store.redact("p", 7, reason="case 2")
+        store.custody.redact("p", 7, reason="case 2")
     store.set_metadata("p", {"topic": "forks"})
 
 

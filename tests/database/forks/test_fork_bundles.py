@@ -22,14 +22,14 @@ def other(faces: Faces, other_url: str) -> Face:
 
 
 def exported(store: Face, name: str, **options: object) -> list[bytes]:
-    return list(store.export(name, **options))
+    return list(store.audit.export(name, **options))
 
 
 def test_bundles_of_forks_verify(parent: Face) -> None:
     parent.fork("p", "f")
     parent.append("f", message(13))
     parent.fork("f", "g", at=15)
-    parent.redact("p", 2, reason="case 3")
+    parent.custody.redact("p", 2, reason="case 3")
     for name in ("p", "f", "g"):
         for options in ({}, {"bodies": False}):
             lines = exported(parent, name, **options)
@@ -43,32 +43,32 @@ def test_parent_and_forks_are_imported_in_any_order(whole: Face, other: Face, or
     whole.fork("p", "f")
     whole.fork("f", "g")
     for name in order:
-        other.import_bundle(exported(whole, name))
+        other.load.bundle(exported(whole, name))
     for name in order:
-        assert other.verify(name).findings == ()
+        assert other.audit.verify(name).findings == ()
         assert other.thread(name).head == whole.thread(name).head
         assert other.thread(name).view_tokens == whole.thread(name).view_tokens
         assert shown(other.view(name)) == shown(whole.view(name))
     assert other.seen_by("g", 9).view.thread_id == "p"
-    assert [fork.thread_id for fork in other.redact("p", 3, reason="case 3").forks] == ["f", "g"]
-    assert all(report.findings == () for report in other.verify_all())
+    assert [fork.thread_id for fork in other.custody.redact("p", 3, reason="case 3").forks] == ["f", "g"]
+    assert all(report.findings == () for report in other.audit.verify())
 
 
 def test_a_fork_is_whole_without_its_parent(whole: Face, other: Face) -> None:
     whole.fork("p", "f")
-    other.import_bundle(exported(whole, "f"))
+    other.load.bundle(exported(whole, "f"))
     assert said_by(other.replay("f")) == said_by(whole.replay("p"))
     assert other.seen_by("f", 9).evidence == "proved"
-    assert other.verify("f").findings == ()
-    assert "not in this database" in other.verify("f").notes[0]
-    origin = other.explain("f", 3).origin
+    assert other.audit.verify("f").findings == ()
+    assert "not in this database" in other.audit.verify("f").notes[0]
+    origin = other.audit.explain("f", 3).origin
     assert (origin.thread_id, origin.created_at, origin.thread_uid) == (None, None, whole.thread("p").thread_uid)
 
 
 def test_a_redaction_leaves_out_forks_that_are_not_here(whole: Face, other: Face) -> None:
     whole.fork("p", "f")
-    other.import_bundle(exported(whole, "p"))
-    assert other.redact("p", 3, reason="case 3").forks == ()
+    other.load.bundle(exported(whole, "p"))
+    assert other.custody.redact("p", 3, reason="case 3").forks == ()
 
 
 def named(kind: str, other: UUID, pos: int) -> tuple[str, str]:
@@ -91,14 +91,14 @@ def test_an_imported_thread_that_calls_another_its_fork_has_no_part_of_it_erased
     """The other thread must say so too: here, one says nothing, and one is a fork of another thread."""
     parent.fork("p", "f")
     for victim in ("p", "f"):
-        parent.import_bundle(handmade(f"of {victim}", named("fork", parent.thread(victim).thread_uid, 10**17)))
+        parent.load.bundle(handmade(f"of {victim}", named("fork", parent.thread(victim).thread_uid, 10**17)))
         before = said_by(parent.replay(victim))
-        assert parent.redact(f"of {victim}", [1, 2], reason="case 9").forks == ()
+        assert parent.custody.redact(f"of {victim}", [1, 2], reason="case 9").forks == ()
         assert said_by(parent.replay(victim)) == before
-        assert parent.erase(f"of {victim}", reason="case 9").forks == ()
-    parent.hold("p", reason="case 10")
-    parent.import_bundle(handmade("held", named("fork", parent.thread("p").thread_uid, 3)))
-    assert parent.redact("held", 1, reason="case 9").seqs == (1,)
+        assert parent.custody.erase(f"of {victim}", reason="case 9").forks == ()
+    parent.custody.hold("p", reason="case 10")
+    parent.load.bundle(handmade("held", named("fork", parent.thread("p").thread_uid, 3)))
+    assert parent.custody.redact("held", 1, reason="case 9").seqs == (1,)
 
 
 @pytest.mark.parametrize("pos", [4, 5, 10**17])
@@ -108,13 +108,13 @@ def test_an_origin_of_more_copies_than_there_are_is_found_and_refused(parent: Fa
     assert [finding.pos for finding in cs.verify_bundle(lines).findings] == [1]
     assert [found[1] for found in offline.check(io.BytesIO(b"".join(lines))).findings] == [1]
     with pytest.raises(cs.InvalidBundle):
-        parent.import_bundle(lines)
+        parent.load.bundle(lines)
 
 
 def test_forks_of_an_imported_fork_are_reached(parent: Face) -> None:
-    parent.import_bundle(handmade("x", named("origin", UUID(int=7), 3)))
+    parent.load.bundle(handmade("x", named("origin", UUID(int=7), 3)))
     parent.fork("x", "y")
-    assert [fork.thread_id for fork in parent.redact("x", 1, reason="case 9").forks] == ["y"]
+    assert [fork.thread_id for fork in parent.custody.redact("x", 1, reason="case 9").forks] == ["y"]
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_an_origin_or_a_fork_that_does_not_say_what_was_copied_is_found_and_refu
     assert [finding.pos for finding in cs.verify_bundle(lines).findings] == [1]
     assert [found[1] for found in offline.check(io.BytesIO(b"".join(lines))).findings] == [1]
     with pytest.raises(cs.InvalidBundle):
-        parent.import_bundle(lines)
+        parent.load.bundle(lines)

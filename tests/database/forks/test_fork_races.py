@@ -38,10 +38,10 @@ def test_an_application_forks_redacts_and_looks_back(faces: Faces, login: str) -
     faces.open(login, tenant="two").append("f", message(1))
     store.fork("p", "f")
     assert store.seen_by("f", 9).view.thread_id == "p"
-    assert store.explain("f", 2).origin.thread_id == "p"
-    assert [fork.thread_id for fork in store.redact("p", 3, reason="case").forks] == ["f"]
-    assert {event.login for event in store.events("f")} == {sa.make_url(login).username}
-    assert [report.findings for report in store.verify_all()] == [(), ()]
+    assert store.audit.explain("f", 2).origin.thread_id == "p"
+    assert [fork.thread_id for fork in store.custody.redact("p", 3, reason="case").forks] == ["f"]
+    assert {event.login for event in store.audit.events("f")} == {sa.make_url(login).username}
+    assert [report.findings for report in store.audit.verify()] == [(), ()]
 
 
 @pytest.mark.parametrize("login", ["compaction_store_auditor"], indirect=True)
@@ -51,7 +51,7 @@ def test_an_auditor_looks_back_and_cannot_fork(faces: Faces, url: str, login: st
     store.fork("p", "f")
     auditor = faces.open(login)
     assert auditor.seen_by("f", 9).evidence == "proved"
-    assert auditor.explain("f", 2).origin.thread_id == "p"
+    assert auditor.audit.explain("f", 2).origin.thread_id == "p"
     with pytest.raises(PermissionDenied):
         auditor.fork("p", "g")
 
@@ -76,7 +76,7 @@ def test_of_forks_with_one_name_at_once_one_is_made(url: str) -> None:
         made = [done for done in outcomes if not isinstance(done, CompactionStoreError)]
         assert len(made) == 1
         assert {type(error) for error in outcomes if error is not made[0]} == {cs.ThreadExists}
-        assert all(report.findings == () for report in store.verify_all())
+        assert all(report.findings == () for report in store.audit.verify())
 
 
 def test_writers_of_the_parent_are_in_the_copy_or_after_it(url: str) -> None:
@@ -88,7 +88,7 @@ def test_writers_of_the_parent_are_in_the_copy_or_after_it(url: str) -> None:
             for i in range(60):
                 store.append("p", message(i))
                 if i % 20 == 10:
-                    store.redact("p", i, reason="case")
+                    store.custody.redact("p", i, reason="case")
             done.set()
 
         writer = threading.Thread(target=write)
@@ -101,7 +101,7 @@ def test_writers_of_the_parent_are_in_the_copy_or_after_it(url: str) -> None:
         for name in names:
             last = store.thread(name).last_seq
             assert said(store.replay(name)) == said(store.replay("p", until=last))
-        assert all(report.findings == () for report in store.verify_all())
+        assert all(report.findings == () for report in store.audit.verify())
 
 
 class _Proxy(Proxy):

@@ -21,11 +21,11 @@ def test_at_every_pos_a_fork_equals_its_parent_there(parent: Face) -> None:
         assert (done.at, done.pos, done.added) == (at, at + 1, True)
         assert shown(parent.view(f"f{at}", at=done.pos)) == shown(parent.view("p", at=at))
         assert said(parent.replay(f"f{at}")) == said(parent.replay("p", until=done.last_seq))
-        assert parent.verify(f"f{at}").findings == ()
+        assert parent.audit.verify(f"f{at}").findings == ()
         if at < 18:
             # Seq 7 was erased in the parent later.
             assert shown(parent.view(f"f{at}")) == shown(parent.view(f"f{at}", at=done.pos))
-    assert parent.verify("p").findings == ()
+    assert parent.audit.verify("p").findings == ()
 
 
 def test_views_of_the_past_are_those_of_the_parent_one_pos_earlier(parent: Face) -> None:
@@ -37,8 +37,8 @@ def test_views_of_the_past_are_those_of_the_parent_one_pos_earlier(parent: Face)
 def test_the_two_threads_name_each_other_by_key(parent: Face) -> None:
     before = parent.view("p")
     done = parent.fork("p", "f", reason="try again", actor="ada", authority={"ticket": 7})
-    origin = next(iter(parent.events("f")))
-    event = list(parent.events("p"))[-1]
+    origin = next(iter(parent.audit.events("f")))
+    event = list(parent.audit.events("p"))[-1]
     assert (origin.pos, origin.kind, origin.critical, origin.reason) == (1, "origin", False, "try again")
     assert (event.pos, event.kind, event.critical, event.actor) == (done.event_pos, "fork", False, "ada")
     assert origin.authority == event.authority == {"ticket": 7}
@@ -68,7 +68,7 @@ def test_both_go_on_by_themselves(parent: Face) -> None:
     parent.revoke("f", 1)
     assert parent.seen_by("f", 13).evidence == "proved"
     assert parent.compaction("p", 1).status == "active"
-    assert [parent.verify(name).findings for name in ("p", "f")] == [(), ()]
+    assert [parent.audit.verify(name).findings for name in ("p", "f")] == [(), ()]
 
 
 def test_keys_are_copied(parent: Face) -> None:
@@ -85,8 +85,8 @@ def test_a_fork_of_a_fork(parent: Face) -> None:
     done = parent.fork("f", "g")
     assert said(parent.replay("g")) == said(parent.replay("f"))
     assert shown(parent.view("g", at=done.pos)) == shown(parent.view("f", at=done.at))
-    assert [event.kind for event in parent.events("g")][:2] == ["origin", "origin"]
-    assert parent.verify("g").findings == ()
+    assert [event.kind for event in parent.audit.events("g")][:2] == ["origin", "origin"]
+    assert parent.audit.verify("g").findings == ()
 
 
 def test_records_keep_numbers_runs_and_tree(parent: Face) -> None:
@@ -97,7 +97,7 @@ def test_records_keep_numbers_runs_and_tree(parent: Face) -> None:
         assert (one.number, one.kind, one.status, one.run_id, one.body, one.inputs, one.login) == (
             other.number, other.kind, other.status, other.run_id, other.body, other.inputs, other.login,
         )  # fmt: skip
-    trees = [parent.tree(log[-1]) for log in (old, new)]
+    trees = [parent.audit.tree(log[-1]) for log in (old, new)]
     assert len({str([branch.record.number for branch in tree.inside]) for tree in trees}) == 1
 
 
@@ -144,7 +144,7 @@ def test_refusals(parent: Face, faces: Any, url: str) -> None:
     parent.fork("p", "f")
     with pytest.raises(cs.PositionNotFound):
         parent.fork("f", "g", at=1)
-    stub = parent.erase("p", reason="case 3").thread_id
+    stub = parent.custody.erase("p", reason="case 3").thread_id
     for name, error in ((stub, cs.ThreadErased), ("p", cs.ThreadNotFound)):
         with pytest.raises(error):
             parent.fork(name, "g")
@@ -154,53 +154,53 @@ def test_refusals(parent: Face, faces: Any, url: str) -> None:
 def test_a_fork_is_held_as_its_parent_is_now(parent: Face, at: int | None) -> None:
     """Whatever was in force at that pos: a hold that ended since binds nobody, one that began since binds the copy."""
     parent.fork("p", "free", at=13)
-    parent.redact("free", 1, reason="case 5")
-    parent.hold("p", reason="case 4", authority={"ticket": 1})
+    parent.custody.redact("free", 1, reason="case 5")
+    parent.custody.hold("p", reason="case 4", authority={"ticket": 1})
     done = parent.fork("p", "f", at=at)
     with pytest.raises(cs.Held):
-        parent.redact("f", 1, reason="case 5")
-    assert [e.authority for e in parent.events("f") if e.kind == "hold"][-1] == {"ticket": 1}
+        parent.custody.redact("f", 1, reason="case 5")
+    assert [e.authority for e in parent.audit.events("f") if e.kind == "hold"][-1] == {"ticket": 1}
     assert shown(parent.view("f", at=done.pos)) == shown(parent.view("p", at=done.at))
-    parent.release("f", reason="only the parent matters")
-    parent.redact("f", 1, reason="case 5")
-    assert parent.verify("f").findings == ()
+    parent.custody.release("f", reason="only the parent matters")
+    parent.custody.redact("f", 1, reason="case 5")
+    assert parent.audit.verify("f").findings == ()
 
 
 def test_a_fork_is_retained_as_its_parent_is_now(parent: Face) -> None:
-    parent.retain("p", datetime(2040, 1, 1, tzinfo=UTC), reason="tax law")
-    parent.retain("p", datetime(2050, 1, 1, tzinfo=UTC), reason="tax law")
+    parent.custody.retain("p", datetime(2040, 1, 1, tzinfo=UTC), reason="tax law")
+    parent.custody.retain("p", datetime(2050, 1, 1, tzinfo=UTC), reason="tax law")
     parent.fork("p", "f", at=3)
     with pytest.raises(cs.Held, match="2050"):
-        parent.erase("f", reason="case 5")
-    assert [event.kind for event in parent.events("f")] == ["origin", "retention", "refusal"]
-    assert parent.verify("f").findings == ()
+        parent.custody.erase("f", reason="case 5")
+    assert [event.kind for event in parent.audit.events("f")] == ["origin", "retention", "refusal"]
+    assert parent.audit.verify("f").findings == ()
 
 
 def test_what_a_fork_refuses_is_recorded_in_the_thread_that_was_asked(parent: Face) -> None:
     parent.fork("p", "free")
     parent.fork("p", "f")
-    held = parent.hold("f", reason="case 4")
+    held = parent.custody.hold("f", reason="case 4")
     for dry_run in (True, False):
         with pytest.raises(cs.Held, match="fork") as caught:
-            parent.redact("p", 1, reason="case 5", dry_run=dry_run)
+            parent.custody.redact("p", 1, reason="case 5", dry_run=dry_run)
         assert caught.value.pos == held.pos
-    refusal = list(parent.events("p"))[-1]
+    refusal = list(parent.audit.events("p"))[-1]
     assert (refusal.kind, refusal.body["forbidden_by"], refusal.body["seqs"]) == ("refusal", [held.pos], [[1, 1]])
     assert str(parent.thread("f").thread_uid) in refusal.body["because"]
     assert [parent.message(name, 1).redacted for name in ("p", "free", "f")] == [False] * 3
-    assert [event.kind for event in parent.events("p")].count("refusal") == 1
-    assert parent.verify("p").findings == ()
+    assert [event.kind for event in parent.audit.events("p")].count("refusal") == 1
+    assert parent.audit.verify("p").findings == ()
 
 
 def test_content_that_was_erased_later_is_erased_in_the_copy(parent: Face) -> None:
-    parent.redact("p", 2, reason="case 6")
+    parent.custody.redact("p", 2, reason="case 6")
     done = parent.fork("p", "f", at=9)
     assert [m.redacted for m in parent.replay("f")] == [False, True, False, False, False, False, True, False]
     assert shown(parent.view("f", at=done.pos)) == shown(parent.view("p", at=9))
-    last = list(parent.events("f"))[-1]
+    last = list(parent.audit.events("f"))[-1]
     assert (last.kind, last.body["seqs"], last.body["records"]) == ("redaction", [[2, 2], [7, 7]], [[1, 1]])
     assert last.body["parent_pos"] == [18, 19]
-    assert parent.verify("f").findings == ()
+    assert parent.audit.verify("f").findings == ()
 
 
 def test_commitments_prove_that_a_copy_is_the_original(parent: Face, superuser: Any) -> None:
@@ -231,11 +231,11 @@ def test_a_long_thread_is_copied_in_parts(store: Face) -> None:
             store.compact(
                 "p", lambda ctx, part=part: ctx.compact(part * 1000, part * 1000 + 990, "short", allow=("larger",))
             )
-            store.hold("p", reason="case")
+            store.custody.hold("p", reason="case")
     store.compact("p", lambda ctx: ctx.compact(1, 10500, "all", allow=("larger",)))
     done = store.fork("p", "f")
     assert done.last_seq == 11000
-    assert store.verify("f").findings == ()
+    assert store.audit.verify("f").findings == ()
     assert shown(store.view("f")) == shown(store.view("p"))
     assert store.thread("f").view_tokens == store.thread("p").view_tokens
 
@@ -252,20 +252,20 @@ def test_verify_compares_a_fork_with_its_parent(parent: Face, superuser: Any) ->
     superuser.execute(
         "UPDATE compaction_store.compactions SET commitment = sha256('') WHERE thread_uid = %s AND number = 2", [uid]
     )
-    assert [finding.what for finding in parent.verify("f").findings] == [
+    assert [finding.what for finding in parent.audit.verify("f").findings] == [
         "seq 3 differs from its original in the parent", "compaction 2 differs from its original in the parent",
     ]  # fmt: skip
-    assert parent.verify("f", level="structure").findings == ()
-    assert parent.verify("g").findings == ()
+    assert parent.audit.verify("f", level="structure").findings == ()
+    assert parent.audit.verify("g").findings == ()
     superuser.execute("ALTER TABLE compaction_store.events DISABLE TRIGGER refuse_change")
     superuser.execute("UPDATE compaction_store.events SET entry = sha256('') WHERE thread_uid = %s AND pos = 18", [uid])
-    assert parent.verify("f").findings[0].what == "the parent of this fork has another entry at pos 18"
+    assert parent.audit.verify("f").findings[0].what == "the parent of this fork has another entry at pos 18"
 
 
 def test_verify_compares_a_fork_with_an_erased_parent(parent: Face) -> None:
     parent.fork("p", "f")
-    parent.erase("p", reason="case 3", forks=False)
-    report = parent.verify("f")
+    parent.custody.erase("p", reason="case 3", forks=False)
+    report = parent.audit.verify("f")
     assert (report.findings, report.notes) == ((), ())
 
 
@@ -285,7 +285,7 @@ def test_rewound_and_cleared_threads_are_forked_as_they_are(parent: Face) -> Non
     assert shown(parent.view("h")) == shown(parent.view("p"))
     assert parent.fork("p", "i", at=before).pos == before + 1
     assert done.last_seq == 13
-    assert all(report.findings == () for report in parent.verify_all())
+    assert all(report.findings == () for report in parent.audit.verify())
 
 
 def test_a_hidden_thread_is_forked_only_where_it_was_not_hidden(parent: Face) -> None:

@@ -14,16 +14,16 @@ def test_explain_says_where_a_copied_message_was_appended(whole: Face) -> None:
     whole.append("f", message(13))
     whole.fork("f", "g")
     whole.append("g", message(14))
-    origin = whole.explain("g", 3).origin
+    origin = whole.audit.explain("g", 3).origin
     original = whole.message("p", 3)
     assert (origin.thread_id, origin.pos, origin.created_at) == ("p", original.pos, original.created_at)
     assert origin.thread_uid == whole.thread("p").thread_uid
     assert whole.message("g", 3).created_at > original.created_at
-    origin = whole.explain("g", 13).origin
+    origin = whole.audit.explain("g", 13).origin
     assert (origin.thread_id, origin.pos) == ("f", whole.message("f", 13).pos)
-    assert whole.explain("g", 14).origin is None
-    assert whole.explain("p", 3).origin is None
-    assert whole.explain("f", 13).origin is None
+    assert whole.audit.explain("g", 14).origin is None
+    assert whole.audit.explain("p", 3).origin is None
+    assert whole.audit.explain("f", 13).origin is None
 
 
 def test_a_copied_receipt_is_proved_by_the_view_in_the_parent(whole: Face) -> None:
@@ -38,18 +38,18 @@ def test_a_copied_receipt_is_proved_by_the_view_in_the_parent(whole: Face) -> No
 
 def test_without_the_parent_the_copy_of_its_view_proves_the_receipt(whole: Face) -> None:
     whole.fork("p", "f")
-    whole.erase("p", reason="case 3", forks=False)
+    whole.custody.erase("p", reason="case 3", forks=False)
     seen = whole.seen_by("f", 9)
     assert (seen.evidence, seen.view.thread_id) == ("proved", "f")
-    origin = whole.explain("f", 3).origin
+    origin = whole.audit.explain("f", 3).origin
     assert origin.thread_id.startswith("erased:")
 
 
 def test_the_parent_proves_a_receipt_whose_copy_was_erased(whole: Face) -> None:
     whole.fork("p", "f")
-    whole.redact("f", 8, reason="case 3")
+    whole.custody.redact("f", 8, reason="case 3")
     assert whole.seen_by("f", 9).view.thread_id == "p"
-    whole.redact("p", 8, reason="case 3")
+    whole.custody.redact("p", 8, reason="case 3")
     assert whole.seen_by("f", 9).evidence == "differs"
 
 

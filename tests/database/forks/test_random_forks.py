@@ -45,9 +45,9 @@ def step(store: Face, name: str, rng: random.Random) -> None:
     elif kind == "clear":
         store.clear(name)
     elif kind == "redact":
-        store.redact(name, rng.randint(1, last), reason="case", override="court", forks=rng.random() < 0.5)
+        store.custody.redact(name, rng.randint(1, last), reason="case", override="court", forks=rng.random() < 0.5)
     else:
-        getattr(store, rng.choice(["hold", "release"]))(name, reason="case")
+        getattr(store.custody, rng.choice(["hold", "release"]))(name, reason="case")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -75,8 +75,8 @@ def test_forks_of_random_threads(store: Face, seed: int) -> None:
             step(store, name, rng)
     assert len(threads) > 3
     for name in threads:
-        assert store.verify(name).findings == ()
+        assert store.audit.verify(name).findings == ()
         assert store.thread(name).view_tokens == store.view(name).tokens
-        lines = list(store.export(name))
+        lines = list(store.audit.export(name))
         assert cs.verify_bundle(lines).findings == ()
         assert offline.check(io.BytesIO(b"".join(lines))).findings == []

@@ -74,15 +74,15 @@ def build(store: cs.Store) -> list[str]:
         store.compact(name, lambda ctx: ctx.compact(2, 4, "fewer"), force=True, actor="me")
         store.compact(name, lambda ctx: ctx.compact(2, 5, cs.Summary("still", model="m")), force=True)
         store.append(name, [{"type": "reasoning", "n": i} for i in range(3)])
-        store.hold(name, reason="r", actor="legal")
-        store.release(name, reason="r")
+        store.custody.hold(name, reason="r", actor="legal")
+        store.custody.release(name, reason="r")
         if n:
-            store.redact(name, [6], reason="asked")
+            store.custody.redact(name, [6], reason="asked")
             store.revoke(name, 2, reason="r")
         store.append(name, {"role": "user", "content": "last"})
     store.append("erased", [{"role": "user", "content": f"said {i}"} for i in range(3)], meta=[{"n": 1}] * 3)
     store.compact("erased", lambda ctx: ctx.compact(1, 2, "less"), force=True)
-    names.append(store.erase("erased", reason="asked").thread_id)
+    names.append(store.custody.erase("erased", reason="asked").thread_id)
     return names
 
 
@@ -135,9 +135,9 @@ def changed(cell: Cell, old: Any, rng: random.Random) -> Any:  # noqa: C901, PLR
 def is_found(store: cs.Store, names: list[str]) -> bool:
     """Whether anything shows: in the threads by their names, or among all of them if a name leads nowhere."""
     try:
-        return any(store.verify(name).findings for name in names)
+        return any(store.audit.verify(name).findings for name in names)
     except cs.ThreadNotFound:
-        return any(report.findings for report in store.verify_all())
+        return any(report.findings for report in store.audit.verify())
 
 
 class Mutator:

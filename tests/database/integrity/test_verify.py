@@ -108,16 +108,16 @@ def thread(keeper: cs.Store, tampered: psycopg.Connection[Any]) -> str:
     commit(tampered, thread_id, failed, failed)
     commit(tampered, thread_id, full_record(2, 6))
     commit(tampered, thread_id, full_record(8, 9))
-    keeper.hold(thread_id, reason="audit", actor="me")
+    keeper.custody.hold(thread_id, reason="audit", actor="me")
     return thread_id
 
 
 def findings(keeper: cs.Store, thread_id: str, level: Level = "content") -> tuple[cs.Finding, ...]:
     try:
-        return keeper.verify(thread_id, level=level).findings
+        return keeper.audit.verify(thread_id, level=level).findings
     except cs.ThreadNotFound:
         # The name leads nowhere: only a walk over everything that is stored shows what is left of the thread.
-        return tuple(finding for report in keeper.verify_all(level=level) for finding in report.findings)
+        return tuple(finding for report in keeper.audit.verify(level=level) for finding in report.findings)
 
 
 def test_the_columns_under_test_are_all_there_are(tampered: psycopg.Connection[Any]) -> None:
@@ -133,7 +133,7 @@ def test_the_columns_under_test_are_all_there_are(tampered: psycopg.Connection[A
 
 def test_the_thread_to_be_tampered_with_is_sound(keeper: cs.Store, thread: str) -> None:
     for level in LEVELS:
-        report = keeper.verify(thread, level=level)
+        report = keeper.audit.verify(thread, level=level)
         assert report.findings == ()
         assert (report.level, report.entries, report.redacted) == (level, LAST, 0)
 
@@ -416,7 +416,7 @@ def test_a_chain_under_another_name_is_found_where_the_name_was_and_where_it_is(
     other = uuid.uuid4().hex
     tamperer.run("UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", other, tamperer.uid)
     with pytest.raises(cs.ThreadNotFound):
-        keeper.verify(thread)
+        keeper.audit.verify(thread)
     for name in (thread, other):
         assert [found.what for found in findings(keeper, name, "structure")] == [
             "the name is not the one that the thread was made with"
@@ -428,7 +428,7 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
 ) -> None:
     thread = uuid.uuid4().hex
     keeper.append(thread, [{"n": i} for i in range(10)])
-    kept = keeper.verify(thread)
+    kept = keeper.audit.verify(thread)
     uid = key_of(tamperer.connection, thread)
     tamperer.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > 8", uid)
     assert findings(keeper, thread)
@@ -437,17 +437,17 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
         " FROM compaction_store.messages AS m WHERE m.thread_uid = h.thread_uid AND m.seq = 8 AND h.thread_uid = %s",
         uid,
     )
-    cut = keeper.verify(thread)
+    cut = keeper.audit.verify(thread)
     assert cut.findings == ()  # as the document says
     assert (cut.entries, cut.head) != (kept.entries, kept.head)
 
 
 def test_a_redaction_is_counted_and_is_no_finding(keeper: cs.Store, tamperer: Tamperer, thread: str) -> None:
-    erased = keeper.redact(thread, [1, 5], reason="asked", override="told to")
+    erased = keeper.custody.redact(thread, [1, 5], reason="asked", override="told to")
     # The two that failed have no span, so that they may repeat anything; the other two have them among their inputs.
     assert erased == cs.Redaction(thread, LAST + 1, (1, 5), (1, 2, 3, 4))
     for level in LEVELS:
-        report = keeper.verify(thread, level=level)
+        report = keeper.audit.verify(thread, level=level)
         assert (report.findings, report.redacted, report.redactions) == ((), 6, 1)
     tamperer.run("UPDATE compaction_store.messages SET redacted_pos = 17 WHERE redacted_pos = 18 AND seq = 5")
     assert [f.pos for f in findings(keeper, thread, "structure")] == [5]
@@ -460,7 +460,7 @@ def test_a_change_to_an_erased_row_is_found(
 ) -> None:
     body = "payload" if table == "messages" else "body"
     ordinal = "seq" if table == "messages" else "number"
-    keeper.redact(thread, 3, reason="asked", override="told to")
+    keeper.custody.redact(thread, 3, reason="asked", override="told to")
     assert findings(keeper, thread) == ()
     tamperer.run(
         f"UPDATE compaction_store.{table} SET {change.format(body=body)}"
@@ -498,7 +498,7 @@ def test_a_long_healthy_thread_has_no_findings_at_either_level(store: Any, super
         commit(superuser, "t", full_record(i + 7, i + 20))
     store.append("t", {"type": "reasoning"}, tokens=7)
     for level in LEVELS:
-        report = store.verify("t", level=level)
+        report = store.audit.verify("t", level=level)
         assert report.findings == ()
         assert (report.thread_id, report.level, report.entries, report.redacted) == ("t", level, 1813, 0)
         assert report.head == store.thread("t").head
@@ -517,13 +517,13 @@ def test_a_long_healthy_thread_has_no_findings_at_either_level(store: Any, super
 def test_a_thread_that_ends_with_a_page_has_no_findings(store: Any, count: int) -> None:
     for start in range(0, count, 1000):
         store.append("t", [{"n": n} for n in range(start, min(count, start + 1000))])
-    assert store.verify("t").findings == ()
-    assert store.verify("t", level="structure").entries == count
+    assert store.audit.verify("t").findings == ()
+    assert store.audit.verify("t", level="structure").entries == count
 
 
 def test_a_report_is_neither_true_nor_false(store: Any) -> None:
     store.append("t", {})
-    report = store.verify("t")
+    report = store.audit.verify("t")
     with pytest.raises(TypeError, match="findings"):
         bool(report)
 
@@ -531,16 +531,16 @@ def test_a_report_is_neither_true_nor_false(store: Any) -> None:
 def test_an_unknown_level_is_refused(store: Any) -> None:
     store.append("t", {})
     with pytest.raises(cs.InvalidInput, match="structure, content"):
-        store.verify("t", level="all")
+        store.audit.verify("t", level="all")
 
 
 def test_verifying_a_long_thread_takes_little_memory(url: str) -> None:
     with cs.Store.open(url) as store:
         for _ in range(20):
             store.append("t", [{"role": "user", "content": "x" * 100}] * 1000)
-        store.verify("t")
+        store.audit.verify("t")
         tracemalloc.start()
-        report = store.verify("t")
+        report = store.audit.verify("t")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert (report.entries, report.findings) == (20_000, ())
@@ -552,7 +552,7 @@ def test_verifying_large_messages_takes_little_memory(url: str) -> None:
         for _ in range(10):
             store.append("t", [{"content": "x" * 200_000}] * 50)
         tracemalloc.start()
-        report = store.verify("t")
+        report = store.audit.verify("t")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert (report.entries, report.findings) == (500, ())
@@ -575,12 +575,12 @@ def test_appends_and_records_during_a_verification_are_no_findings(url: str, sup
 
         writer = threading.Thread(target=write)
         writer.start()
-        reports = [store.verify("t", level=level) for _ in range(8) for level in LEVELS]
+        reports = [store.audit.verify("t", level=level) for _ in range(8) for level in LEVELS]
         done.set()
         writer.join()
         assert [report.findings for report in reports] == [()] * len(reports)
         assert reports[0].entries < reports[-1].entries
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -592,9 +592,9 @@ def test_a_byte_cannot_move_between_salt_and_content(
     with pytest.raises(psycopg.Error, match="a salt must have 16 bytes"):
         superuser.execute(append, ("{}", b"short"))
     superuser.execute(append, ('{"role":"user"}', b"fifteen bytes.. "))
-    assert store.verify("t", level=level).findings == ()
+    assert store.audit.verify("t", level=level).findings == ()
     superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER ALL")
     superuser.execute(
         "UPDATE compaction_store.messages SET salt = substring(salt for 15), payload = (' ' || payload)::json"
     )
-    assert [f.what for f in store.verify("t", level=level).findings] == ["the salt is not 16 bytes"]
+    assert [f.what for f in store.audit.verify("t", level=level).findings] == ["the salt is not 16 bytes"]

@@ -33,10 +33,10 @@ def test_short_threads_share_a_transaction_and_are_what_load_would_store(
     store: Any, superuser: psycopg.Connection[Any]
 ) -> None:
     given = [(f"t{i}", messages(1 + i % 7)) for i in range(50)]
-    results = list(store.load_threads(given, key="k", meta={"source": "old"}))
+    results = list(store.load.threads(given, key="k", meta={"source": "old"}))
     assert results == [ThreadLoaded(name, Loaded(1, len(m), len(m), len(m))) for name, m in given]
     assert transactions(superuser) == 1
-    store.load("alone", messages(7), key="k", meta={"source": "old"})
+    store.load.messages("alone", messages(7), key="k", meta={"source": "old"})
     one, other = list(store.replay("alone")), list(store.replay("t6"))
     assert [(m.seq, m.pos, m.role, m.text, m.tokens, m.meta) for m in one] == [
         (m.seq, m.pos, m.role, m.text, m.tokens, m.meta) for m in other
@@ -54,9 +54,9 @@ def test_short_threads_share_a_transaction_and_are_what_load_would_store(
 
 
 def test_the_same_call_again_adds_only_what_is_new(store: Any) -> None:
-    list(store.load_threads([("a", messages(3)), ("b", messages(2))], key="k"))
+    list(store.load.threads([("a", messages(3)), ("b", messages(2))], key="k"))
     again = [("a", messages(5)), ("new", messages(1)), ("b", messages(2))]
-    assert [r.loaded for r in store.load_threads(again, key="k")] == [
+    assert [r.loaded for r in store.load.threads(again, key="k")] == [
         Loaded(1, 5, 5, 2), Loaded(1, 1, 1, 1), Loaded(1, 2, 2, 0),
     ]  # fmt: skip
     assert stored(store, "a") == messages(5)
@@ -66,22 +66,22 @@ def test_the_same_call_again_adds_only_what_is_new(store: Any) -> None:
 
 def test_a_thread_that_exists_is_continued(store: Any) -> None:
     store.append("a", message(0))
-    results = list(store.load_threads([("new", messages(2)), ("a", messages(3))]))
+    results = list(store.load.threads([("new", messages(2)), ("a", messages(3))]))
     assert [r.loaded for r in results] == [Loaded(1, 2, 2, 2), Loaded(2, 4, 3, 3)]
     sound(store, 4, "a")
 
 
 def test_a_name_may_come_twice(store: Any) -> None:
-    results = list(store.load_threads([("a", messages(2)), ("a", messages(3), "other"), ("b", messages(1))], key="k"))
+    results = list(store.load.threads([("a", messages(2)), ("a", messages(3), "other"), ("b", messages(1))], key="k"))
     assert [r.loaded for r in results] == [Loaded(1, 2, 2, 2), Loaded(3, 5, 3, 3), Loaded(1, 1, 1, 1)]
     sound(store, 5, "a")
 
 
 def test_each_thread_may_have_a_key_of_its_own(store: Any) -> None:
     given = [(name, messages(2), f"key of {name}") for name in "ab"]
-    list(store.load_threads(given))
-    assert [r.loaded.added for r in store.load_threads(given)] == [0, 0]
-    assert store.load("b", messages(2), key="key of b").added == 0
+    list(store.load.threads(given))
+    assert [r.loaded.added for r in store.load.threads(given)] == [0, 0]
+    assert store.load.messages("b", messages(2), key="key of b").added == 0
 
 
 @pytest.mark.one_server("a cluster loads each thread by itself")
@@ -91,7 +91,7 @@ def test_groups_are_as_large_as_chunks_and_longer_threads_are_loaded_by_themselv
 ) -> None:
     sizes = [40, 60, 1, 99, 100, 30, 250, 20, 20]
     given = [(f"t{i}", (message(j) for j in range(size))) for i, size in enumerate(sizes)]
-    assert [r.loaded.added for r in store.load_threads(given)] == sizes
+    assert [r.loaded.added for r in store.load.threads(given)] == sizes
     # 40 and 60; 1 and 99; 100 alone; 30; 250 in three chunks; 20 and 20.
     assert transactions(superuser) == 8
     for i, size in enumerate(sizes):
@@ -109,7 +109,7 @@ def test_nothing_is_read_far_ahead_of_what_is_stored(store: Any) -> None:
             read.append(i)
             yield f"t{i}", messages(10)
 
-    results = store.load_threads(threads())
+    results = store.load.threads(threads())
     assert read == []
     next(iter(results))
     assert len(read) == CHUNK // 10 + 1
@@ -123,20 +123,20 @@ def test_providers_compactions_are_recorded_in_their_place(store: Any) -> None:
         ("given", [*messages(3), Observed("codex", summary_text="all of it"), *messages(2)]),
         ("last", messages(1)),
     ]
-    results = list(store.load_threads(given, key="k"))
+    results = list(store.load.threads(given, key="k"))
     assert [(r.thread_id, r.loaded.added, r.loaded.observed) for r in results] == [
         ("plain", 2, 0), ("reported", 5, 1), ("given", 5, 1), ("last", 1, 0),
     ]  # fmt: skip
     [record] = store.compactions(thread_id="given")
     assert (record.start_seq, record.end_seq, record.pos, record.summary_text) == (1, 3, 4, "all of it")
-    assert [r.loaded.added for r in store.load_threads(given, key="k")] == [0, 0, 0, 0]
+    assert [r.loaded.added for r in store.load.threads(given, key="k")] == [0, 0, 0, 0]
     sound(store, 6, "given")
 
 
 def test_tokens_are_counted_given_or_of_the_message(store: Any) -> None:
-    list(store.load_threads([("a", [ToLoad(message(0), tokens=7), message(1)])]))
+    list(store.load.threads([("a", [ToLoad(message(0), tokens=7), message(1)])]))
     assert [m.tokens for m in store.replay("a")] == [7, tokens.o200k_base().messages([message(1)])]
-    list(store.load_threads([("b", [ToLoad(message(0), tokens=7), message(1)])], tokens=3))
+    list(store.load.threads([("b", [ToLoad(message(0), tokens=7), message(1)])], tokens=3))
     assert [m.tokens for m in store.replay("b")] == [7, 3]
 
 
@@ -145,7 +145,7 @@ def test_an_error_comes_after_the_threads_before_it_are_stored(store: Any) -> No
         yield message(0)
         raise Cut
 
-    results = iter(store.load_threads([("a", messages(2)), ("b", cut()), ("c", messages(2))]))
+    results = iter(store.load.threads([("a", messages(2)), ("b", cut()), ("c", messages(2))]))
     assert next(results).thread_id == "a"
     with pytest.raises(Cut):
         next(results)
@@ -155,23 +155,23 @@ def test_an_error_comes_after_the_threads_before_it_are_stored(store: Any) -> No
         yield "d", messages(1)
         raise Cut
 
-    results = iter(store.load_threads(broken()))
+    results = iter(store.load.threads(broken()))
     assert next(results).thread_id == "d"
     with pytest.raises(Cut):
         next(results)
 
 
 def test_a_refused_thread_ends_the_load_or_is_reported(store: Any) -> None:
-    store.load("used", messages(3), key="k")
+    store.load.messages("used", messages(3), key="k")
     store.append("gone", message(0))
     uid = store.thread("gone").thread_uid
-    store.erase("gone", reason="r")
+    store.custody.erase("gone", reason="r")
     stub = f"erased:{uid}"
     given = [
         ("a", messages(2)), ("bad", [message(0), "no message"]), ("used", messages(2)), ("none", []),
         (stub, messages(1)), ("z", messages(1)),
     ]  # fmt: skip
-    results = list(store.load_threads(given, key="k", skip_refused=True))
+    results = list(store.load.threads(given, key="k", skip_refused=True))
     assert [(r.thread_id, type(r.refused), r.loaded is None) for r in results] == [
         ("a", type(None), False), ("bad", InvalidMessage, True), ("used", IdempotencyConflict, True),
         ("none", InvalidMessage, True), (stub, ThreadErased, True), ("z", type(None), False),
@@ -179,7 +179,7 @@ def test_a_refused_thread_ends_the_load_or_is_reported(store: Any) -> None:
     assert "message 2 of the load" in str(results[1].refused)
     assert "'bad'" in str(results[1].refused)
     assert sorted(t.thread_id for t in store.threads()) == ["a", stub, "used", "z"]
-    refused = store.load_threads([("b", messages(1)), ("bad", ["no message"]), ("y", messages(1))])
+    refused = store.load.threads([("b", messages(1)), ("bad", ["no message"]), ("y", messages(1))])
     with pytest.raises(InvalidMessage, match="message 1 of the load"):
         list(refused)
     assert sorted(t.thread_id for t in store.threads()) == ["a", "b", stub, "used", "z"]
@@ -193,12 +193,12 @@ def test_a_counter_that_fails_refuses_its_thread_alone(faces: Any, url: str) -> 
 
     store = faces.open(url, counter=tokens.Counter("mine", lambda payload, _size: count(payload)))
     given = [("a", messages(2)), ("b", messages(4)), ("c", messages(1))]
-    results = list(store.load_threads(given, skip_refused=True))
+    results = list(store.load.threads(given, skip_refused=True))
     assert [type(r.refused) for r in results] == [type(None), CounterFailed, type(None)]
     assert "message 3 of the load" in str(results[1].refused)
     assert [t.thread_id for t in store.threads()] == ["a", "c"]
     with pytest.raises(CounterFailed):
-        list(store.load_threads([("d", messages(1)), *given[1:]]))
+        list(store.load.threads([("d", messages(1)), *given[1:]]))
     assert [t.thread_id for t in store.threads()] == ["a", "c", "d"]
 
 
@@ -211,7 +211,7 @@ def test_a_counter_that_fails_refuses_its_thread_alone(faces: Any, url: str) -> 
 )  # fmt: skip
 def test_what_is_not_a_list_of_threads_is_refused(store: Any, threads: Any, why: str) -> None:
     with pytest.raises(cs.InvalidInput, match=why):
-        list(store.load_threads(threads, skip_refused=True))
+        list(store.load.threads(threads, skip_refused=True))
     assert list(store.threads()) == []
 
 
@@ -227,7 +227,7 @@ def test_messages_may_come_from_an_async_source(url: str) -> None:
 
     async def run() -> None:
         async with await cs.AsyncStore.open(url) as store:
-            assert [r.loaded async for r in store.load_threads(threads())] == [Loaded(1, n, n, n) for n in (1, 2, 3)]
+            assert [r.loaded async for r in store.load.threads(threads())] == [Loaded(1, n, n, n) for n in (1, 2, 3)]
 
     asyncio.run(run())
 
@@ -237,9 +237,9 @@ def test_a_lost_reply_is_settled_by_the_salts(url: str) -> None:
     proxy = Proxy(url, call=b"compaction_store.load_threads")
     try:
         with cs.Store.open(proxy.url, deadline=10) as store:
-            list(store.load_threads([("before", messages(1))]))
+            list(store.load.threads([("before", messages(1))]))
             proxy.cuts = 1
-            results = list(store.load_threads([("a", messages(2)), ("b", messages(3))], key="k"))
+            results = list(store.load.threads([("a", messages(2)), ("b", messages(3))], key="k"))
             assert [r.loaded for r in results] == [Loaded(1, 2, 2, 2), Loaded(1, 3, 3, 3)]
             assert proxy.lost_replies == 1
             sound(store, 3, "b")
@@ -256,7 +256,7 @@ def test_two_loads_of_the_same_threads_store_each_once(url: str) -> None:
     def run(number: int) -> None:
         with cs.Store.open(url) as store:
             order = threads() if number else reversed(list(threads()))
-            added[number] = sum(r.loaded.added for r in store.load_threads(order, key="k") if r.loaded)
+            added[number] = sum(r.loaded.added for r in store.load.threads(order, key="k") if r.loaded)
 
     runs = [threading.Thread(target=run, args=(number,)) for number in (0, 1)]
     for each in runs:
@@ -265,7 +265,7 @@ def test_two_loads_of_the_same_threads_store_each_once(url: str) -> None:
         each.join()
     assert sum(added) == 1500
     with cs.Store.open(url) as store:
-        reports = list(store.verify_all())
+        reports = list(store.audit.verify())
         assert [r.entries for r in reports if r.thread_id] == [5] * 300
         assert not any(r.findings for r in reports)
 
@@ -309,11 +309,11 @@ def test_the_function_refuses_what_the_library_would(
 @pytest.mark.parametrize("login", ["compaction_store_loader"], indirect=True)
 def test_the_loaders_role_is_enough(faces: Any, login: str) -> None:
     store = faces.open(login, tenant="mine")
-    assert [r.loaded.added for r in store.load_threads([("a", messages(2)), ("b", messages(3))])] == [2, 3]
+    assert [r.loaded.added for r in store.load.threads([("a", messages(2)), ("b", messages(3))])] == [2, 3]
     sound(store, 3, "b")
 
 
 @pytest.mark.parametrize("login", ["compaction_store_app"], indirect=True)
 def test_the_applications_role_is_not(faces: Any, login: str) -> None:
     with pytest.raises(PermissionDenied, match="compaction_store_loader"):
-        list(faces.open(login).load_threads([("a", messages(2))], skip_refused=True))
+        list(faces.open(login).load.threads([("a", messages(2))], skip_refused=True))

@@ -31,10 +31,10 @@ def test_an_awaited_source_is_loaded_and_the_event_loop_has_its_turns(url: str) 
 
         async with await cs.AsyncStore.open(url) as store:
             ticking = asyncio.create_task(tick())
-            assert (await store.load("t", source())).added == 12_000
+            assert (await store.load.messages("t", source())).added == 12_000
             done.set()
             await ticking
-            assert not (await store.verify("t")).findings
+            assert not (await store.audit.verify("t")).findings
         return turns
 
     # The loop runs while messages are prepared, and while the server stores them.
@@ -53,12 +53,12 @@ def test_a_cancelled_load_goes_on_where_it_stood(url: str) -> None:
     async def run() -> None:
         async with await cs.AsyncStore.open(url, pool_size=1) as store:
             reached = asyncio.Event()
-            load = asyncio.create_task(store.load("t", source(reached), key="k"))
+            load = asyncio.create_task(store.load.messages("t", source(reached), key="k"))
             await reached.wait()
             load.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await load
-            assert (await store.load("t", messages(400), key="k")).added == 200
+            assert (await store.load.messages("t", messages(400), key="k")).added == 200
             assert [m.payload async for m in store.replay("t")] == messages(400)
 
     asyncio.run(run())

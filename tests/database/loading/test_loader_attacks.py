@@ -61,7 +61,7 @@ def thread(store: Face) -> Face:
     """A thread of six messages, with a compaction that is in force, and a hold."""
     store.append("t", [{"role": "user", "content": f"message {i}"} for i in range(6)], tokens=50)
     store.compact("t", lambda ctx: ctx.compact(1, 3, "They said hi."), actor="nightly")
-    store.hold("t", reason="suit", actor="counsel")
+    store.custody.hold("t", reason="suit", actor="counsel")
     return store
 
 
@@ -94,8 +94,8 @@ def test_no_record_of_a_loader_changes_a_view_or_a_hold(
         psycopg.conninfo.conninfo_to_dict(loader)["user"]
     }
     with pytest.raises(cs.Held):
-        thread.redact("t", 5, reason="oops")
-    assert thread.verify("t", level="schema").findings == ()
+        thread.custody.redact("t", 5, reason="oops")
+    assert thread.audit.verify("t", level="schema").findings == ()
     assert thread.append("t", {"role": "user", "content": "more"})[0].seq == 7
 
 
@@ -137,7 +137,7 @@ def test_odd_lists_of_a_load_store_only_what_can_be_verified(
                 assert replayed is (key == "theirs"), what
                 assert (first, size) == ((7, 1) if replayed else (stands + 1, salts)), what
             stands = thread.thread("t").last_seq
-            assert thread.verify("t").findings == (), what
+            assert thread.audit.verify("t").findings == (), what
             assert thread.thread("t").view_tokens == thread.view("t").tokens, what
     assert [m.payload["content"] for m in thread.replay("t")][6] == "mine"
     assert thread.append("t", {"role": "user", "content": "mine"}, key="theirs", tokens=5)[0].seq == 7
@@ -174,7 +174,7 @@ def test_odd_lists_of_threads_make_only_threads_that_can_be_verified(thread: Fac
             with suppress(psycopg.Error):
                 sql.execute(call, (TENANT, names, keys, sizes, *lists))
                 taken.append(what)
-            assert [f for report in thread.verify_all() for f in report.findings] == [], what
+            assert [f for report in thread.audit.verify() for f in report.findings] == [], what
             assert thread.thread("t") == before, what
     for found in thread.threads():
         assert found.last_seq == len(list(thread.replay(found.thread_id)))

@@ -68,7 +68,7 @@ def test_a_load_of_another_tenants_thread_is_a_thread_of_its_own(
     theirs = faces.open(url, tenant="theirs")
     theirs.append("t", HI)
     mine = faces.open(loader, tenant="mine")
-    assert mine.load("t", [HI, HI]).added == 2
+    assert mine.load.messages("t", [HI, HI]).added == 2
     assert theirs.thread("t").last_seq == 1
     call = (
         "SELECT compaction_store.load(%s, 'mine', 't', ARRAY['{\"role\":\"user\"}'], %s, '{user}', '{1}', '{c}', NULL,"
@@ -121,13 +121,13 @@ def test_what_an_import_left_staged_neither_shows_nor_blocks(
                 " VALUES (gen_random_uuid(), 'event', 1, now(), '', '')"
             )
             store = faces.open(loader)
-            assert store.import_bundle(lines).added
-            assert faces.open(url).verify("t-1").findings == ()
+            assert store.load.bundle(lines).added
+            assert faces.open(url).audit.verify("t-1").findings == ()
             # That transaction may still commit, so its rows must stay.
             open_yet.commit()
         assert count(superuser, "staged") == 1
-    assert not store.import_bundle(lines).added
-    assert list(store.export("t-1"))[1:-1] == lines[1:-1]
+    assert not store.load.bundle(lines).added
+    assert list(store.audit.export("t-1"))[1:-1] == lines[1:-1]
 
 
 def _none_is_older(superuser: psycopg.Connection[Any]) -> bool:
@@ -212,7 +212,7 @@ def test_an_import_in_sql_adds_to_no_thread_that_is_there(url: str, loader: str)
     thread = Thread()
     thread.message('{"role":"user","content":"hi"}')
     with cs.Store.open(url) as store, psycopg.connect(loader) as sql:
-        store.import_bundle(thread.lines())
+        store.load.bundle(thread.lines())
         store.append("t-1", HI)
         before = store.thread("t-1")
         _stage(sql, thread)
@@ -264,7 +264,7 @@ def test_a_session_cannot_put_names_of_its_own_in_the_way(url: str, loader: str)
             assert sql.execute(f"SELECT FROM pg_temp.{table}".encode()).fetchall() == []
     with cs.Store.open(url) as store:
         assert [t.thread_id for t in store.threads()] == ["t-1"]
-        assert store.verify("t-1", level="schema").findings == ()
+        assert store.audit.verify("t-1", level="schema").findings == ()
 
 
 @pytest.mark.one_server("a cluster stages rows with a function")
@@ -300,7 +300,7 @@ def test_a_session_may_stage_again_and_what_it_rolled_back_is_gone(
         sql.rollback()
     with cs.Store.open(url) as store:
         assert sorted(t.thread_id for t in store.threads()) == ["t-1", "t-2"]
-        assert [f for report in store.verify_all() for f in report.findings] == []
+        assert [f for report in store.audit.verify() for f in report.findings] == []
     assert count(superuser, "staged") == 0
 
 
@@ -326,7 +326,7 @@ def test_of_two_imports_of_one_thread_the_second_waits_and_finds_it(
         two.commit()
     with cs.Store.open(url) as store:
         assert store.thread("t-1").last_pos == 1
-        assert store.verify("t-1").findings == ()
+        assert store.audit.verify("t-1").findings == ()
     assert count(superuser, "staged") == 0
 
 
@@ -362,10 +362,10 @@ def test_an_import_of_a_time_that_no_clock_showed_is_refused(loader: str, moment
 def test_a_clock_that_is_somewhat_ahead_is_no_reason(store: Face, superuser: psycopg.Connection[Any]) -> None:
     [(now,)] = superuser.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").fetchall()
     with pytest.raises(cs.InvalidBundle, match="more than a day ahead"):
-        store.import_bundle(_at(now + _DAY + _DAY // 24).lines())
-    assert store.import_bundle(_at(now + _DAY - _DAY // 24).lines()).added
+        store.load.bundle(_at(now + _DAY + _DAY // 24).lines())
+    assert store.load.bundle(_at(now + _DAY - _DAY // 24).lines()).added
     assert store.append("t-1", HI)[0].seq == 2
-    assert store.verify("t-1").findings == ()
+    assert store.audit.verify("t-1").findings == ()
 
 
 # ---- stubs, which prove their tenant and their key
@@ -388,9 +388,9 @@ def test_the_bundle_of_an_erased_thread_is_taken_for_what_it_is(
         lines = sealed([manifest | change, *entries])
         assert cs.verify_bundle(lines).findings
         with pytest.raises(cs.InvalidBundle):
-            (theirs if "tenant" in change else store).import_bundle(lines)
+            (theirs if "tenant" in change else store).load.bundle(lines)
     assert count(superuser, "threads") == 0
-    assert store.import_bundle(thread.lines()).added
+    assert store.load.bundle(thread.lines()).added
     assert [t.thread_id for t in faces.open(url).threads()] == [f"erased:{thread.uid}"]
 
 
@@ -401,10 +401,10 @@ def test_a_key_that_another_tenant_has_is_said_to_be_taken(faces: Faces, url: st
     for bundle in bundles.values():
         bundle.message('{"role":"user","content":"hi"}')
         assert cs.verify_bundle(bundle.lines()).findings == ()
-    mine.import_bundle(bundles[TENANT].lines())
+    mine.load.bundle(bundles[TENANT].lines())
     with pytest.raises(ThreadDamaged, match="the thread_uid is taken: another tenant has it"):
-        theirs.import_bundle(bundles["theirs"].lines())
+        theirs.load.bundle(bundles["theirs"].lines())
     with pytest.raises(cs.ThreadNotFound):
         theirs.thread("t")
     assert theirs.append("t", HI)[0].seq == 1
-    assert mine.verify("t").findings == theirs.verify("t").findings == ()
+    assert mine.audit.verify("t").findings == theirs.audit.verify("t").findings == ()

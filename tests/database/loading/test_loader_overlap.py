@@ -56,13 +56,13 @@ def test_a_list_is_loaded_as_an_iterator_is(faces: Any, url: str, bad: int | Non
     told = []
     for thread, source in (("list", mixed(bad)), ("tuple", tuple(mixed(bad))), ("iterator", iter(mixed(bad)))):
         try:
-            loaded: Any = store.load(thread, source, key="k", tokens=tokens)
+            loaded: Any = store.load.messages(thread, source, key="k", tokens=tokens)
         except InvalidMessage as error:
             loaded = str(error).replace(thread, "the thread"), error.__notes__
         stored = [(m.seq, m.payload, m.meta, m.tokens) for m in store.replay(thread)]
         records = [(r.start_seq, r.end_seq, r.summary_text, r.pos) for r in store.compactions(thread)]
         told.append((loaded, stored, records))
-        assert store.verify(thread).findings == ()
+        assert store.audit.verify(thread).findings == ()
     assert told[0] == told[1] == told[2]
     if bad is None:
         assert told[0][0].count == 450
@@ -95,7 +95,7 @@ def test_messages_are_made_ready_while_the_database_checks(
     monkeypatch.setattr(payload, "encode", encoded)
     monkeypatch.setattr(queries, "load", watched)
     items = [{"role": "user", "n": number} for number in range(350)]
-    assert store.load("t", items, tokens=1).count == 350
+    assert store.load.messages("t", items, tokens=1).count == 350
     assert made == [(100, 200), (200, 300), (300, 350), (350, 350)]
     assert ready == list(range(350))
 
@@ -133,8 +133,8 @@ def test_what_interrupts_a_load_while_the_database_checks_ends_it(
     with monkeypatch.context() as patch:
         patch.setattr(payload, "encode", encoded)
         with pytest.raises(error):
-            store.load("t", items, tokens=1, key="k")
-    assert store.load("t", items, tokens=1, key="k").count == 350
+            store.load.messages("t", items, tokens=1, key="k")
+    assert store.load.messages("t", items, tokens=1, key="k").count == 350
     assert [m.payload for m in store.replay("t")] == items
     sound(store, 350)
 
@@ -155,7 +155,7 @@ def test_a_load_is_cancelled_while_the_database_checks(
         async with cs.AsyncStore.open(url, pool_size=1) as store:
             monkeypatch.setattr(payload, "encode", slowly)
             for wait in (0.15, 0.2, 0.25, 0.3):
-                task = asyncio.create_task(store.load(f"t {wait}", items, tokens=1, key="k"))
+                task = asyncio.create_task(store.load.messages(f"t {wait}", items, tokens=1, key="k"))
                 await asyncio.sleep(wait)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -163,7 +163,7 @@ def test_a_load_is_cancelled_while_the_database_checks(
                 assert task.cancelled()
             monkeypatch.setattr(payload, "encode", encode)
             for wait in (0.15, 0.2, 0.25, 0.3):
-                assert (await store.load(f"t {wait}", items, tokens=1, key="k")).count == 350
+                assert (await store.load.messages(f"t {wait}", items, tokens=1, key="k")).count == 350
                 assert [m.payload async for m in store.replay(f"t {wait}")] == items
 
     asyncio.run(main())
@@ -209,8 +209,8 @@ def test_nothing_of_a_callers_own_runs_while_the_database_checks(
         one, Own(), ToLoad(Own()), {"role": "user", "content": [Own()]}, ToLoad(one, meta=OwnDict(n=1)),
         {"role": "user", "content": [OwnDict(n=1)]}, (OwnDict(one)),
     ]  # fmt: skip
-    assert store.load("t", kinds * 50, tokens=1).count == 350
-    assert store.load("u", OwnList([one] * 350), tokens=1).count == 350
+    assert store.load.messages("t", kinds * 50, tokens=1).count == 350
+    assert store.load.messages("u", OwnList([one] * 350), tokens=1).count == 350
     # The one that looks.
     assert seen == {1}
 
@@ -231,15 +231,15 @@ def test_a_callers_own_counter_and_iterator_run_while_no_transaction_is_open(
             yield {"n": number}
 
     counting = faces.open(url, counter=look)
-    assert counting.load("t", [{"n": number} for number in range(250)]).count == 250
-    assert store.load("u", source(), tokens=1).count == 250
+    assert counting.load.messages("t", [{"n": number} for number in range(250)]).count == 250
+    assert store.load.messages("u", source(), tokens=1).count == 250
     # The one that looks.
     assert seen == {1}
 
 
 def test_a_long_text_is_counted_as_append_counts_it(store: Any) -> None:
     long = [message(0), {"role": "user", "content": "a long text " * 10_000}]
-    store.load("loaded", long)
+    store.load.messages("loaded", long)
     assert [m.tokens for m in store.replay("loaded")] == [m.tokens for m in store.append("appended", long)]
 
 

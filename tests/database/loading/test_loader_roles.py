@@ -25,8 +25,8 @@ KEY = queries.ThreadKey(None, "default", "t")
 )
 def test_a_member_of_the_loaders_role_loads_in_its_tenant(faces: Any, url: str, login: str) -> None:
     store = faces.open(login, tenant="mine")
-    assert store.load("t", messages(250), key="k").added == 250
-    assert store.load("t", messages(250), key="k").added == 0
+    assert store.load.messages("t", messages(250), key="k").added == 250
+    assert store.load.messages("t", messages(250), key="k").added == 0
     sound(store, 250)
     assert list(faces.open(url, tenant="other").threads()) == []
 
@@ -35,7 +35,7 @@ def test_a_member_of_the_loaders_role_loads_in_its_tenant(faces: Any, url: str, 
 def test_a_login_without_the_loaders_role_learns_which_to_get(faces: Any, login: str) -> None:
     store = faces.open(login)
     with pytest.raises(PermissionDenied, match="compaction_store_loader") as caught:
-        store.load("t", messages(3))
+        store.load.messages("t", messages(3))
     assert caught.value.sqlstate == "42501"
     assert store.append("t", message(0))[0].seq == 1
 
@@ -85,7 +85,7 @@ def test_a_chunk_that_is_not_stored_whole_is_no_chunk(
     else:
         superuser.execute("CREATE RULE none AS ON INSERT TO compaction_store.messages DO INSTEAD NOTHING")
     with pytest.raises(cs.DatabaseError) as caught:
-        store.load("t", messages(5))
+        store.load.messages("t", messages(5))
     assert caught.value.sqlstate == "CS010"
     with pytest.raises(cs.ThreadNotFound):
         store.thread("t")
@@ -100,7 +100,7 @@ def test_a_connection_in_another_encoding_stores_the_same(url: str, encoding: st
     )
     given = [ToLoad({"role": "größe", "content": "größe"}, meta={"id": "größe"})]
     with cs.Store.open(engine=engine) as store:
-        store.load("t", given)
+        store.load.messages("t", given)
         assert [(m.payload, m.meta) for m in store.replay("t")] == [(given[0].message, given[0].meta)]
         sound(store, 1)
     engine.dispose()

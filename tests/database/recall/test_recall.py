@@ -172,7 +172,7 @@ def test_long_summaries_and_many_records_come_in_pages(store: Face) -> None:
 
 
 def test_what_was_erased_is_said_to_be(thread: Face) -> None:
-    thread.redact("t", [5, 6, 50], reason="asked to")
+    thread.custody.redact("t", [5, 6, 50], reason="asked to")
     recall = Tools(thread)
     found = recall.data("recall_search", query="part", limit=50)
     assert found["erased"] == {"messages": 3, "seqs": [[5, 6], [50, 50]]}
@@ -182,7 +182,7 @@ def test_what_was_erased_is_said_to_be(thread: Face) -> None:
     assert (described["status"], described["erased"], "summary" in described) == ("redacted", True, False)
     # The second page of a message that was erased after the first.
     assert recall.data("recall_expand", cursor="6-7:5000")["messages"][0] == {"seq": 6, "message": {"erased": True}}
-    stub = thread.erase("t", reason="asked to").thread_id
+    stub = thread.custody.erase("t", reason="asked to").thread_id
     recall.refusal("recall_search", {"query": "part"})
     found = Tools(thread, stub).data("recall_search", query="part")
     assert found["erased"] == {"messages": 60, "seqs": [[1, 60]]}

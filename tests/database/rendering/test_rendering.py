@@ -579,7 +579,7 @@ def test_the_receipt_names_the_renderer_and_its_options(store: Face) -> None:
         assert store.seen_by("t", said.seq).evidence == "proved"
     with pytest.raises(InvalidInput):
         store.append("u", user("a"), view=rendered)
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_a_receipt_of_another_rendering_differs() -> None:

@@ -70,14 +70,14 @@ def test_the_receipt_has_the_hashes_of_tools_and_system_prompt(store: Face, api:
     seen = store.seen_by("t", seq)
     assert seen.evidence == "proved"
     assert (seen.receipt["tools"], seen.receipt["system"]) == (OF_TOOLS, OF_PROMPT)
-    found = store.explain("t", seq, tools=TOOLS, system=PROMPT)
+    found = store.audit.explain("t", seq, tools=TOOLS, system=PROMPT)
     assert (found.receipt, found.same_tools, found.same_system) == (seen.receipt, True, True)
-    other = store.explain("t", seq, tools=[*TOOLS, *TOOLS], system=PROMPT + " ")
+    other = store.audit.explain("t", seq, tools=[*TOOLS, *TOOLS], system=PROMPT + " ")
     assert (other.same_tools, other.same_system) == (False, False)
-    unasked = store.explain("t", seq)
+    unasked = store.audit.explain("t", seq)
     assert (unasked.same_tools, unasked.same_system) == (None, None)
     assert json.dumps(found.as_dict())
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -100,20 +100,20 @@ def test_the_prompt_comes_before_the_system_messages_of_the_view(store: Face, ap
 def test_a_request_without_them_has_no_hash_and_an_empty_one_has(store: Face) -> None:
     view = filled(store)
     seq = replied(store, view.for_anthropic())
-    found = store.explain("t", seq, tools=TOOLS, system=PROMPT)
+    found = store.audit.explain("t", seq, tools=TOOLS, system=PROMPT)
     assert found.receipt is not None
     assert found.receipt.keys() == {"pos", "renderer", "options", "sha256"}
     assert (found.same_tools, found.same_system) == (None, None)
     request = view.for_anthropic(tools=[], system="")
     assert request.keys() == {"messages"}
     seq = replied(store, request)
-    found = store.explain("t", seq, tools=[], system="")
+    found = store.audit.explain("t", seq, tools=[], system="")
     assert (found.same_tools, found.same_system) == (True, True)
-    assert store.explain("t", seq, tools=TOOLS).same_tools is False
+    assert store.audit.explain("t", seq, tools=TOOLS).same_tools is False
     # A message that is no reply has no receipt.
-    assert store.explain("t", 1, tools=TOOLS).receipt is None
+    assert store.audit.explain("t", 1, tools=TOOLS).receipt is None
     with pytest.raises(InvalidInput, match="tools must be a list"):
-        store.explain("t", 1, tools="find_order")
+        store.audit.explain("t", 1, tools="find_order")
 
 
 def test_the_sdks_objects_are_sent_and_hashed_as_their_json(store: Face) -> None:
@@ -125,11 +125,11 @@ def test_the_sdks_objects_are_sent_and_hashed_as_their_json(store: Face) -> None
     view = filled(store)
     request = view.for_anthropic(tools=[find_order])
     assert request["tools"] == [find_order.to_dict()]
-    assert store.explain("t", replied(store, request), tools=[find_order.to_dict()]).same_tools is True
+    assert store.audit.explain("t", replied(store, request), tools=[find_order.to_dict()]).same_tools is True
     tool = {"type": "function", "function": {"name": "find_order"}}
     request = view.for_openai(tools=(ChatCompletionFunctionTool.model_validate(tool),))
     assert request["tools"] == [tool]
-    assert store.explain("t", replied(store, request), tools=[tool]).same_tools is True
+    assert store.audit.explain("t", replied(store, request), tools=[tool]).same_tools is True
 
 
 def test_what_the_caller_sets_afterwards_is_in_the_receipt(store: Face) -> None:
@@ -137,18 +137,18 @@ def test_what_the_caller_sets_afterwards_is_in_the_receipt(store: Face) -> None:
     request = view.for_anthropic()
     request["tools"], request["system"], request["max_tokens"] = TOOLS, PROMPT, 400
     request["betas"] = ["mcp-client-2025-11-20"]
-    found = store.explain("t", replied(store, request), tools=TOOLS, system=PROMPT)
+    found = store.audit.explain("t", replied(store, request), tools=TOOLS, system=PROMPT)
     assert (found.same_tools, found.same_system) == (True, True)
     assert store.seen_by("t", found.message.seq).evidence == "proved"
     request = view.for_openai(api="responses", tools=TOOLS, system="Another.")
     request["instructions"] = PROMPT
-    assert store.explain("t", replied(store, request), system=PROMPT).same_system is True
+    assert store.audit.explain("t", replied(store, request), system=PROMPT).same_system is True
 
 
 def test_a_reply_is_stored_whatever_the_caller_sets(store: Face) -> None:
     request = filled(store).for_anthropic(tools=TOOLS, system=PROMPT)
     request["tools"], request["system"] = [anthropic], 5
-    found = store.explain("t", replied(store, request))
+    found = store.audit.explain("t", replied(store, request))
     assert found.receipt is not None
     assert found.receipt.keys() == {"pos", "renderer", "options", "sha256"}
 

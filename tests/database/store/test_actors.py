@@ -31,16 +31,16 @@ def do_everything(store: Face, **who: Any) -> str:
     store.compact("t", fold, **who)
     store.fit("t", BUDGET, fold, **who)
     store.revoke("t", 2, **who)
-    store.hold("t", reason="claim", **who)
-    store.release("t", reason="settled", **who)
-    store.retain("t", datetime.now(UTC) - timedelta(days=1), reason="law", **who)
-    store.redact("t", 1, reason="asked for", **who)
-    stub: str = store.erase("t", reason="asked for", **who).thread_id
+    store.custody.hold("t", reason="claim", **who)
+    store.custody.release("t", reason="settled", **who)
+    store.custody.retain("t", datetime.now(UTC) - timedelta(days=1), reason="law", **who)
+    store.custody.redact("t", 1, reason="asked for", **who)
+    stub: str = store.custody.erase("t", reason="asked for", **who).thread_id
     return stub
 
 
 def recorded(store: Face, stub: str) -> list[cs.Compaction | cs.Event]:
-    log, events = list(store.compactions(stub)), list(store.events(stub))
+    log, events = list(store.compactions(stub)), list(store.audit.events(stub))
     assert {record.kind for record in log} == {"summary", "revocation"}
     assert {event.kind for event in events} == {"redaction", "hold", "release", "retention"}
     return [*log, *events]
@@ -54,7 +54,7 @@ def test_the_stores_actor_is_recorded_with_everything(faces: Faces, url: str) ->
     store = filled(faces.open(url, actor="agents"))
     stub = do_everything(store)
     assert actors(store, stub) == {"agents"}
-    assert store.verify(stub).findings == ()
+    assert store.audit.verify(stub).findings == ()
 
 
 def test_a_call_may_name_another(faces: Faces, url: str) -> None:
@@ -67,9 +67,10 @@ def test_a_store_that_requires_an_actor_writes_nothing_without_one(faces: Faces,
     store = filled(faces.open(url, require_actor=True))
     calls: list[Any] = [
         lambda: store.compact("t", fold), lambda: store.fit("t", BUDGET, fold), lambda: store.revoke("t", 1),
-        lambda: store.hold("t", reason="x"), lambda: store.release("t", reason="x"),
-        lambda: store.retain("t", datetime.now(UTC), reason="x"), lambda: store.redact("t", 1, reason="x"),
-        lambda: store.erase("t", reason="x"), lambda: store.fit("t", cs.TokenBudget(100_000), fold),
+        lambda: store.custody.hold("t", reason="x"), lambda: store.custody.release("t", reason="x"),
+        lambda: store.custody.retain("t", datetime.now(UTC), reason="x"),
+        lambda: store.custody.redact("t", 1, reason="x"),
+        lambda: store.custody.erase("t", reason="x"), lambda: store.fit("t", cs.TokenBudget(100_000), fold),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(ActorRequired, match="actor must be given"):
@@ -103,6 +104,6 @@ def test_the_login_is_recorded_with_everything_whoever_acts(
         store = filled(faces.open(login))
         stub = do_everything(store, actor="postgres")
         assert {entry.login for entry in recorded(store, stub)} == {name}
-        assert store.verify(stub).findings == ()
+        assert store.audit.verify(stub).findings == ()
     finally:
         superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())

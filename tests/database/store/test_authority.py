@@ -41,10 +41,10 @@ def do_everything(store: Face, **what: Any) -> None:
     store.compact("t", fold, too_long, fails, **what)
     store.fit("t", BUDGET, fold, **what)
     store.revoke("t", 4, **what)
-    store.hold("t", reason="claim", **what)
-    store.release("t", reason="settled", **what)
-    store.retain("t", datetime.now(UTC) - timedelta(days=1), reason="law", **what)
-    store.redact("t", 8, reason="asked for", **what)
+    store.custody.hold("t", reason="claim", **what)
+    store.custody.release("t", reason="settled", **what)
+    store.custody.retain("t", datetime.now(UTC) - timedelta(days=1), reason="law", **what)
+    store.custody.redact("t", 8, reason="asked for", **what)
 
 
 def numbers(store: Face, **wanted: Any) -> list[int]:
@@ -54,7 +54,7 @@ def numbers(store: Face, **wanted: Any) -> list[int]:
 @pytest.mark.parametrize("authority", [POLICY, ODD, {}], ids=["policy", "odd", "empty"])
 def test_everything_that_is_done_keeps_the_authority_that_was_given(store: Face, authority: dict[str, Any]) -> None:
     do_everything(filled(store), authority=authority)
-    log, events = list(store.compactions("t")), list(store.events("t"))
+    log, events = list(store.compactions("t")), list(store.audit.events("t"))
     assert [record.outcome for record in log] == ["applied", "rejected", "failed", "applied", "applied"]
     assert [event.kind for event in events] == ["hold", "release", "retention", "redaction"]
     # The third has no span, so the redaction of any message erases it.
@@ -63,7 +63,7 @@ def test_everything_that_is_done_keeps_the_authority_that_was_given(store: Face,
     assert [event.authority for event in events] == [authority] * 4
     assert all(record.as_dict()["authority"] == record.authority for record in log)
     assert all(event.as_dict()["authority"] == authority for event in events)
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_what_is_returned_has_the_authority_too(store: Face) -> None:
@@ -73,14 +73,14 @@ def test_what_is_returned_has_the_authority_too(store: Face) -> None:
     given["policy"] = "changed later"
     assert record.authority == POLICY
     assert store.revoke("t", 1, authority=POLICY).authority == POLICY
-    assert store.hold("t", reason="claim", authority=POLICY).authority == POLICY
+    assert store.custody.hold("t", reason="claim", authority=POLICY).authority == POLICY
     assert [attempt.authority for attempt in store.plan("t", fold).attempts] == [None]
 
 
 def test_without_an_authority_none_is_recorded(store: Face) -> None:
     do_everything(filled(store))
     assert {record.authority for record in store.compactions("t")} == {None}
-    assert {event.authority for event in store.events("t")} == {None}
+    assert {event.authority for event in store.audit.events("t")} == {None}
     assert all("authority" not in (record.body or {}) for record in store.compactions("t"))
 
 
@@ -104,11 +104,11 @@ def test_another_value_is_refused_before_anything_is_sent(store: Face, wrong: An
     calls: list[Any] = [
         lambda: store.compact("t", fold, authority=wrong), lambda: store.fit("t", BUDGET, fold, authority=wrong),
         lambda: store.fit("t", cs.TokenBudget(100_000), fold, authority=wrong),
-        lambda: store.revoke("t", 1, authority=wrong), lambda: store.hold("t", reason="x", authority=wrong),
-        lambda: store.release("t", reason="x", authority=wrong),
-        lambda: store.retain("t", datetime.now(UTC), reason="x", authority=wrong),
-        lambda: store.redact("t", 1, reason="x", authority=wrong),
-        lambda: store.erase("t", reason="x", authority=wrong), lambda: list(store.compactions(authority=wrong)),
+        lambda: store.revoke("t", 1, authority=wrong), lambda: store.custody.hold("t", reason="x", authority=wrong),
+        lambda: store.custody.release("t", reason="x", authority=wrong),
+        lambda: store.custody.retain("t", datetime.now(UTC), reason="x", authority=wrong),
+        lambda: store.custody.redact("t", 1, reason="x", authority=wrong),
+        lambda: store.custody.erase("t", reason="x", authority=wrong), lambda: list(store.compactions(authority=wrong)),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(cs.InvalidInput, match="authority must be"):
@@ -118,7 +118,7 @@ def test_another_value_is_refused_before_anything_is_sent(store: Face, wrong: An
 
 def test_the_deepest_authority_can_be_stored(store: Face) -> None:
     do_everything(filled(store), authority=nested(200))
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     assert numbers(store, authority=nested(200)) == [1, 2, 4, 5]
 
 
@@ -210,10 +210,10 @@ def test_the_authority_of_a_record_is_erased_with_its_body_and_that_of_an_event_
 ) -> None:
     filled(store)
     store.compact("t", fold, authority={"ticket": "X-4711"})
-    store.redact("t", 1, reason="asked for", authority={"ticket": "Y-4712"})
+    store.custody.redact("t", 1, reason="asked for", authority={"ticket": "Y-4712"})
     assert numbers(store, authority={"ticket": "X-4711"}) == []
     assert store.compaction("t", 1).authority is None
-    [event] = store.events("t")
+    [event] = store.audit.events("t")
     assert event.authority == {"ticket": "Y-4712"}
     stored = superuser.execute("SELECT to_json(c) FROM compaction_store.compactions AS c").fetchall()
     assert "X-4711" not in json.dumps(stored)
@@ -222,12 +222,12 @@ def test_the_authority_of_a_record_is_erased_with_its_body_and_that_of_an_event_
 def test_a_search_for_a_text_finds_it_in_an_authority(store: Face) -> None:
     filled(store)
     store.compact("t", fold, authority={"approval": {"by": "Anna Schmidt"}})
-    assert [(found.kind, found.number) for found in store.search("anna schmidt")] == [("compaction", 1)]
+    assert [(found.kind, found.number) for found in store.audit.search("anna schmidt")] == [("compaction", 1)]
 
 
 def test_a_bundle_keeps_it(store: Face) -> None:
     do_everything(filled(store), authority=POLICY)
-    lines = [json.loads(line) for line in store.export("t")]
+    lines = [json.loads(line) for line in store.audit.export("t")]
     bodies = [
         json.loads(line["body"]) for line in lines if line.get("type") in ("compaction", "event") and line["body"]
     ]

@@ -176,7 +176,7 @@ def test_a_thread_id_that_is_none_is_refused_everywhere(store: Any, name: Any) -
         lambda: store.view(name),
         lambda: store.message(name, 1),
         lambda: store.thread(name),
-        lambda: store.verify(name),
+        lambda: store.audit.verify(name),
         lambda: store.set_metadata(name, {"m": MARKER}),
     ):
         refused(store, InvalidThreadId, call)
@@ -193,7 +193,7 @@ def test_any_other_text_is_a_thread_id_and_a_key(store: Any, name: str) -> None:
     assert store.append(name, {"content": MARKER}, key=name) == first
     assert store.thread(name).thread_id == name
     assert [t.thread_id for t in store.threads()] == [name]
-    assert not store.verify(name).findings
+    assert not store.audit.verify(name).findings
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_awkward_json_comes_back_as_it_was(store: Any, message: dict[str, Any]) 
     assert same(store.view("t").messages, [message] * 3)
     assert store.message("t", 1) == stored[0]
     assert store.append("t", message, meta=meta, key="k") == written[:1]
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_the_text_is_compact_utf_8(store: Any) -> None:

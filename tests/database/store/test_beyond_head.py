@@ -29,7 +29,7 @@ def busy(store: Face, superuser: psycopg.Connection[Any]) -> Face:
     store.compact("t", lambda ctx: ctx.compact(2, 4, "short"))
     store.compact("t", lambda ctx: ctx.compact(6, 7, "brief"))
     store.revoke("t", 2, reason="too much")
-    store.hold("t", reason="audit")
+    store.custody.hold("t", reason="audit")
     superuser.execute("SELECT set_config('compaction_store.tenant', %s, false)", (TENANT,))
     return store
 
@@ -77,9 +77,9 @@ def everything(store: Face) -> dict[str, Any]:
         "log": list(store.compactions("t")),
         "audit": list(store.compactions()),
         "covering": list(store.compactions("t", covering=3)),
-        "events": list(store.events("t")),
-        "explained": [store.explain("t", seq) for seq in range(1, 10)],
-        "tree": [store.tree(record) for record in store.compactions("t", outcome="applied")],
+        "events": list(store.audit.events("t")),
+        "explained": [store.audit.explain("t", seq) for seq in range(1, 10)],
+        "tree": [store.audit.tree(record) for record in store.compactions("t", outcome="applied")],
         "seen": store.seen_by("t", 9),
         "moment": store.view("t", at=store.thread("t").last_at).pos,
     }
@@ -103,28 +103,28 @@ def test_what_is_beyond_the_head_is_never_read(busy: Face, superuser: psycopg.Co
         busy.seen_by("t", 10)
     with pytest.raises(cs.CompactionNotFound):
         busy.compaction("t", 4)
-    found = {finding.what for finding in busy.verify("t").findings}
+    found = {finding.what for finding in busy.audit.verify("t").findings}
     assert len(found) > 3
 
 
 def test_an_event_beyond_the_head_lifts_no_hold_and_makes_none(busy: Face, superuser: psycopg.Connection[Any]) -> None:
     forge_event(superuser, 1000, "release")
     with pytest.raises(cs.Held):
-        busy.redact("t", 1, reason="r")
+        busy.custody.redact("t", 1, reason="r")
     with pytest.raises(cs.Held):
-        busy.erase("t", reason="r")
-    busy.release("t", reason="done")
+        busy.custody.erase("t", reason="r")
+    busy.custody.release("t", reason="done")
     forge_event(superuser, 1001, "hold")
     forge_event(superuser, 1002, "retention", '{"until":"2099-01-01T00:00:00.000000Z","reason":"law"}')
-    assert busy.redact("t", 1, reason="r").seqs == (1,)
+    assert busy.custody.redact("t", 1, reason="r").seqs == (1,)
 
 
 def test_what_is_erased_is_what_is_in_the_thread(busy: Face, superuser: psycopg.Connection[Any]) -> None:
     forge_message(superuser, 11)
     forge_record(superuser, 11)
-    busy.release("t", reason="done")
-    assert busy.redact("t", 3, reason="r").records == (1,)
-    done = busy.erase("t", reason="r")
+    busy.custody.release("t", reason="done")
+    assert busy.custody.redact("t", 3, reason="r").records == (1,)
+    done = busy.custody.erase("t", reason="r")
     assert (max(done.seqs), max(done.records)) == (9, 3)
 
 
@@ -137,7 +137,7 @@ def test_a_key_beyond_the_head_is_no_answer(busy: Face, superuser: psycopg.Conne
     with pytest.raises(ThreadDamaged):
         busy.append("t", [HI, HI], key="k")
     with pytest.raises(ThreadDamaged):
-        busy.load("t", [HI], key="k")
+        busy.load.messages("t", [HI], key="k")
     assert busy.append("t", HI, key="other")[0].seq == 10
 
 
@@ -172,12 +172,12 @@ _PLACES: dict[str, tuple[str, Any]] = {
     "append": ("messages", lambda s: s.append("t", HI)),
     "append with a key": ("messages", lambda s: s.append("t", HI, key="k")),
     "append many": ("messages", lambda s: s.append("t", [HI, HI])),
-    "load": ("messages", lambda s: s.load("t", [HI, HI])),
+    "load": ("messages", lambda s: s.load.messages("t", [HI, HI])),
     "compact": ("compactions", lambda s: s.compact("t", lambda ctx: ctx.compact(6, 7, "brief"))),
     "revoke": ("compactions", lambda s: s.revoke("t", 1, reason="r")),
-    "hold": ("events", lambda s: s.hold("t", reason="r")),
-    "redact": ("events", lambda s: s.redact("t", 1, reason="r", override="court")),
-    "erase": ("events", lambda s: s.erase("t", reason="r", override="court")),
+    "hold": ("events", lambda s: s.custody.hold("t", reason="r")),
+    "redact": ("events", lambda s: s.custody.redact("t", 1, reason="r", override="court")),
+    "erase": ("events", lambda s: s.custody.erase("t", reason="r", override="court")),
 }
 
 

@@ -31,8 +31,8 @@ def _lazy(store: Any, kind: str, folder: Path) -> dict[str, Any]:
     source.write_text(_LINE, encoding="utf-8")
     run = importers.import_into if kind == "sync" else importers.import_into_async
     return {
-        "verify_all()": store.verify_all,
-        "load_threads(…)": lambda: store.load_threads([("t", chat(2))]),
+        "verify()": store.audit.verify,
+        "load.threads(…)": lambda: store.load.threads([("t", chat(2))]),
         f"{run.__name__}(…)": lambda: run(store, str(source)),
     }
 
@@ -87,13 +87,13 @@ def test_a_result_that_is_still_held_at_exit_warns(url: str) -> None:
     program = (
         "import sys, compaction_store as cs\n"
         "store = cs.Store.open(sys.argv[1])\n"
-        "class Kept: held = store.verify_all()\n"
+        "class Kept: held = store.audit.verify()\n"
         "sys.modules['kept'] = Kept\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, url], capture_output=True, text=True, check=True, encoding="utf-8"
     )
-    assert done.stderr.count("verify_all() did nothing, because nobody iterated over its result") == 1
+    assert done.stderr.count("verify() did nothing, because nobody iterated over its result") == 1
 
 
 # ---- callbacks
@@ -211,7 +211,7 @@ def test_an_opening_that_was_not_awaited_says_so(url: str) -> None:
 
 def test_a_callback_and_a_summarizer_get_a_stand_in_for_an_erased_message(store: Face, faces: Faces) -> None:
     store.append("t", chat())
-    store.redact("t", 3, reason="asked for")
+    store.custody.redact("t", 3, reason="asked for")
     seen: list[Any] = []
 
     def summarize(elements: Sequence[cs.Element]) -> str:

@@ -159,7 +159,7 @@ def test_counters(url: str) -> None:
         async with cs.AsyncStore.open(url, counter=count) as counted:
             [message] = await counted.append("u", {"role": "user", "content": "hi"})
             assert message.tokens == 7
-            await counted.load("v", chat(3))
+            await counted.load.messages("v", chat(3))
             assert [m.tokens async for m in counted.replay("v")] == [7, 7, 7]
             await counted.compact("u", lambda ctx: ctx.compact(1, 1, "a summary", allow={"larger", "last_user"}))
         budget = cs.TokenBudget(1_000_000, counter=count_view, trigger=1000, target=50)

@@ -35,7 +35,7 @@ def test_an_append_goes_where_the_caller_stood(store: Face, messages: list[Any])
         written = store.append("t", messages, expected_head=head)
         head = written.head
         assert head == store.thread("t").head == store.view("t").head
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 @ONE_MANY_OBSERVED
@@ -68,7 +68,7 @@ def test_a_thread_that_is_not_there_has_no_head(
 @ONE_MANY_OBSERVED
 def test_a_thread_of_the_same_name_has_another_head_after_an_erasure(store: Face, messages: list[Any]) -> None:
     head = store.append("t", HI).head
-    store.erase("t", reason="r")
+    store.custody.erase("t", reason="r")
     with pytest.raises(cs.HeadConflict) as caught:
         store.append("t", messages, expected_head=head)
     assert caught.value.actual is None
@@ -101,7 +101,7 @@ def test_a_compaction_and_an_event_move_the_head(store: Face) -> None:
     run = store.compact("t", lambda ctx: ctx.remove(1, 2))
     assert run.view.head == store.thread("t").head != head
     store.append("t", HI, expected_head=run.view.head)
-    store.hold("t", reason="r")
+    store.custody.hold("t", reason="r")
     with pytest.raises(cs.HeadConflict):
         store.append("t", HI, expected_head=run.view.head)
     store.append("t", HI, expected_head=store.thread("t").head)
@@ -110,12 +110,12 @@ def test_a_compaction_and_an_event_move_the_head(store: Face) -> None:
 def test_every_past_view_has_the_head_of_its_time(store: Face) -> None:
     heads = [store.append("t", HI).head for _ in range(4)]
     heads.append(store.compact("t", lambda ctx: ctx.remove(1, 2)).view.head)
-    store.hold("t", reason="r")
+    store.custody.hold("t", reason="r")
     heads.append(store.thread("t").head)
     heads.append(store.append("t", HI).head)
-    store.release("t", reason="r")
+    store.custody.release("t", reason="r")
     heads.append(store.thread("t").head)
-    store.redact("t", [3], reason="r")
+    store.custody.redact("t", [3], reason="r")
     heads.append(store.thread("t").head)
     store.revoke("t", 1)
     heads.append(store.thread("t").head)

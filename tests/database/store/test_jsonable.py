@@ -23,16 +23,18 @@ def test_every_public_value_can_be_written_as_json(store: Face) -> None:
     [reply] = store.append("t", {"role": "assistant", "content": "So."}, view=before)
     store.append("t", {"role": "user", "content": "Thanks."})
     run = store.compact("t", lambda ctx: ctx.compact(1, 2, "one"), lambda ctx: ctx.compact(3, 4, 5), actor="anna")
-    store.redact("t", 5, reason="asked for")
+    store.custody.redact("t", 5, reason="asked for")
     budget = cs.TokenBudget(100_000)
     values: dict[str, Any] = {
         "Message": first, "View": store.view("t"), "FittedView": store.fit("t", budget),
         "Element": before.elements[0], "CompactionRun": run,
         "Compaction": run[0], "CompactionPlan": store.plan("t", lambda ctx: ctx.compact(3, 4, "two")),
-        "Thread": store.thread("t"), "SeenView": store.seen_by("t", reply.seq), "Event": next(iter(store.events("t"))),
-        "Explanation": store.explain("t", 5), "CompactionTree": store.tree(run[0]), "Report": store.verify("t"),
-        "Redaction": store.redact("t", 6, reason="asked for", dry_run=True),
-        "Found": next(iter(store.search("thanks"))),
+        "Thread": store.thread("t"), "SeenView": store.seen_by("t", reply.seq),
+        "Event": next(iter(store.audit.events("t"))),
+        "Explanation": store.audit.explain("t", 5), "CompactionTree": store.audit.tree(run[0]),
+        "Report": store.audit.verify("t"),
+        "Redaction": store.custody.redact("t", 6, reason="asked for", dry_run=True),
+        "Found": next(iter(store.audit.search("thanks"))),
         "Summary": cs.Summary("text", replacement=({"role": "user", "content": "text"},)),
     }  # fmt: skip
     for name, value in values.items():

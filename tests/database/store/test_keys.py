@@ -71,4 +71,4 @@ def test_what_is_called_fresh_and_is_not_is_refused(
     with pytest.raises(psycopg.errors.UniqueViolation):
         superuser.execute(f"SELECT compaction_store.{call}", (uid, bytes(16)))
     assert store.thread("t").last_seq == 1
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()

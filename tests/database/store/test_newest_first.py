@@ -20,9 +20,9 @@ def filled(store: Face) -> Face:
     for name in ("a", "b"):
         store.append(name, [_MESSAGE] * 60)
     for number in range(60):
-        store.hold("a", reason=f"case {number}", actor="legal" if number % 2 else "desk")
-        store.release("b" if number % 3 else "a", reason="settled")
-        store.redact("b", [number + 1], reason="asked for")
+        store.custody.hold("a", reason=f"case {number}", actor="legal" if number % 2 else "desk")
+        store.custody.release("b" if number % 3 else "a", reason="settled")
+        store.custody.redact("b", [number + 1], reason="asked for")
     return store
 
 
@@ -34,28 +34,28 @@ def places(events: Any) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("kind", [None, "hold", ["hold", "release"], ("redaction", "fork"), []])
 def test_newest_first_is_the_other_order(filled: Face, thread_id: str | None, kind: Any) -> None:
     kinds = {kind} if isinstance(kind, str) else None if kind is None else {*kind}
-    expected = [event for event in filled.events(thread_id) if kinds is None or event.kind in kinds]
-    assert [*filled.events(thread_id, kind=kind)] == expected
-    assert [*filled.events(thread_id, kind=kind, newest_first=True)] == expected[::-1]
+    expected = [event for event in filled.audit.events(thread_id) if kinds is None or event.kind in kinds]
+    assert [*filled.audit.events(thread_id, kind=kind)] == expected
+    assert [*filled.audit.events(thread_id, kind=kind, newest_first=True)] == expected[::-1]
     assert len(expected) == {None: 180, "a": 80, "b": 100}[thread_id] or kind is not None
 
 
 @pytest.mark.parametrize("thread_id", ["a", None])
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_a_list_goes_on_after_an_event(filled: Face, thread_id: str | None, newest_first: bool) -> None:
-    every = [*filled.events(thread_id, newest_first=newest_first)]
+    every = [*filled.audit.events(thread_id, newest_first=newest_first)]
     for number in (0, 1, len(every) // 2, len(every) - 2, len(every) - 1):
-        after = filled.events(thread_id, newest_first=newest_first, after=every[number])
+        after = filled.audit.events(thread_id, newest_first=newest_first, after=every[number])
         assert places(after) == places(every[number + 1 :])
 
 
 def test_other_filters_hold_with_several_kinds(filled: Face) -> None:
     for thread_id in ("a", None):
-        found = [*filled.events(thread_id, kind=["hold", "release"], actor="desk", newest_first=True)]
+        found = [*filled.audit.events(thread_id, kind=["hold", "release"], actor="desk", newest_first=True)]
         assert len(found) == 30
         assert {(event.kind, event.actor) for event in found} == {("hold", "desk")}
         middle = found[10].created_at
-        since = filled.events(thread_id, kind=["hold"], actor="desk", since=middle, newest_first=True)
+        since = filled.audit.events(thread_id, kind=["hold"], actor="desk", since=middle, newest_first=True)
         assert places(since) == places(found[:11])
 
 
@@ -66,13 +66,13 @@ def test_other_filters_hold_with_several_kinds(filled: Face) -> None:
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(filled: Face, wrong: dict[str, Any]) -> None:
     with pytest.raises(cs.InvalidInput):
-        list(filled.events(**wrong))
+        list(filled.audit.events(**wrong))
 
 
 def test_after_must_be_of_the_thread(filled: Face) -> None:
-    [first, *_] = filled.events("a")
+    [first, *_] = filled.audit.events("a")
     with pytest.raises(cs.InvalidInput, match="after must be"):
-        list(filled.events("b", after=first))
+        list(filled.audit.events("b", after=first))
 
 
 def test_a_sample_has_the_lowest_hashes_of_what_matches(store: Face) -> None:
@@ -85,37 +85,37 @@ def test_a_sample_has_the_lowest_hashes_of_what_matches(store: Face) -> None:
     matching = [each for each in store.compactions() if each.start_seq is not None and each.revokes is None]
     assert len(matching) == 40
     for seed, count, actor in ((1, 5, None), (2, 100, None), (10**14, 7, "a")):
-        found = store.sample(seed, count, actor=actor)
+        found = store.audit.sample(seed, count, actor=actor)
         wanted = [each for each in matching if actor in (None, each.actor)]
         wanted.sort(key=lambda each: hashlib.sha256(f"{seed}/{each.thread_uid}/{each.number}".encode()).digest())
         assert found.records == tuple(wanted[:count])
         assert (found.population, found.is_whole) == (len(wanted), True)
-    fewer = store.sample(1, 50, among=30)
+    fewer = store.audit.sample(1, 50, among=30)
     assert (fewer.population, fewer.is_whole) == (30, False)
     assert {each.number for each in fewer.records} <= {each.number for each in matching[:30]}
-    none = store.sample(1, until=matching[0].created_at, actor="nobody")
+    none = store.audit.sample(1, until=matching[0].created_at, actor="nobody")
     assert (none.records, none.population, none.is_whole) == ((), 0, True)
     for wrong in ({"seed": -1}, {"seed": "x"}, {"seed": 1, "count": 0}, {"seed": 1, "kind": "x"}, {"seed": 10**30},
                   {"seed": 1, "among": 0}):  # fmt: skip
         with pytest.raises(cs.InvalidInput):
-            store.sample(**wrong)
+            store.audit.sample(**wrong)
 
 
 def test_explain_stops_at_so_many_records(store: Face) -> None:
     store.append("t", [_MESSAGE] * 30)
     for end in range(2, 30):
         store.compact("t", lambda ctx, end=end: ctx.compact(1, end, "x"))
-    every = store.explain("t", 1).records
+    every = store.audit.explain("t", 1).records
     assert len(every) == 28
     for count in (1, 5, 27, 28, 100):
-        assert store.explain("t", 1, records=count).records == every[-count:]
+        assert store.audit.explain("t", 1, records=count).records == every[-count:]
     with pytest.raises(cs.InvalidInput, match="records must be"):
-        store.explain("t", 1, records=0)
+        store.audit.explain("t", 1, records=0)
 
 
 def test_an_erased_message_names_its_event_wherever_its_row_points(filled: Face, superuser: Any) -> None:
     """No proof covers the column that says where a message was erased."""
-    right = filled.explain("b", 40).redaction
+    right = filled.audit.explain("b", 40).redaction
     assert right is not None
     superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER ALL")
     for forged in (1, right.pos - 3, right.pos + 1, 10**6):
@@ -123,22 +123,22 @@ def test_an_erased_message_names_its_event_wherever_its_row_points(filled: Face,
             "UPDATE compaction_store.messages SET redacted_pos = %s WHERE seq = 40 AND redacted_pos IS NOT NULL",
             [forged],
         )
-        assert filled.explain("b", 40).redaction == right
+        assert filled.audit.explain("b", 40).redaction == right
 
 
 def test_names_of_threads_are_read_by_their_keys(store: Face) -> None:
     store.append("a", _MESSAGE)
     store.append("b", _MESSAGE)
     uids = [store.thread(name).thread_uid for name in "ab"]
-    assert store.names_of([*uids, uuid4()]) == dict(zip(uids, "ab", strict=True))
-    assert store.names_of([]) == {}
+    assert store.audit.names_of([*uids, uuid4()]) == dict(zip(uids, "ab", strict=True))
+    assert store.audit.names_of([]) == {}
     with pytest.raises(cs.InvalidInput, match="thread_uids"):
-        store.names_of(["a"])
+        store.audit.names_of(["a"])
 
 
 def test_the_records_beside_a_pos_are_found(store: Face) -> None:
     store.append("t", [_MESSAGE] * 20)
-    assert store.neighbours("t", 20) == (None, None)
+    assert store.audit.neighbours("t", 20) == (None, None)
     for end in range(2, 16):
         store.compact("t", lambda ctx, end=end: ctx.compact(1, end, "x"))
         store.append("t", [_MESSAGE])
@@ -146,6 +146,6 @@ def test_the_records_beside_a_pos_are_found(store: Face) -> None:
     for pos in range(store.thread("t").last_pos + 2):
         earlier = max((each for each in positions if each <= pos), default=None)
         later = min((each for each in positions if each > pos), default=None)
-        assert store.neighbours("t", pos) == (earlier, later)
+        assert store.audit.neighbours("t", pos) == (earlier, later)
     with pytest.raises(cs.ThreadNotFound):
-        store.neighbours("nobody", 1)
+        store.audit.neighbours("nobody", 1)

@@ -24,7 +24,7 @@ def test_a_store_takes_the_role_that_it_is_opened_with(faces: Faces, url: str) -
     faces.open(url).append("t", MESSAGE)
     auditor = faces.open(url, role="compaction_store_auditor")
     assert [thread.thread_id for thread in auditor.threads()] == ["t"]
-    assert not auditor.verify("t").findings
+    assert not auditor.audit.verify("t").findings
     with pytest.raises(PermissionDenied):
         auditor.append("t", MESSAGE)
 

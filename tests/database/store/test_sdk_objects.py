@@ -165,7 +165,7 @@ def test_dicts_and_sdk_objects_may_be_mixed_and_retried(store: Any) -> None:
     first = store.append("t", batch, key="k")
     assert store.append("t", batch, key="k") == first
     assert store.append("t", [m.payload for m in first], key="k") == first
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 class Part(pydantic.BaseModel):

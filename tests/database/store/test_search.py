@@ -43,9 +43,9 @@ MESSAGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("how", MESSAGES)
 def test_a_text_is_found_however_it_is_written(store: Face, how: str) -> None:
     store.append("t", [{"role": "user", "content": "Ann or Smith, and Müller"}, MESSAGES[how]])
-    assert places(store.search("ánn smith-müller")) == [("t", "message", 2)]
-    assert places(store.search("Ánn  SMITH-MÜLLER", thread_id="t")) == [("t", "message", 2)]
-    assert places(store.search("Peter")) == []
+    assert places(store.audit.search("ánn smith-müller")) == [("t", "message", 2)]
+    assert places(store.audit.search("Ánn  SMITH-MÜLLER", thread_id="t")) == [("t", "message", 2)]
+    assert places(store.audit.search("Peter")) == []
 
 
 def test_it_is_found_in_meta_records_and_metadata_of_every_thread(store: Face) -> None:
@@ -54,8 +54,8 @@ def test_it_is_found_in_meta_records_and_metadata_of_every_thread(store: Face) -
     store.append("a", {"role": "user", "content": "hello"}, meta={"from": NAME})
     store.compact("b", lambda ctx: ctx.compact(1, 2, f"They spoke with {NAME}."))
     store.set_metadata("c", {"customer": NAME})
-    assert places(store.search(NAME)) == [("a", "message", 5), ("b", "compaction", 1), ("c", "metadata", None)]
-    assert places(store.search(NAME, after="a")) == [("b", "compaction", 1), ("c", "metadata", None)]
+    assert places(store.audit.search(NAME)) == [("a", "message", 5), ("b", "compaction", 1), ("c", "metadata", None)]
+    assert places(store.audit.search(NAME, after="a")) == [("b", "compaction", 1), ("c", "metadata", None)]
 
 
 def test_what_is_erased_is_not_found_and_other_tenants_are_not_looked_at(faces: Faces, url: str) -> None:
@@ -63,15 +63,15 @@ def test_what_is_erased_is_not_found_and_other_tenants_are_not_looked_at(faces: 
     other.append("t", MESSAGES["plain"])
     store.append("t", [MESSAGES["plain"], MESSAGES["in blocks"]])
     store.append("u", MESSAGES["plain"])
-    store.redact("t", [f.seq for f in store.search(NAME, thread_id="t")][:1], reason="asked for")
-    store.erase("u", reason="asked for")
-    assert places(store.search(NAME)) == [("t", "message", 2)]
+    store.custody.redact("t", [f.seq for f in store.audit.search(NAME, thread_id="t")][:1], reason="asked for")
+    store.custody.erase("u", reason="asked for")
+    assert places(store.audit.search(NAME)) == [("t", "message", 2)]
 
 
 def test_long_threads_are_read_in_pages(store: Face) -> None:
     for start in range(0, 5000, 1000):
         store.append("t", [{"role": "user", "content": f"message {start + i} of many"} for i in range(1000)])
-    assert places(store.search("message 4711 of")) == [("t", "message", 4712)]
+    assert places(store.audit.search("message 4711 of")) == [("t", "message", 4712)]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_long_threads_are_read_in_pages(store: Face) -> None:
 )
 def test_what_is_no_text_is_refused(store: Face, text: Any, given: str) -> None:
     with pytest.raises(cs.InvalidInput, match=f"text must be 1 to 1,000 visible characters, not {given}$"):
-        list(store.search(text))
+        list(store.audit.search(text))
 
 
 def test_no_content_is_in_what_a_match_shows_of_itself(store: Face) -> None:
     store.append("t", MESSAGES["plain"])
-    [found] = store.search(NAME)
+    [found] = store.audit.search(NAME)
     assert "elm" not in repr(found)
     assert "elm street" in found.excerpt
 
@@ -102,7 +102,7 @@ def test_every_login_that_may_read_may_search(
         login = (
             sa.make_url(superuser_url).set(username="cs_searcher", password="x").render_as_string(hide_password=False)
         )
-        assert places(faces.open(login).search(NAME)) == [("t", "message", 1)]
+        assert places(faces.open(login).audit.search(NAME)) == [("t", "message", 1)]
     finally:
         superuser.execute("DROP OWNED BY cs_searcher")
         superuser.execute("DROP ROLE cs_searcher")
@@ -114,26 +114,26 @@ def test_a_dry_run_says_what_an_erasure_would_take_and_writes_nothing(store: Fac
     store.compact("t", lambda ctx: ctx.compact(1, 4, "two, of one"))
     store.compact("t", lambda ctx: ctx.compact(5, 6, "three"))
     before = store.thread("t")
-    would = store.redact("t", [1, 7], reason="asked for", dry_run=True)
+    would = store.custody.redact("t", [1, 7], reason="asked for", dry_run=True)
     assert (would.pos, would.seqs, would.records) == (None, (1, 7), (1, 2))
-    whole = store.erase("t", reason="asked for", dry_run=True)
+    whole = store.custody.erase("t", reason="asked for", dry_run=True)
     assert (whole.pos, whole.seqs, whole.records) == (None, tuple(range(1, 9)), (1, 2, 3))
     assert store.thread("t") == before
-    assert list(store.events("t")) == []
+    assert list(store.audit.events("t")) == []
     assert [m.payload is None for m in store.replay("t")] == [False] * 8
-    done = store.redact("t", [1, 7], reason="asked for")
+    done = store.custody.redact("t", [1, 7], reason="asked for")
     assert (done.seqs, done.records) == (would.seqs, would.records)
-    assert store.redact("t", [1, 7], reason="asked for", dry_run=True).seqs == ()
+    assert store.custody.redact("t", [1, 7], reason="asked for", dry_run=True).seqs == ()
 
 
 def test_a_dry_run_is_refused_where_the_erasure_would_be(faces: Faces, url: str) -> None:
     store = faces.open(url, require_actor=True)
     store.append("t", {"role": "user", "content": "hello"})
     with pytest.raises(cs.MessageNotFound):
-        store.redact("t", 2, reason="x", dry_run=True)
-    store.hold("t", reason="claim", actor="counsel")
+        store.custody.redact("t", 2, reason="x", dry_run=True)
+    store.custody.hold("t", reason="claim", actor="counsel")
     with pytest.raises(cs.Held):
-        store.redact("t", 1, reason="x", dry_run=True)
+        store.custody.redact("t", 1, reason="x", dry_run=True)
     with pytest.raises(cs.Held):
-        store.erase("t", reason="x", dry_run=True)
-    assert store.redact("t", 1, reason="x", override="order", dry_run=True).seqs == (1,)
+        store.custody.erase("t", reason="x", dry_run=True)
+    assert store.custody.redact("t", 1, reason="x", override="order", dry_run=True).seqs == (1,)

@@ -38,15 +38,15 @@ def test_every_door_works_under_every_setting(
     content = "back\\slash, 'quote', \x00 and \ud800"
     store.append("t", {"role": "user", "content": content}, meta={"a": "\\"}, key="k")
     store.append("t", [{"role": "assistant", "content": [{"type": "compaction", "content": content}]}] * 2)
-    store.load("t", [{"role": "user", "content": content}] * 3)
+    store.load.messages("t", [{"role": "user", "content": content}] * 3)
     assert store.append("t", {"role": "user", "content": content}, meta={"a": "\\"}, key="k")[0].seq == 1
     store.compact("t", lambda ctx: ctx.compact(1, 3, content, allow="larger"))
-    store.retain("t", datetime(2090, 1, 1, tzinfo=UTC), reason="law \\ order")
+    store.custody.retain("t", datetime(2090, 1, 1, tzinfo=UTC), reason="law \\ order")
     with pytest.raises(cs.Held):
-        store.redact("t", 4, reason="r")
-    store.redact("t", 4, reason="\\", override="\\")
+        store.custody.redact("t", 4, reason="r")
+    store.custody.redact("t", 4, reason="\\", override="\\")
     assert [m.payload["content"] for m in store.replay("t") if m.role == "user" and m.payload] == [content] * 3
-    assert store.verify("t", level="schema").findings == ()
+    assert store.audit.verify("t", level="schema").findings == ()
 
 
 @pytest.mark.one_server("the setting is not that of the node that has the thread")

@@ -35,7 +35,7 @@ def test_reading_an_unknown_thread_says_so(store: Any) -> None:
         lambda: store.view("nobody"),
         lambda: store.thread("nobody"),
         lambda: store.message("nobody", 1),
-        lambda: store.verify("nobody"),
+        lambda: store.audit.verify("nobody"),
     ):
         with pytest.raises(cs.ThreadNotFound, match="nobody"):
             read()
@@ -172,7 +172,7 @@ def test_meta_is_one_for_all_or_one_each(store: Any) -> None:
     store.append("t", say(7))
     metas = [{"external_id": "a\0\ud800"}, {"run": 1.0}, {"run": 1.0}, {"n": 4}, None, {}, None]
     assert [m.meta for m in store.replay("t")] == metas
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
     with pytest.raises(cs.InvalidInput):
         store.append("t", [say(8), say(9)], meta=[{}])
 
@@ -230,7 +230,7 @@ def test_a_reply_keeps_the_receipt_of_its_view(store: Any, superuser: psycopg.Co
         assert kept["pos"] == 2
         assert kept["sha256"] == hashlib.sha256(rendered).hexdigest()
         assert "message 1" not in receipt
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_the_receipt_of_another_thread_is_refused(store: Any) -> None:
@@ -280,7 +280,7 @@ def test_long_threads_are_read_in_pages_without_gaps(store: Any) -> None:
     assert list(store.replay("t", last=9999)) == everything
     assert list(store.replay("t", after=16, until=4400)) == everything[16:4400]
     assert store.view("t").messages == payloads(everything)
-    assert not store.verify("t").findings
+    assert not store.audit.verify("t").findings
 
 
 def test_replay_may_be_left_in_the_middle(store: Any) -> None:
@@ -417,7 +417,7 @@ def test_tenants_see_nothing_of_each_other(faces: Any, url: str) -> None:
         lambda: ours.view("u"),
         lambda: ours.message("u", 1),
         lambda: ours.thread("u"),
-        lambda: ours.verify("u"),
+        lambda: ours.audit.verify("u"),
         lambda: ours.set_metadata("u", {}),
         lambda: default.thread("t"),
     ):
@@ -426,7 +426,7 @@ def test_tenants_see_nothing_of_each_other(faces: Any, url: str) -> None:
     with pytest.raises(cs.MessageNotFound):
         ours.message("t", 2)
     assert ours.thread("t").head != theirs.thread("t").head
-    assert not [*ours.verify("t").findings, *theirs.verify("t").findings]
+    assert not [*ours.audit.verify("t").findings, *theirs.audit.verify("t").findings]
 
 
 @pytest.mark.parametrize("tenant", ["", "t\0", "x" * 256, "\ud800", None, 1])
@@ -504,7 +504,7 @@ def check_dense(url: str, count: int, written: list[cs.Message]) -> None:
         assert [m.seq for m in stored] == list(range(1, count + 1))
         assert stored == sorted(written, key=lambda m: m.seq)
         assert all(a.created_at <= b.created_at for a, b in pairwise(stored))
-        report = store.verify("t")
+        report = store.audit.verify("t")
         assert (report.findings, report.entries, report.level) == ((), count, "content")
 
 
@@ -582,15 +582,15 @@ def test_what_is_printed_shows_no_content(store: Any) -> None:
     written = store.append("t", {"role": "user", "content": "marker-4711"}, meta={"m": "marker-4711"})
     store.set_metadata("t", {"m": "marker-4711"})
     view = store.view("t")
-    assert "marker-4711" not in repr([written, view, view.elements, store.thread("t"), store.verify("t")])
+    assert "marker-4711" not in repr([written, view, view.elements, store.thread("t"), store.audit.verify("t")])
 
 
 def test_a_verified_thread_reports_its_level_and_is_no_bool(store: Any) -> None:
     store.append("t", [say(1), say(2)])
-    report = store.verify("t")
+    report = store.audit.verify("t")
     assert (report.thread_id, report.entries, report.redacted, report.findings) == ("t", 2, 0, ())
     assert report.head == store.thread("t").head
     with pytest.raises(TypeError):
         bool(report)
     with pytest.raises(cs.InvalidInput):
-        store.verify("t", level="deep")
+        store.audit.verify("t", level="deep")

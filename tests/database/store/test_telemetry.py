@@ -6,14 +6,13 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 from opentelemetry.trace import SpanKind, StatusCode
-from support.faces import Face, Faces
+from support.faces import Face, Faces, methods
 from support.recorded_telemetry import RecordedTelemetry
 
 import compaction_store as cs
@@ -176,22 +175,23 @@ def test_no_content_is_reported(store: Face, told: RecordedTelemetry) -> None:
     store.set_metadata("t-1", {"title": MARKER})
     store.compact("t-1", fold)
     store.append("t-1", {"role": "assistant", "content": MARKER}, view=store.view("t-1"))
-    store.explain("t-1", 3)
+    store.audit.explain("t-1", 3)
     assert store.seen_by("t-1", 9).evidence == "proved"
     list(store.replay("t-1"))
     [record] = store.compactions("t-1")
-    store.tree(record)
+    store.audit.tree(record)
     store.revoke("t-1", 1, reason=MARKER)
-    assert store.verify("t-1").findings == ()
-    store.redact("t-1", [3], reason="asked for")
-    store.erase("t-1", reason="asked for")
+    assert store.audit.verify("t-1").findings == ()
+    store.custody.redact("t-1", [3], reason="asked for")
+    store.custody.erase("t-1", reason="asked for")
     everything = told.everything()
     assert MARKER not in everything
     assert "compaction_store.seen_by" in everything
     operations = {
         labels["compaction_store.operation"] for labels, _ in told.points("compaction_store.operation.duration")
     }
-    assert {"append", "view", "explain", "tree", "revoke", "verify", "redact", "erase"} <= operations
+    assert {"append", "view", "revoke"} <= operations
+    assert {"audit.explain", "audit.tree", "audit.verify", "custody.redact", "custody.erase"} <= operations
 
 
 def test_a_thread_is_named_on_spans_and_not_on_metrics(store: Face, told: RecordedTelemetry) -> None:
@@ -243,21 +243,23 @@ def test_a_shared_commit_is_a_statement_of_one_caller(
 
 
 def test_every_method_has_a_span_or_returns_an_iterator() -> None:
-    names = {name for name, _ in inspect.getmembers(cs.AsyncStore, inspect.isfunction) if not name.startswith("_")}
-    untold = names - set(conventions.OPERATIONS) - {"close", "of_tenant", "on_compact", "turn"}
-    assert set(conventions.OPERATIONS) <= names
-    for name in untold:
-        method = getattr(cs.AsyncStore, name)
-        given = str(inspect.signature(method).return_annotation)
-        assert inspect.isasyncgenfunction(method) or AsyncIterator.__name__ in given, name
+    known = {f"{group}.{name}".lstrip(".") for group, names in conventions.OPERATIONS.items() for name in names}
+    found = methods(cs.AsyncStore)
+    assert known <= found.keys()
+    for name in found.keys() - known - {"open", "close", "of_tenant", "on_compact", "turn"}:
+        given = str(inspect.signature(found[name]).return_annotation)
+        assert inspect.isasyncgenfunction(found[name]) or given.startswith(("AsyncIterator[", "AsyncResults[")), name
 
 
 def test_a_store_that_tells_keeps_its_signatures(url: str, told: RecordedTelemetry) -> None:
+    plain = methods(cs.Store)
     with cs.Store.open(url, telemetry=told.telemetry) as store:
-        for name in conventions.OPERATIONS:
-            plain = inspect.signature(getattr(cs.Store, name)).parameters
-            assert [*inspect.signature(getattr(store, name)).parameters] == [*plain][1:], name
-            assert inspect.getdoc(getattr(store, name)) == inspect.getdoc(getattr(cs.Store, name))
+        for group, names in conventions.OPERATIONS.items():
+            for name in names:
+                method = plain[f"{group}.{name}".lstrip(".")]
+                wrapped = getattr(getattr(store, group) if group else store, name)
+                assert [*inspect.signature(wrapped).parameters] == [*inspect.signature(method).parameters][1:], name
+                assert inspect.getdoc(wrapped) == inspect.getdoc(method)
 
 
 def test_without_telemetry_nothing_stands_in_the_way(url: str) -> None:

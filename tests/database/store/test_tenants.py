@@ -180,18 +180,18 @@ class Client:
         self.mine([record.summary_text for record in self.store.compactions()], expected=sum(self.records.values()))
 
     def explain(self, thread_id: str) -> None:
-        self.mine([self.store.explain(thread_id, 1).message.payload])
+        self.mine([self.store.audit.explain(thread_id, 1).message.payload])
 
     def metadata(self, thread_id: str) -> None:
         self.store.set_metadata(thread_id, {"of": self.tenant})
         self.mine([self.store.thread(thread_id).metadata])
 
     def events(self, thread_id: str) -> None:
-        self.store.hold(thread_id, reason=self.tenant)
-        self.mine([event.body for event in self.store.events(thread_id)])
+        self.store.custody.hold(thread_id, reason=self.tenant)
+        self.mine([event.body for event in self.store.audit.events(thread_id)])
 
     def verify(self, thread_id: str) -> None:
-        report = self.store.verify(thread_id)
+        report = self.store.audit.verify(thread_id)
         if report.findings:
             self.foreign += 1
 
@@ -232,7 +232,7 @@ def test_no_tenant_sees_another_through_a_pooler_in_five_thousand_calls(pooled: 
 def test_with_the_tenant_forgotten_there_is_an_error_and_never_rows(pooled: str, statement: str) -> None:
     with cs.Store.open(pooled, tenant="one") as store:
         store.append("t", {"n": 1})
-        store.hold("t", reason="r")
+        store.custody.hold("t", reason="r")
     with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as connection:
         for _ in range(2 * POOL):
             with pytest.raises(psycopg.Error) as caught:
@@ -254,15 +254,15 @@ def test_what_collides_in_every_tenant_changes_only_its_own(faces: Any, url: str
     one.revoke("t", 1, reason="r")
     one.compact("t", lambda ctx: ctx.compact(1, 3, "fewer"), force=True)
     one.set_metadata("t", {"x": 1})
-    one.hold("t", reason="r")
-    one.release("t", reason="r")
-    one.retain("t", datetime(2001, 1, 1, tzinfo=UTC), reason="r")
-    one.redact("t", [1], reason="r")
-    one.load("t", [{"n": n} for n in range(3)], key="load")
-    one.erase("t", reason="r", override="o")
+    one.custody.hold("t", reason="r")
+    one.custody.release("t", reason="r")
+    one.custody.retain("t", datetime(2001, 1, 1, tzinfo=UTC), reason="r")
+    one.custody.redact("t", [1], reason="r")
+    one.load.messages("t", [{"n": n} for n in range(3)], key="load")
+    one.custody.erase("t", reason="r", override="o")
     assert {t: _rows(superuser, t) for t in ("tenant-0", "tenant-2")} == before
     for store in (stores[0], stores[2]):
-        assert store.verify("t").findings == ()
+        assert store.audit.verify("t").findings == ()
         assert len(list(store.replay("t"))) == 4
 
 

@@ -73,7 +73,7 @@ def test_the_first_turn_of_a_thread_makes_it_and_leaves_nothing(
         assert turn.others() == ()
     assert rows(superuser) == []
     assert [m.seq for m in store.replay("t")] == [1, 2, 3]
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
 
 
 def test_a_turn_that_writes_nothing_makes_no_thread(store: Face, take: Callable[..., Turn]) -> None:
@@ -252,13 +252,13 @@ def test_an_erased_thread_ends_its_turn(
 ) -> None:
     with pytest.raises(TurnLost), take(actor="somebody") as turn:  # noqa: PT012
         turn.append(HI)
-        store.erase("t", reason="asked for", dry_run=True)
-        store.hold("t", reason="law")
+        store.custody.erase("t", reason="asked for", dry_run=True)
+        store.custody.hold("t", reason="law")
         with pytest.raises(cs.Held):
-            store.erase("t", reason="asked for")
-        store.release("t", reason="settled")
+            store.custody.erase("t", reason="asked for")
+        store.custody.release("t", reason="settled")
         turn.append(HI)
-        store.erase("t", reason="asked for")
+        store.custody.erase("t", reason="asked for")
         assert rows(superuser) == []
         with pytest.raises(TurnLost):
             turn.append(HI)

@@ -43,5 +43,5 @@ def test_a_time_that_no_clock_showed_ends_nothing_and_is_found(
     assert written.seq == 3
     if "BC" not in time:
         assert written.created_at > datetime(2998, 1, 1, tzinfo=UTC)
-    assert what in {finding.what for finding in store.verify("t").findings}
-    assert store.verify("other").findings == ()
+    assert what in {finding.what for finding in store.audit.verify("t").findings}
+    assert store.audit.verify("other").findings == ()

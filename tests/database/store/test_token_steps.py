@@ -34,7 +34,7 @@ def grow(store: Face, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_add_up_to_the_view_at_every_pos(store: Face, seed: int) -> None:
     grow(store, seed)
-    steps = store.token_steps("t", ranges=10**6)
+    steps = store.audit.token_steps("t", ranges=10**6)
     assert [step.pos for step in steps if step.number is None] == [message.pos for message in store.replay("t")]
     for step, total in zip(steps, accumulate(step.change or 0 for step in steps), strict=True):
         assert total == store.view("t", at=step.pos).tokens
@@ -44,12 +44,12 @@ def test_steps_add_up_to_the_view_at_every_pos(store: Face, seed: int) -> None:
 
 def test_a_long_thread_has_few_steps(store: Face) -> None:
     store.append("t", [{"role": "user", "content": f"{number}"} for number in range(95)])
-    steps = store.token_steps("t", ranges=10)
+    steps = store.audit.token_steps("t", ranges=10)
     assert [step.pos for step in steps] == [10, 20, 30, 40, 50, 60, 70, 80, 90, 95]
     assert sum(step.change or 0 for step in steps) == store.thread("t").view_tokens
 
 
 def test_of_a_thread_that_does_not_exist_there_are_none(store: Face) -> None:
-    assert store.token_steps("nobody") == []
+    assert store.audit.token_steps("nobody") == []
     with pytest.raises(cs.InvalidInput, match="ranges must be"):
-        store.token_steps("nobody", ranges=0)
+        store.audit.token_steps("nobody", ranges=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ def forger(store: Face, superuser: psycopg.Connection[Any]) -> psycopg.Connectio
         store.append(name, [{"role": "user", "content": f"some words to be made short {n}"} for n in range(6)])
         store.append(name, {"role": "assistant", "content": "a reply"}, view=store.view(name), meta={"n": 1})
         store.compact(name, lambda ctx: ctx.compact(1, 3, "short"), force=True)
-        store.hold(name, reason="audit")
+        store.custody.hold(name, reason="audit")
         store.set_metadata(name, {"title": "t"})
     unlock(superuser)
     return superuser
@@ -45,11 +46,11 @@ def others_are_read(store: Face) -> None:
     assert {record.thread_id for record in store.compactions()} == {"good", "bad"}
     assert {thread.thread_id for thread in store.threads()} == {"good", "bad"}
     assert len(list(store.replay("bad"))) == 7
-    assert [event.kind for event in store.events("bad")] == ["hold"]
+    assert [event.kind for event in store.audit.events("bad")] == ["hold"]
     assert list(store.due(cs.TokenBudget(context_window=40))) is not None
-    assert b"".join(store.export("bad")).endswith(b'"}\n')
+    assert b"".join(store.audit.export("bad")).endswith(b'"}\n')
     assert store.thread("bad").last_seq == 7
-    reports = {report.thread_id: report.findings for report in store.verify_all()}
+    reports = {report.thread_id: report.findings for report in store.audit.verify()}
     assert reports["good"] == ()
     assert reports["bad"]
 
@@ -72,10 +73,11 @@ def test_a_record_that_cannot_be_read_is_listed_and_the_view_names_it(
     )  # fmt: skip
     told(record.fault)
     assert store.compaction("bad", 1) == record
-    assert store.tree(record).inside == ()
-    for read, arguments in (("view", ("bad",)), ("explain", ("bad", 2))):
+    assert store.audit.tree(record).inside == ()
+    reads: tuple[Callable[[], Any], ...] = (lambda: store.view("bad"), lambda: store.audit.explain("bad", 2))
+    for read in reads:
         with pytest.raises(Unreadable, match=r"compaction 1 cannot be read: .*run verify \(thread 'bad'\)") as caught:
-            getattr(store, read)(*arguments)
+            read()
         assert SECRET not in str(caught.value)
 
 
@@ -112,13 +114,13 @@ def test_meta_metadata_and_events_that_cannot_be_read_are_named(
     put(forger, "threads", "metadata", BAD[bad])
     put(forger, "events", "body", BAD[bad])
     others_are_read(store)
-    message, thread, [event] = store.message("bad", 7), store.thread("bad"), store.events("bad")
+    message, thread, [event] = store.message("bad", 7), store.thread("bad"), store.audit.events("bad")
     assert (message.meta, thread.metadata, event.body, event.reason) == (None, {}, {}, None)
     assert message.payload == {"role": "assistant", "content": "a reply"}
     for fault in (message.fault, thread.fault, event.fault):
         told(fault)
     assert store.view("bad").messages
-    found = "; ".join(finding.what for finding in store.verify("bad").findings)
+    found = "; ".join(finding.what for finding in store.audit.verify("bad").findings)
     assert "metadata" in found
 
 
@@ -142,7 +144,7 @@ def test_a_time_that_python_cannot_say_ends_no_list(store: Face, forger: psycopg
     [record] = store.compactions("bad")
     assert record.created_at in {datetime(9999, 12, 30, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC)}
     if moment in {"10031-01-01", "4713-01-01 BC"}:
-        assert "the year 9999" in "; ".join(finding.what for finding in store.verify("bad").findings)
+        assert "the year 9999" in "; ".join(finding.what for finding in store.audit.verify("bad").findings)
     store.view("bad")
 
 
@@ -191,7 +193,7 @@ def test_verify_finds_a_document_that_breaks_the_rule_though_it_is_what_was_comm
         else f"commitment = compaction_store.commitment(salt, {column}::text)"
     )
     forger.execute(f"UPDATE compaction_store.{table} SET {change}".encode())
-    found = "; ".join(finding.what for finding in store.verify("bad").findings)
+    found = "; ".join(finding.what for finding in store.audit.verify("bad").findings)
     assert "what was committed to" not in found
     assert any(part in found for part in what.split("|")), found
     assert SECRET not in found
@@ -205,7 +207,7 @@ def test_a_thread_without_messages_is_no_view(store: Face, forger: psycopg.Conne
         store.view("bad")
     assert list(store.replay("bad", last=5000)) == list(store.replay("bad")) == []
     with pytest.raises(cs.MessageNotFound):
-        store.explain("bad", 2)
+        store.audit.explain("bad", 2)
 
 
 def test_a_bundle_without_messages_is_refused(store: Face) -> None:
@@ -213,4 +215,4 @@ def test_a_bundle_without_messages_is_refused(store: Face) -> None:
     made.event("hold", '{"reason":"r"}')
     assert cs.verify_bundle(made.lines()).findings == ()
     with pytest.raises(cs.InvalidBundle, match="no messages"):
-        store.import_bundle(made.lines())
+        store.load.bundle(made.lines())

@@ -60,7 +60,7 @@ def test_a_ladder_leaves_one_record_for_each_span(faces: Faces, store: Face) -> 
     assert truncations
     assert all("tokens" in (record.reason or "") for record in truncations)
     assert [message.payload for message in store.replay("t")] == messages
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     # The view fits: there is nothing more to do.
     assert (
         len(store.compact("t", Ladder(of(faces, short), reserve=1000, part_chars=None), budget=BUDGET, force=True)) == 0
@@ -172,7 +172,7 @@ def test_a_tree_grows_over_several_runs(faces: Faces, store: Face) -> None:
     assert {"1", "2"} <= levels
     merged = next(record for record in records if record.callback.endswith("level 2"))
     assert len(merged.inputs) >= 3
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()
     assert len(list(store.replay("t"))) == 120
 
 

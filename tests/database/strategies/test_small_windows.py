@@ -263,4 +263,4 @@ def test_it_is_so_in_a_store(store: Face) -> None:
         newest = view.elements[-2:]
         assert [element.kind for element in newest] == [None, None]
         assert all(COUNTER.messages(element.messages) > 400 for element in newest)
-    assert store.verify("t").findings == ()
+    assert store.audit.verify("t").findings == ()

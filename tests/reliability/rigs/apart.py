@@ -219,20 +219,20 @@ def imported(store: cs.Store, lines: list[bytes]) -> str:
     manifest = json.loads(lines[0])
     name = manifest["thread_id"]
     try:
-        done = store.import_bundle(lines)
+        done = store.load.bundle(lines)
     except cs.CompactionStoreError as refusal:
         return f"refused, {type(refusal).__name__}"
     if not done.added:
         return "there already"
     assert all(message.fault is None for message in store.replay(name)), "a message cannot be read"
     assert all(record.fault is None for record in store.compactions(name)), "a record cannot be read"
-    assert all(event.fault is None for event in store.events(name)), "an event cannot be read"
+    assert all(event.fault is None for event in store.audit.events(name)), "an event cannot be read"
     thread = store.thread(name, hidden=True)
     assert thread.fault is None
-    report = store.verify(name)
+    report = store.audit.verify(name)
     contradicted = _is_contradicted(store, json.loads(lines[1]))
     assert bool(report.findings) == contradicted, f"verify finds {report.findings[:1]}"
-    assert list(store.export(name))[1:-1] == lines[1:-1]
+    assert list(store.audit.export(name))[1:-1] == lines[1:-1]
     if contradicted:
         return "imported, and found to have another parent than the one here"
     if thread.hidden:
@@ -252,7 +252,7 @@ def _is_contradicted(store: cs.Store, first: Line) -> bool:
     origin = json.loads(first["body"])
     for thread in store.threads(hidden=True):
         if str(thread.thread_uid) == origin["parent"]:
-            there = {line["pos"]: line["entry"] for line in said(list(store.export(thread.thread_id)))[1:]}
+            there = {line["pos"]: line["entry"] for line in said(list(store.audit.export(thread.thread_id)))[1:]}
             return bool(there.get(origin["pos"]) != origin["entry"])
     return False
 

@@ -1,8 +1,8 @@
 """Forgeries by a superuser, at random: single fields of every table, and the structure of whole threads.
 
-Each is made in the threads of two tenants with all protection disabled, looked for with `verify_all` by the auditor's
-role and by a superuser, and undone. A forgery that neither finds must be on a published list: a column in section 8 of
-`docs/integrity.md`, or a kind of attack that its section 7 or `docs/threats.md` says is not found.
+Each is made in the threads of two tenants with all protection disabled, looked for with `audit.verify()` by the
+auditor's role and by a superuser, and undone. A forgery that neither finds must be on a published list: a column in
+section 8 of `docs/integrity.md`, or a kind of attack that its section 7 or `docs/threats.md` says is not found.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class World:
         for tenant in _TENANTS:
             with cs.Store.open(self.url, tenant=tenant) as store:
                 self._fill(store)
-                store.checkpoint(KEY, self.logs[tenant])
+                store.audit.checkpoint(KEY, self.logs[tenant])
                 store.append("newer", {"role": "user", "content": "newer than the checkpoint"})
         self.connection = psycopg.connect(self.url, autocommit=True)
         self.keys = {
@@ -69,12 +69,12 @@ class World:
             )
             store.compact(name, lambda ctx: ctx.compact(1, 3, "short"), force=True)
             store.append(name, {"role": "assistant", "content": "a reply"}, view=store.view(name), key="k")
-            store.hold(name, reason="audit")
-            store.release(name, reason="done")
+            store.custody.hold(name, reason="audit")
+            store.custody.release(name, reason="done")
         store.append("delta", {"role": "user", "content": "to be erased"})
-        store.redact("delta", 7, reason="asked")
+        store.custody.redact("delta", 7, reason="asked")
         store.append("gone", {"role": "user", "content": "a whole thread"})
-        store.erase("gone", reason="asked")
+        store.custody.erase("gone", reason="asked")
 
     def tenant_of(self, uid: UUID) -> str:
         return next(tenant for (tenant, _), key in self.keys.items() if key == uid)
@@ -98,7 +98,7 @@ class World:
         for level in ("structure", "content", "checkpoint"):
             for tenant in _TENANTS:
                 log = self.logs[tenant] if level == "checkpoint" else None
-                reports = list(self.readers[role, tenant].verify_all(level=level, checkpoints=log))
+                reports = list(self.readers[role, tenant].audit.verify(level=level, checkpoints=log))
                 walked = [report.thread_uid for report in reports if report.thread_uid is not None]
                 assert walked == sorted(set(walked), key=str), "a key has two reports, or none"
                 if any(report.findings for report in reports if report.thread_uid or report.level != "schema"):

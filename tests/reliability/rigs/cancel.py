@@ -106,11 +106,11 @@ async def _record(store: cs.AsyncStore, thread_id: str) -> cs.Compaction:
 
 
 async def _originals(store: cs.AsyncStore, thread_id: str) -> Any:
-    return await drained(store.originals(await _record(store, thread_id)))
+    return await drained(store.audit.originals(await _record(store, thread_id)))
 
 
 async def _tree(store: cs.AsyncStore, thread_id: str) -> Any:
-    return await store.tree(await _record(store, thread_id))
+    return await store.audit.tree(await _record(store, thread_id))
 
 
 async def _reply(store: cs.AsyncStore, thread_id: str) -> Any:
@@ -135,11 +135,11 @@ READS = (
     Call("compaction", _record),
     Call("originals", _originals),
     Call("tree", _tree),
-    Call("explain", lambda s, t: s.explain(t, 3)),
-    Call("events", lambda s, t: drained(s.events(t))),
+    Call("explain", lambda s, t: s.audit.explain(t, 3)),
+    Call("events", lambda s, t: drained(s.audit.events(t))),
     Call("seen_by", lambda s, t: s.seen_by(t, 8)),
     Call("due", lambda s, _: drained(s.due(BUDGET))),
-    Call("verify", lambda s, t: s.verify(t)),
+    Call("verify", lambda s, t: s.audit.verify(t)),
     Call("plan", lambda s, t: s.plan(t, plan)),
     Call("fit", lambda s, t: s.fit(t, cs.TokenBudget(100_000))),
 )
@@ -148,17 +148,17 @@ WRITES = (
     Call("append many", lambda s, t: s.append(t, [said(1), said(2)], tokens=1, key="k"), again=True),
     Call("append with a receipt", _reply, again=True),
     Call("append to a new thread", lambda s, t: s.append(f"{t} new", said(1), tokens=1, key="k")),
-    Call("load", lambda s, t: s.load(t, [said(i) for i in range(30)], tokens=1, key="k"), again=True),
+    Call("load", lambda s, t: s.load.messages(t, [said(i) for i in range(30)], tokens=1, key="k"), again=True),
     Call("set_metadata", lambda s, t: s.set_metadata(t, {"a": 1})),
     Call("compact", lambda s, t: s.compact(t, plan)),
     Call("compact on a budget", lambda s, t: s.compact(t, plan, budget=BUDGET, force=True)),
     Call("fit after a compaction", lambda s, t: s.fit(t, cs.TokenBudget(1300), plan)),
     Call("revoke", lambda s, t: s.revoke(t, 1)),
-    Call("redact", lambda s, t: s.redact(t, [3], reason="r")),
-    Call("erase", lambda s, t: s.erase(t, reason="r")),
-    Call("hold", lambda s, t: s.hold(t, reason="r")),
-    Call("release", lambda s, t: s.release(t, reason="r")),
-    Call("retain", lambda s, t: s.retain(t, _soon(), reason="r")),
+    Call("redact", lambda s, t: s.custody.redact(t, [3], reason="r")),
+    Call("erase", lambda s, t: s.custody.erase(t, reason="r")),
+    Call("hold", lambda s, t: s.custody.hold(t, reason="r")),
+    Call("release", lambda s, t: s.custody.release(t, reason="r")),
+    Call("retain", lambda s, t: s.custody.retain(t, _soon(), reason="r")),
 )
 
 
@@ -288,7 +288,7 @@ class _Rig:
             assert again == whole, f"{where}: {again} after it was repeated with its key, not {whole}"
         elif change[3] >= 0:  # An erased thread has no name.
             await store.thread(thread_id)
-            assert (await store.verify(thread_id)).findings == (), where
+            assert (await store.audit.verify(thread_id)).findings == (), where
         row = self.behind.execute(
             "SELECT count(*) FROM compaction_store.heads"
             " WHERE thread_uid = compaction_store.find_thread('default', %s) AND lease_run IS NOT NULL",

@@ -59,7 +59,7 @@ def run(ground: Ground, chance: random.Random, *, kills: int) -> dict[str, Any]:
             else:
                 _check_run(healthy, what, figures)
             whole_view(healthy, "t", healthy.thread("t").last_seq)
-            assert healthy.verify("t").findings == ()
+            assert healthy.audit.verify("t").findings == ()
     return {**figures, "half done": 0, "lost": 0, "duplicated": 0}
 
 

@@ -58,8 +58,8 @@ def _run(cluster: Cluster, chance: random.Random, rounds: int) -> dict[str, Any]
     left = cluster.settle()
     with cs.Store.open(cluster.url) as store:
         figures = {**prove(store, book), **forkers.prove(store)}
-        findings = [finding for report in store.verify_all() for finding in report.findings]
-        findings += store.verify(_HOT[0], level="schema").findings
+        findings = [finding for report in store.audit.verify() for finding in report.findings]
+        findings += store.audit.verify(_HOT[0], level="schema").findings
     assert findings == [], findings[:5]
     assert book.seen["appends of unknown outcome"], "no kill left an outcome unknown: the rig misses its mark"
     return {

@@ -89,7 +89,7 @@ class Forkers:
         stub = erasure.stub_name(self._made[name].thread_uid)
         while True:
             try:
-                done = store.erase(name, reason="no longer wanted")
+                done = store.custody.erase(name, reason="no longer wanted")
             except cs.OutcomeUnknown:
                 self.seen["erasures of unknown outcome"] += 1
                 if self._is_there(store, stub):

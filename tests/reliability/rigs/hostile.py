@@ -220,13 +220,13 @@ def _everything_reads(store: cs.Store, seen: Counter[str]) -> None:
         view, messages = store.view(thread_id), list(store.replay(thread_id))
         assert [s for e in view.elements for s in range(e.seq, e.end_seq + 1)] == [m.seq for m in messages]
         for record in store.compactions(thread_id):
-            list(store.originals(record))
-            store.tree(record)
+            list(store.audit.originals(record))
+            store.audit.tree(record)
         for message in messages[:: max(1, len(messages) // 20)]:
-            store.explain(thread_id, message.seq)
+            store.audit.explain(thread_id, message.seq)
             with suppress(cs.PositionNotFound, cs.MessageNotFound):
                 store.seen_by(thread_id, message.seq)
-        assert store.verify(thread_id).findings == ()
+        assert store.audit.verify(thread_id).findings == ()
         _bundled(store, thread_id)
     records = list(store.compactions())
     assert len(records) == sum(store.thread(t).last_number for t in threads)
@@ -235,7 +235,7 @@ def _everything_reads(store: cs.Store, seen: Counter[str]) -> None:
 
 def _bundled(store: cs.Store, thread_id: str) -> None:
     """Checks that a bundle of the thread verifies."""
-    report = cs.verify_bundle(store.export(thread_id))
+    report = cs.verify_bundle(store.audit.export(thread_id))
     assert report.findings == (), report.findings[:3]
 
 

@@ -185,6 +185,6 @@ def _proved(url: str, seen: Counter[str]) -> dict[str, int]:
     findings = 0
     for i in range(CLIENTS):
         with cs.Store.open(url, tenant=f"tenant-{i}") as store:
-            findings += sum(len(store.verify(t.thread_id).findings) for t in store.threads())
+            findings += sum(len(store.audit.verify(t.thread_id).findings) for t in store.threads())
     assert findings == 0
     return {"rows": len(rows), "records": len(records), "rows in the wrong table, thread or tenant": 0, "findings": 0}

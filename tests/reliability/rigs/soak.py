@@ -73,7 +73,7 @@ def _run(server: Postgres, chance: random.Random, seconds: float, pause: float, 
     assert not seen["broken"], "a worker broke down"
     with cs.Store.open(url) as store:
         figures = prove(store, book)
-        assert store.verify(_ASIDE).findings == ()
+        assert store.audit.verify(_ASIDE).findings == ()
     return {**_flat(memory, connections, seconds), **seen, **figures, "invariants broken": 0}
 
 
@@ -143,7 +143,7 @@ async def _cancelling(url: str, chance: random.Random, over: Event, seen: Counte
                 seen["calls cancelled"] += 1
                 if number % 50 == 0:
                     with suppress(cs.DatabaseError):
-                        await store.redact(_ASIDE, [number - 10], reason="a rig")
+                        await store.custody.redact(_ASIDE, [number - 10], reason="a rig")
                         seen["redactions"] += 1
     except Exception:
         seen["broken"] += 1
@@ -164,7 +164,7 @@ def _looking(url: str, over: Event, seen: Counter[str]) -> None:
         while not over.is_set():
             for thread_id in (*THREADS, _ASIDE):
                 with suppress(cs.DatabaseError, cs.ThreadNotFound), cs.Store.open(url, pool_size=1) as store:
-                    report = store.verify(thread_id, since=standing.get(thread_id))
+                    report = store.audit.verify(thread_id, since=standing.get(thread_id))
                     assert report.findings == (), report.findings[:3]
                     standing[thread_id] = report
                     list(store.replay(thread_id, last=50))

@@ -254,5 +254,5 @@ def _check(url: str, done: Sequence[tuple[float, float, str, str]]) -> None:
             messages = [m.payload["content"] for m in store.replay(thread.thread_id) if m.payload is not None]
             assert len(messages) == thread.last_seq
             stored.update((thread.thread_id, text) for text in messages[1:])
-            assert store.verify(thread.thread_id).findings == ()
+            assert store.audit.verify(thread.thread_id).findings == ()
     assert stored == acknowledged, f"{len(stored - acknowledged)} too many, {len(acknowledged - stored)} lost"
