@@ -96,6 +96,13 @@ FIELDS: dict[str, dict[str, str]] = {
         "hidden_seq": "The last seq that `clear` hid; the thread is hidden as long as this equals `last_seq`.",
         "unknown_pos": "The pos of the first entry that changes views and has a kind that this release does not know.",
     },
+    "PendingCall": {
+        "seq": "The seq of the message with the call.",
+        "id": "The id of the call, which its result must name.",
+        "name": "The name of the tool.",
+        "input": "The input: an object, or the text of the arguments if they are no JSON.",
+        "call": "The call as it is stored, in the form of its API.",
+    },
     "Lease": {
         "actor": "The actor of the run.",
         "since": "When the run took the lease.",

@@ -117,7 +117,7 @@ SECTIONS = (
         (
             "Lease", "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork",
             "Span", "TokenStep", "Sample",
-            "Attempt", "CompactionTree", "Found", "Measured", "Outline", "Part", "Comparison",
+            "Attempt", "CompactionTree", "Found", "Measured", "PendingCall", "Outline", "Part", "Comparison",
             "ComparedPart", "Verdict",
         ),
     ),

@@ -13,13 +13,15 @@ An index is a position in the sequence of items. An item has the payloads of one
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple
 
-from compaction_store.models import Element, Payload
+from compaction_store.models import Element, Payload, PendingCall
 from compaction_store.models.messages import is_erased
 
 # The field that has the id of a call, by the type of the block or item. Items that hold both a call and its result,
@@ -175,6 +177,56 @@ def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
         if any(map(_is_users, items[index])):
             return index
     return None
+
+
+# Calls that the provider itself answers, in its next reply.
+_OF_PROVIDER = frozenset({"server_tool_use", "mcp_tool_use", "program"})
+# The fields that have the input of a call, in the various forms.
+_INPUTS = ("input", "arguments", "action", "operation")
+
+
+def pending_calls(elements: Iterable[Element]) -> tuple[PendingCall, ...]:
+    """Returns the calls in a view that the application has not answered yet, in order."""
+    waiting: dict[tuple[bool, str], list[tuple[int, PendingCall | None]]] = defaultdict(list)
+    place = 0
+    for element in elements:
+        for payload in () if element.is_summary else element.messages:
+            for kind, form, name in tools(payload).steps:
+                place += 1
+                if kind == "call":
+                    call = None if form in _OF_PROVIDER else _pending(element.seq, payload, form, name)
+                    waiting[form == "function", name].append((place, call))
+                elif kind == "result" and (calls := waiting.get((form == "function", name))):
+                    calls.pop()
+    left = sorted((place, call) for calls in waiting.values() for place, call in calls if call is not None)
+    return tuple(call for _, call in left)
+
+
+def _pending(seq: int, payload: Payload, form: str, name: str) -> PendingCall | None:
+    """Finds the call in a message that a step was made from."""
+    content = payload.get("content")
+    if form == "function":
+        found = [payload.get("function_call")]
+    elif form == "tool_calls":
+        found = [call for call in payload["tool_calls"] if isinstance(call, dict) and call.get("id") == name]
+    else:
+        parts = [payload, *(content if isinstance(content, list) else ())]
+        found = [
+            part
+            for part in parts
+            if isinstance(part, dict) and part.get("type") == form and part.get(CALLS[form]) == name
+        ]
+    call = next(iter(found), None)
+    if not isinstance(call, dict):
+        return None
+    # A call in a chat message has an object for the function or the custom tool.
+    inner = next((call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), dict)), call)
+    given = next((inner[field] for field in _INPUTS if inner.get(field) is not None), None)
+    if isinstance(given, str) and "arguments" in inner:
+        with suppress(ValueError):
+            given = json.loads(given)
+    tool = inner.get("name")
+    return PendingCall(seq, name, tool if isinstance(tool, str) else form, given, call)
 
 
 class _Groups:

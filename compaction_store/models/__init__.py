@@ -5,7 +5,7 @@ No repr shows the content of messages. `as_dict()` returns a value's fields in a
 
 from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Sample, Span, Summary
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
-from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
+from compaction_store.models.messages import Appended, Element, Measured, Message, Payload, PendingCall
 from compaction_store.models.outlines import ComparedPart, Comparison, Outline, Part
 from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report
 from compaction_store.models.threads import Event, Forked, Lease, Origin, RedactedFork, Redaction, Thread, TokenStep
@@ -36,6 +36,7 @@ __all__ = [
     "Outline",
     "Part",
     "Payload",
+    "PendingCall",
     "RedactedFork",
     "Redaction",
     "Report",

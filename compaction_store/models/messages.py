@@ -127,6 +127,26 @@ class Element(NamedTuple):
         return f"Element(seq={self.seq}, end_seq={self.end_seq}, tokens={self.tokens}, kind={self.kind!r}, …)"
 
 
+class PendingCall(NamedTuple):
+    """A tool call in a view that has no result yet. `call` is the call as it is stored, in the form of its API.
+
+    `input` is the call's input: an object, or the text of the arguments if they are no JSON.
+    """
+
+    seq: int
+    id: str
+    name: str
+    input: Any
+    call: Payload
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
+
+    def __repr__(self) -> str:
+        return f"PendingCall(seq={self.seq}, id={self.id!r}, name={self.name!r}, …)"
+
+
 @dataclass(frozen=True, slots=True)
 class Measured(AsDict):
     """The best known size of a view in tokens, and the source of this number.

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from compaction_store.arguments import other_choice
 from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import AsDict, plain
-from compaction_store.models import Element, Measured, Payload
+from compaction_store.messages import tool_pairs
+from compaction_store.models import Element, Measured, Payload, PendingCall
 from compaction_store.rendering import anthropic, given, openai_chat, openai_responses
 from compaction_store.rendering.given import System
 
@@ -38,7 +39,7 @@ class View(AsDict):
     elements: tuple[Element, ...] = field(repr=False)
     measured: Measured | None = field(default=None, repr=False, compare=False)
     head: bytes = field(default=b"", repr=False)
-    _derived: ClassVar = ("tokens",)
+    _derived: ClassVar = ("tokens", "pending_calls")
 
     @property
     def messages(self) -> list[Payload]:
@@ -51,6 +52,14 @@ class View(AsDict):
     @property
     def tokens(self) -> int:
         return sum(element.tokens for element in self.elements)
+
+    @property
+    def pending_calls(self) -> tuple[PendingCall, ...]:
+        """The tool calls without a result, in order. An application that resumes after a crash begins with them.
+
+        Calls that the provider answers itself are left out.
+        """
+        return tool_pairs.pending_calls(self.elements)
 
     def for_anthropic(
         self,
