@@ -69,7 +69,7 @@ SUMMARIZERS: dict[str, Callable[[], Any]] = {
     "extractive": ExtractiveSummarizer,
     "endless": lambda: endless,
     "every other time": every_other_time,
-    "a text": lambda: prose(random.Random(6), 2000),
+    "a fixed text": lambda: lambda _request: prose(random.Random(6), 2000),
     "a block of a provider": lambda: Summary(
         "s", replacement=({"role": "user", "content": prose(random.Random(7), 900)},)
     ),
