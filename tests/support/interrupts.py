@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,11 @@ import compaction_store as cs
 
 @contextmanager
 def interrupted_at(event: int, modules: Collection[ModuleType] = (cs, psycopg)) -> Iterator[list[str]]:
-    """Interrupts the block at its so many-th line in these modules and packages; the function is added to the list."""
+    """Interrupts the block at its so many-th line in these modules and packages; the function is added to the list.
+
+    No garbage is collected meanwhile, because Python ignores errors that are raised in a finalizer.
+    """
+    gc.disable()
     folders = tuple(str(module.__file__).removesuffix("__init__.py") for module in modules)
     seen = 0
     before = sys.gettrace()
@@ -36,3 +41,4 @@ def interrupted_at(event: int, modules: Collection[ModuleType] = (cs, psycopg)) 
         yield where
     finally:
         sys.settrace(before)
+        gc.enable()
