@@ -35,6 +35,7 @@ from compaction_store import (
 )
 from compaction_store.deploy import roles
 from compaction_store.store._sync import audit, custody, loader, turns
+from compaction_store.strategies.base import Planner
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
@@ -311,6 +312,10 @@ _HIDDEN = {
     "Window": {"count", "index"},
     "Telemetry": {"watch", "statement"},
     "Turn": {"check", "watching", "note"},
+    # These are shared with the planner for plain lists.
+    "AssistantRuns": {"runs"},
+    "SlidingWindow": {"reached", "kept", "outline", "folds"},
+    "SummaryTree": {"growth"},
 }
 
 
@@ -325,6 +330,9 @@ def _row(kind: str, name: str, found: Any) -> str:
 
 def _fields(kind: type) -> dict[str, tuple[str, str]]:
     """Returns the fields of a value, each with its type and default."""
+    if issubclass(kind, Planner):
+        # The fields of a strategy are its arguments.
+        return {}
     if dataclasses.is_dataclass(kind):
         fields = [field for field in dataclasses.fields(kind) if not field.name.startswith("_")]
         return {field.name: (_plain(str(field.type)), _given(field.default)) for field in fields}

@@ -7,54 +7,25 @@ result, only the parts of the run without that call are summarized. Summaries ar
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from copy import copy
-from typing import Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, cast
 
-from compaction_store import waiting
-from compaction_store.compaction.asking import Ask, Steps, check_role
-from compaction_store.compaction.checks import Check, check_checks
+from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import NoProgress
-from compaction_store.messages.framing import Role
-from compaction_store.models import Element, Payload, Span
-from compaction_store.strategies.base import (
-    MIN_SAVING,
-    TOO_LITTLE,
-    Planner,
-    SummarySource,
-    attempt,
-    check_allow,
-    check_count,
-    check_saving,
-    check_summarizer,
-    shown_call,
-    worth,
-)
+from compaction_store.messages import tool_pairs
+from compaction_store.models import Element, Payload, Span, Summary
+from compaction_store.strategies import base
 from compaction_store.strategies.layout import held_unread
 from compaction_store.strategies.outline import Outline, elements_of
-from compaction_store.strategies.pins import PinOption, Pins
-from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
+from compaction_store.strategies.thresholds import Predicate, Threshold, window_of
 
 _MADE_BY_ASSISTANT = frozenset({"assistant"})
 _WITH_RESULTS = frozenset({"assistant", "result"})
 
 
-def plan_assistant_runs(
-    messages: Iterable[Payload | None],
-    *,
-    first_only: bool = False,
-    min_length: int = 2,
-    retain: int = 0,
-    tool_results: bool = False,
-    pin: PinOption = (),
-) -> list[Span]:
-    """Returns the spans that `AssistantRuns` would summarize, in order. The first message has seq 1."""
-    outline = Outline(elements_of(messages), pins=Pins(pin), tail=retain)
-    spans = list(_runs(outline, min_length, tool_results=tool_results))
-    return spans[:1] if first_only else spans
-
-
-class AssistantRuns(Planner):
+@dataclass(frozen=True, eq=False, repr=False)
+class AssistantRuns(base.Summarizing):
     """Summarizes each run of the assistant's messages; with `first_only`, only the first run that can be summarized.
 
     With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are kept. With a
@@ -65,88 +36,55 @@ class AssistantRuns(Planner):
     the role `role`.
     """
 
-    def __init__(
-        self,
-        summarize: SummarySource,
-        *,
-        first_only: bool = False,
-        min_length: int = 2,
-        retain: int = 0,
-        tool_results: bool = False,
-        when: Threshold | Predicate | int | None = None,
-        pin: PinOption = (),
-        allow: Collection[str] = (),
-        min_saving: float = MIN_SAVING,
-        role: Role = "user",
-        checks: Sequence[Check] = (),
-    ) -> None:
-        check_summarizer(summarize)
-        check_saving(min_saving)
-        check_role(role)
-        check_count(min_length, "min_length", least=1)
-        check_count(retain, "retain", least=0)
-        self._summarize = summarize
-        self._first_only = first_only
-        self._min_length = min_length
-        self._retain = retain
-        self._tool_results = tool_results
-        self._when = None if when is None else as_threshold(when)
-        self._pins = Pins(pin)
-        self._allow = check_allow(allow)
-        self._min_saving = min_saving
-        self._role = role
-        self._checks = check_checks(checks)
-
-    @property
-    def name(self) -> str:
-        return shown_call("AssistantRuns", [
-            ("first_only", self._first_only, False), ("min_length", self._min_length, 2), ("retain", self._retain, 0),
-            ("tool_results", self._tool_results, False), ("when", self._when, None),
-            ("pin", self._pins or None, None), ("min_saving", self._min_saving, MIN_SAVING),
-            ("role", self._role, "user"),
-            ("checks", self._checks, ()),
-        ])  # fmt: skip
-
-    @property
-    def needs_async(self) -> bool:
-        return waiting.is_async(self._summarize)
-
-    def with_pins(self, pins: Pins) -> Self:
-        """Returns a copy with more pins."""
-        held = copy(self)
-        held._pins = self._pins | pins  # noqa: SLF001 — an instance of this class
-        return held
+    _: KW_ONLY
+    first_only: bool = base.option(default=False, keep=base.a_switch)
+    min_length: int = base.option(2, keep=base.a_count(1))
+    retain: int = base.option(0, keep=base.a_count(0))
+    tool_results: bool = base.option(default=False, keep=base.a_switch)
+    when: Threshold | Predicate | int | None = base.option(None, keep=base.a_threshold)
+    allow: Collection[str] = base.option((), keep=base.rules, shown=False)
 
     def steps(self, ctx: CompactionContext) -> Steps:
         elements = ctx.elements
         limit = None if ctx.budget is None else ctx.budget.limit
-        if self._when is not None and not self._when(window_of(elements, limit)):
+        when = cast("Threshold | None", self.when)
+        if when is not None and not when(window_of(elements, limit)):
             return
-        tail = max(self._retain, held_unread(elements, limit))
-        outline = Outline(elements, pins=self._pins, tail=tail, links=ctx.links)
-        asks = [self._ask(run) for run in _runs(outline, self._min_length, tool_results=self._tool_results)]
+        tail = max(self.retain, held_unread(elements, limit))
+        runs = self.runs(elements, tail, ctx.links)
+        asks = [self.ask(*run, f"a run of the assistant's messages, {run}", allow=self.allow) for run in runs]
         for ask in self._worth_asking(ctx, elements, asks):
-            error = yield from attempt(ctx, ask)
+            error = yield from base.attempt(ctx, ask)
             # With first_only, the strategy calls the model once, even if that call fails.
-            if self._first_only and not isinstance(error, NoProgress):
+            if self.first_only and not isinstance(error, NoProgress):
                 return
 
-    def _ask(self, run: Span) -> Ask:
-        reason = f"a run of the assistant's messages, {run}"
-        return Ask(
-            *run, summarize=self._summarize, allow=self._allow, reason=reason, min_saving=self._min_saving,
-            role=self._role, checks=self._checks,
-        )  # fmt: skip
+    def runs(
+        self, elements: Sequence[Element], tail: int | None = None, links: tool_pairs.Links | None = None
+    ) -> Iterator[Span]:
+        """Yields the runs, of which the last `tail` elements are no part."""
+        outline = Outline(elements, pins=self.pins, tail=self.retain if tail is None else tail, links=links)
+        return _runs(outline, self.min_length, tool_results=self.tool_results)
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
         """Returns the `Ask`s whose span a summary could shorten enough."""
-        if "larger" in self._allow:
+        if "larger" in self.allow:
             return asks
         sized = zip(asks, _tokens(elements, asks), strict=True)
-        kept = [ask for ask, size in sized if worth(ctx, size, self._summarize, self._min_saving)]
+        kept = [ask for ask, size in sized if base.worth(ctx, size, self.summarize, self.min_saving)]
         if len(kept) < len(asks):
-            builder_of(ctx).idle_reason = TOO_LITTLE
+            builder_of(ctx).idle_reason = base.TOO_LITTLE
         return kept
+
+
+def plan_assistant_runs(messages: Iterable[Payload | None], **options: Any) -> list[Span]:
+    """Returns the spans that `AssistantRuns` would summarize, in order. The first message has seq 1.
+
+    The options are those of `AssistantRuns`.
+    """
+    strategy = AssistantRuns(Summary("-"), **options)
+    spans = list(strategy.runs(elements_of(messages)))
+    return spans[:1] if strategy.first_only else spans
 
 
 def _tokens(elements: Sequence[Element], asks: Iterable[Ask]) -> Iterator[int]:

@@ -1,25 +1,33 @@
-"""The base class of the strategies, and the checks of their options.
+"""The base classes of the strategies, and their options, which are fields that check and keep the given value.
 
 The `steps` of a strategy is a generator, which yields each span to compact and is sent the outcome. It does no I/O.
+
+An option is written once: as a field with a default and a check. The name of a strategy in records is made from its
+fields.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
+from typing import Any, Self, cast
 
 from compaction_store.arguments import name_of, other, without_addresses
 from compaction_store.compaction import summary_request, summary_room
-from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize
+from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize, check_role
 from compaction_store.compaction.callbacks import callback_name, run_steps
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.errors import InvalidCallback, InvalidInput, NoProgress, PinnedInside
 from compaction_store.messages import framing
+from compaction_store.messages.framing import Role
 from compaction_store.models import Summary
-from compaction_store.strategies.thresholds import Threshold
-from compaction_store.waiting import Work
+from compaction_store.strategies.pins import PinOption, Pins
+from compaction_store.strategies.thresholds import Threshold, as_threshold
+from compaction_store.waiting import Work, is_async
 
 SummarySource = Summary | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
@@ -92,30 +100,47 @@ def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
     return max(0, ctx.count([framing.frame("-", 1, 1)]) - summary_room.FRAMES_DIFFER_BY)
 
 
-def check_summarizer(summarize: object) -> None:
+# ---- options
+
+
+def option(default: Any = MISSING, *, keep: Callable[[Any, str], Any], shown: bool = True) -> Any:
+    """A field of a strategy. `keep` is called with the given value and the field's name; it returns the value to keep.
+
+    The name of the strategy has the option if it is not the default, unless `shown` is False.
+    """
+    return field(default=default, metadata={"keep": keep, "shown": shown})
+
+
+def a_summarizer(summarize: object, name: str) -> object:
     """Refuses an object that cannot summarize. A text is refused too, because it is often the name of a model."""
     if isinstance(summarize, str):
         raise InvalidCallback(
-            "summarize must be a summarizer such as ExtractiveSummarizer() or AnthropicSummarizer(client, model=…), "
+            f"{name} must be a summarizer such as ExtractiveSummarizer() or AnthropicSummarizer(client, model=…), "
             "not text; for the same text in place of every span, pass Summary(text)"
         )
     if not isinstance(summarize, Summary):
-        summary_request.check_summarizer(summarize, "summarize", choices="a summarizer or a Summary")
+        summary_request.check_summarizer(summarize, name, choices="a summarizer or a Summary")
+    return summarize
 
 
-def check_allow(allow: Collection[str]) -> frozenset[str]:
+def a_summarizer_or_none(summarize: object, name: str) -> object:
+    return None if summarize is None else a_summarizer(summarize, name)
+
+
+def rules(allow: Collection[str], name: str) -> frozenset[str]:
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
         # Do not quote the names: a callback may have put content here by mistake.
         wrong = f"{len(allowed - ALLOWED)} of {len(allowed)} names are not"
-        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}; {wrong}")
+        raise InvalidInput(f"{name} must be among {', '.join(sorted(ALLOWED))}; {wrong}")
     return allowed
 
 
-def check_saving(value: object, name: str = "min_saving") -> None:
+def a_saving(value: Any, name: str) -> float:
     """Checks an option that is a number of tokens if it is an integer, or a share of the tokens if it is a float."""
-    if type(value) not in (int, float) or value < 0 or (type(value) is float and value >= 1):  # type: ignore[operator]
+    if type(value) not in (int, float) or value < 0 or (type(value) is float and value >= 1):
         raise InvalidInput(f"{name} must be an integer >= 0 in tokens, or a float from 0.0 to below 1.0{other(value)}")
+    return cast("float", value)
 
 
 def check_count(value: object, name: str, *, least: int) -> None:
@@ -123,16 +148,102 @@ def check_count(value: object, name: str, *, least: int) -> None:
         raise InvalidInput(f"{name} must be an integer >= {least}{other(value)}")
 
 
-def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:
-    """Returns a strategy's name: its kind and each option, given as (name, value, default), that is not the default."""
-    given = [f"{name}={_shown(value)}" for name, value, default in options if value != default]
-    return f"{kind}({', '.join(given)})"
+def a_count(least: int, *, optional: bool = False) -> Callable[[Any, str], Any]:
+    def keep(value: Any, name: str) -> Any:
+        if not (optional and value is None):
+            check_count(value, name, least=least)
+        return value
+
+    return keep
+
+
+def a_switch(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} must be True or False{other(value)}")
+    return value
+
+
+def a_threshold(value: Any, _name: str) -> Threshold | None:
+    return None if value is None else as_threshold(value)
+
+
+def _a_role(value: Any, _name: str) -> Any:
+    check_role(value)
+    return value
+
+
+class _Options(Planner):
+    """A strategy whose options are its fields."""
+
+    def __post_init__(self) -> None:
+        for one in fields(cast("Any", self)):
+            object.__setattr__(self, one.name, _kept(one, getattr(self, one.name)))
+
+    @property
+    def name(self) -> str:
+        # The options that all strategies have come last.
+        own = {
+            name for kind in type(self).__mro__ if kind.__module__ != __name__ for name in inspect.get_annotations(kind)
+        }
+        listed = sorted(fields(cast("Any", self)), key=lambda one: one.name not in own)
+        given = [
+            f"{one.name}={_shown(value)}"
+            for one in listed
+            if one.metadata["shown"] and (value := getattr(self, one.name)) != _kept(one, one.default)
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _kept(one: Field[Any], value: Any) -> Any:
+    return one.metadata["keep"](value, one.name)
 
 
 def _shown(value: object) -> str:
     """Returns an option as it is written in a name, which must be the same in every process."""
     if isinstance(value, Summary):
         return "Summary"
+    if isinstance(value, frozenset):
+        return repr(sorted(value))
     if callable(value) and not isinstance(value, Threshold):
         return name_of(value, "summarizer")
     return without_addresses(repr(value))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pinnable(_Options):
+    """A strategy that leaves pinned messages unchanged."""
+
+    _: KW_ONLY
+    pin: PinOption = option((), keep=lambda value, _: Pins(value))
+
+    @property
+    def pins(self) -> Pins:
+        """The pins of the option `pin`."""
+        return cast("Pins", self.pin)
+
+    def with_pins(self, pins: Pins) -> Self:
+        """Returns a copy with more pins."""
+        return replace(self, pin=self.pins | pins)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summarizing(Pinnable):
+    """A strategy that replaces spans by summaries."""
+
+    summarize: SummarySource = option(keep=a_summarizer, shown=False)
+    _: KW_ONLY
+    min_saving: float = option(MIN_SAVING, keep=a_saving)
+    role: Role = option("user", keep=_a_role)
+    checks: Sequence[Check] = option((), keep=lambda value, _: check_checks(value))
+
+    @property
+    def needs_async(self) -> bool:
+        return is_async(self.summarize)
+
+    def ask(self, start_seq: int, end_seq: int, reason: str, **more: Any) -> Ask:
+        """Returns the request to summarize a span."""
+        summarize = more.pop("summarize", self.summarize)
+        return Ask(
+            start_seq, end_seq, summarize, reason=reason, min_saving=self.min_saving, role=self.role,
+            checks=tuple(self.checks), **more,
+        )  # fmt: skip

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from copy import copy
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from compaction_store.compaction import summary_room
 from compaction_store.compaction.asking import Ask, Steps
@@ -24,7 +24,6 @@ from compaction_store.strategies.changes import Change
 from compaction_store.strategies.contents import contents_of
 from compaction_store.strategies.layout import Layout, unread
 from compaction_store.strategies.outline import elements_of
-from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.result_finding import WHOLE, ToolResult, tool_results
 from compaction_store.strategies.result_forms import SEARCH, with_line
 from compaction_store.tokens import Counter, chosen
@@ -33,7 +32,8 @@ from compaction_store.tokens import Counter, chosen
 CLEAR_AT_LEAST = 0.2
 
 
-class ClearToolResults(base.Planner):
+@dataclass(frozen=True, eq=False, repr=False)
+class ClearToolResults(base.Pinnable):
     """Clears the results of tools, except the newest `keep` and those of the tools in `exclude`.
 
     Results after the assistant's last message are also kept, unless `keep` is 0, because no model has read them yet.
@@ -42,33 +42,10 @@ class ClearToolResults(base.Planner):
     a share of the view as a float.
     """
 
-    def __init__(
-        self,
-        keep: int = 3,
-        exclude: Collection[str] = (),
-        *,
-        clear_at_least: float = CLEAR_AT_LEAST,
-        pin: PinOption = (),
-    ) -> None:
-        base.check_count(keep, "keep", least=0)
-        base.check_saving(clear_at_least, "clear_at_least")
-        self.keep = keep
-        self.exclude = frozenset([exclude] if isinstance(exclude, str) else exclude)
-        self.clear_at_least = clear_at_least
-        self.pins = Pins(pin)
-
-    @property
-    def name(self) -> str:
-        return base.shown_call("ClearToolResults", [
-            ("keep", self.keep, 3), ("exclude", sorted(self.exclude), []),
-            ("clear_at_least", self.clear_at_least, CLEAR_AT_LEAST),
-        ])  # fmt: skip
-
-    def with_pins(self, pins: Pins) -> Self:
-        """Returns a copy with more pins."""
-        held = copy(self)
-        held.pins = self.pins | pins
-        return held
+    keep: int = base.option(3, keep=base.a_count(0))
+    exclude: Collection[str] = base.option((), keep=lambda given, _: _names(given))
+    _: KW_ONLY
+    clear_at_least: float = base.option(CLEAR_AT_LEAST, keep=base.a_saving)
 
     def steps(self, ctx: CompactionContext) -> Steps:
         missing = None if ctx.budget is None else ctx.total_tokens - ctx.budget.target_tokens
@@ -122,18 +99,18 @@ class ClearToolResults(base.Planner):
         return [found for found in old if found.tool not in self.exclude]
 
 
-def plan_clear_tool_results(
-    messages: Iterable[Any],
-    keep: int = 3,
-    exclude: Collection[str] = (),
-    *,
-    clear_at_least: float = CLEAR_AT_LEAST,
-    counter: Any = None,
-) -> list[Change]:
-    """Returns the changes that `ClearToolResults` would make to a list of messages. The first message has seq 1."""
+def _names(given: Collection[str]) -> frozenset[str]:
+    return frozenset([given] if isinstance(given, str) else given)
+
+
+def plan_clear_tool_results(messages: Iterable[Any], *options: Any, counter: Any = None, **more: Any) -> list[Change]:
+    """Returns the changes that `ClearToolResults` would make to a list of messages. The first message has seq 1.
+
+    The options are those of `ClearToolResults`.
+    """
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
-    return ClearToolResults(keep, exclude, clear_at_least=clear_at_least).batch(elements, counting)
+    return ClearToolResults(*options, **more).batch(elements, counting)
 
 
 def _change(elements: Sequence[Element], run: Sequence[int], forms: dict[int, tuple[Payload, ...]]) -> Change:

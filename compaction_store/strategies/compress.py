@@ -10,18 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compaction_store.compaction.callbacks import run_steps
-from compaction_store.compaction.checks import Check
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.errors import InvalidCallback, InvalidInput, NotSmaller
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
-from compaction_store.messages.framing import Role
 from compaction_store.models import Payload, Summary
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.strategies import base
-from compaction_store.strategies.ladder import PART_CHARS, Ladder
+from compaction_store.strategies.ladder import Ladder
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.orphans import without_orphans
 from compaction_store.strategies.outline import elements_of
@@ -62,27 +60,20 @@ def compress_context(
     reserve: int = 2048,
     start_cap: int = 8192,
     floor_cap: int = 128,
-    keep_recent_tokens: int | None = None,
-    truncate_tool_arguments: bool = True,
-    part_chars: int | None = PART_CHARS,
     counter: Counter | Callable[[Payload], int] | None = None,
-    role: Role = "user",
-    checks: Sequence[Check] = (),
     deadline: float | None = None,
+    **options: Any,
 ) -> CompressResult:
     """Fits messages into at most `target_tokens` minus `reserve`, with the steps of `Ladder`.
 
     `client` is a summarizer, or an Anthropic or OpenAI client that summarizes with `model`; without it, nothing is
     summarized. The default of `model` is a small model of the provider. `deadline` is the number of seconds for all
     requests of one summary, 600 by default; after it, the list is shortened without that summary. An async client or
-    summarizer needs `compress_context_async`. The message with the summary has the role `role`, and the summary must
-    pass `checks`.
+    summarizer needs `compress_context_async`. The other options are those of `Ladder`.
     """
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model, deadline), counter, awaits=False,
-        keep_recent=keep_recent, start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
-        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
-        checks=checks,
+        keep_recent=keep_recent, start_cap=start_cap, floor_cap=floor_cap, **options,
     )  # fmt: skip
     if job.ladder.needs_async:
         raise InvalidCallback(
@@ -101,20 +92,14 @@ async def compress_context_async(
     reserve: int = 2048,
     start_cap: int = 8192,
     floor_cap: int = 128,
-    keep_recent_tokens: int | None = None,
-    truncate_tool_arguments: bool = True,
-    part_chars: int | None = PART_CHARS,
     counter: Counter | Callable[[Payload], int] | None = None,
-    role: Role = "user",
-    checks: Sequence[Check] = (),
     deadline: float | None = None,
+    **options: Any,
 ) -> CompressResult:
     """Does the same as `compress_context`, with an async client or summarizer."""
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model, deadline), counter, awaits=True,
-        keep_recent=keep_recent, start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
-        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
-        checks=checks,
+        keep_recent=keep_recent, start_cap=start_cap, floor_cap=floor_cap, **options,
     )  # fmt: skip
     return await drive_async(job.work())
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
-from compaction_store.strategies.base import check_allow
+from compaction_store.strategies.base import rules
 from compaction_store.strategies.folding import Fold, Folded, folds
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
@@ -164,7 +164,7 @@ class _Sliding(Generic[T]):
             for element, size, piece in zip(elements_of(_payloads(self._shown)), tokens, self._pieces, strict=True)
         ]
         tail = tail_of(tokens, retain, room=self._room(retain))
-        outline = Outline(elements, pins=_pins(pin, self._shown), allow=check_allow(allow), tail=tail)
+        outline = Outline(elements, pins=_pins(pin, self._shown), allow=rules(allow, "allow"), tail=tail)
         self._found = folds(
             outline, self._shown, reached, limit=limit, keep_first=keep_first, before_reply=before_reply
         )

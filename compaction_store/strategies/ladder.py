@@ -17,14 +17,10 @@ span and one for each summary that failed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
-from dataclasses import replace
-from typing import Self
+from dataclasses import KW_ONLY, dataclass, replace
 
-from compaction_store import waiting
-from compaction_store.compaction.asking import Ask, Steps, check_role
+from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
 from compaction_store.messages.framing import Role
@@ -35,7 +31,6 @@ from compaction_store.strategies.changes import Change, changes_of
 from compaction_store.strategies.contents import compact
 from compaction_store.strategies.layout import Layout, tail
 from compaction_store.strategies.parts import InParts
-from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.rungs import Goal, Rungs
 from compaction_store.strategies.truncation import Caps
 
@@ -43,7 +38,8 @@ PART_CHARS = 120_000
 RESERVE = 2048
 
 
-class Ladder(base.Planner):
+@dataclass(frozen=True, eq=False, repr=False)
+class Ladder(base.Summarizing):
     """Summarizes old messages, cuts contents and removes messages, step by step, until the view meets a target.
 
     The target is `target_tokens` minus `reserve`, which is 2048 by default. Without `target_tokens`, it is the target
@@ -65,79 +61,23 @@ class Ladder(base.Planner):
     ladder does nothing.
     """
 
-    def __init__(
-        self,
-        summarize: base.SummarySource | None = None,
-        *,
-        target_tokens: int | None = None,
-        keep_recent: int = 15,
-        reserve: int | None = None,
-        start_cap: int = 8192,
-        floor_cap: int = 128,
-        keep_recent_tokens: int | None = None,
-        truncate_tool_arguments: bool = True,
-        part_chars: int | None = PART_CHARS,
-        pin: PinOption = (),
-        min_saving: float = base.MIN_SAVING,
-        role: Role = "user",
-        checks: Sequence[Check] = (),
-    ) -> None:
-        if summarize is not None:
-            base.check_summarizer(summarize)
-        base.check_count(keep_recent, "keep_recent", least=0)
-        if reserve is not None:
-            base.check_count(reserve, "reserve", least=0)
-        base.check_saving(min_saving)
-        check_role(role)
-        base.check_count(floor_cap, "floor_cap", least=1)
-        base.check_count(start_cap, "start_cap", least=floor_cap)
-        if keep_recent_tokens is not None:
-            base.check_count(keep_recent_tokens, "keep_recent_tokens", least=0)
-        if part_chars is not None:
-            base.check_count(part_chars, "part_chars", least=1)
-        if target_tokens is not None:
-            base.check_count(target_tokens, "target_tokens", least=(RESERVE if reserve is None else reserve) + 1)
-        self.summarize = summarize
-        self.target_tokens = target_tokens
-        self.keep_recent = keep_recent
-        self.keep_recent_tokens = keep_recent_tokens
-        self.reserve = reserve
-        self.part_chars = part_chars
-        self.caps = Caps(start_cap, floor_cap, truncate_tool_arguments)
-        self.pins = Pins(pin)
-        self.min_saving = min_saving
-        self.role = role
-        self.checks = check_checks(checks)
+    summarize: base.SummarySource | None = base.option(None, keep=base.a_summarizer_or_none)  # type: ignore[assignment]
+    _: KW_ONLY
+    target_tokens: int | None = base.option(None, keep=base.a_count(1, optional=True))
+    keep_recent: int = base.option(15, keep=base.a_count(0))
+    reserve: int | None = base.option(None, keep=base.a_count(0, optional=True))
+    start_cap: int = base.option(8192, keep=base.a_count(1))
+    floor_cap: int = base.option(128, keep=base.a_count(1))
+    keep_recent_tokens: int | None = base.option(None, keep=base.a_count(0, optional=True))
+    truncate_tool_arguments: bool = base.option(default=True, keep=base.a_switch)
+    part_chars: int | None = base.option(PART_CHARS, keep=base.a_count(1, optional=True))
 
-    @property
-    def name(self) -> str:
-        return base.shown_call(
-            "Ladder",
-            [
-                ("summarize", self.summarize, None),
-                ("target_tokens", self.target_tokens, None),
-                ("keep_recent", self.keep_recent, 15),
-                ("keep_recent_tokens", self.keep_recent_tokens, None),
-                ("reserve", self.reserve, None),
-                ("start_cap", self.caps.start, 8192),
-                ("floor_cap", self.caps.floor, 128),
-                ("truncate_tool_arguments", self.caps.inputs, True),
-                ("part_chars", self.part_chars, PART_CHARS),
-                ("min_saving", self.min_saving, base.MIN_SAVING),
-                ("role", self.role, "user"),
-                ("checks", self.checks, ()),
-            ],
-        )
-
-    @property
-    def needs_async(self) -> bool:
-        return waiting.is_async(self.summarize)
-
-    def with_pins(self, pins: Pins) -> Self:
-        """Returns a copy with more pins."""
-        held = copy(self)
-        held.pins = self.pins | pins
-        return held
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        base.check_count(self.start_cap, "start_cap", least=self.floor_cap)
+        if self.target_tokens is not None:
+            least = (RESERVE if self.reserve is None else self.reserve) + 1
+            base.check_count(self.target_tokens, "target_tokens", least=least)
 
     def limit(self, budget: TokenBudget | None) -> int:
         """Returns the number of tokens that the shortened view may have."""
@@ -167,7 +107,8 @@ class Ladder(base.Planner):
         builder = builder_of(ctx)
         before, mark = ctx.elements, builder.mark()
         goal = Goal.of(before, limit, ctx.budget)
-        rungs = Rungs(ctx.counter, self.caps, self.pins, self._tail, verbatim=self.keep_recent_tokens is not None)
+        caps = Caps(self.start_cap, self.floor_cap, self.truncate_tool_arguments)
+        rungs = Rungs(ctx.counter, caps, self.pins, self._tail, verbatim=self.keep_recent_tokens is not None)
         if self.summarize is not None:
             yield from self._summaries(ctx, self.summarize, goal, rungs)
         if ctx.total_tokens <= goal.limit:
@@ -217,10 +158,7 @@ class Ladder(base.Planner):
         # If a summary is too long, call the summarizer again with less room, and cut the second summary. If it cannot
         # be called again, cut the first.
         once = isinstance(writer, InParts) or not callable(writer)
-        ask = Ask(
-            elements[low].seq, elements[high].end_seq, writer, reason=reason, min_saving=self.min_saving, room=room,
-            cut=once, role=self.role, checks=self.checks,
-        )  # fmt: skip
+        ask = self.ask(elements[low].seq, elements[high].end_seq, reason, summarize=writer, room=room, cut=once)
         error = yield from base.attempt(ctx, ask)
         if isinstance(error, NotSmaller) and not once:
             error = yield from base.attempt(ctx, replace(ask, stated_room=room // 2, cut=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
@@ -43,7 +43,16 @@ class Pins:
             raise InvalidInput(f"a pin must be a seq >= 1, a span of two seqs, or a predicate of a message{other(pin)}")
 
     def __or__(self, more: Pins) -> Pins:
-        return Pins([*self.spans, *self.predicates, *more.spans, *more.predicates])
+        return Pins([*self, *more])
+
+    def __iter__(self) -> Iterator[Pin]:
+        yield from self.spans
+        yield from self.predicates
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pins) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
         return bool(self.spans or self.predicates)

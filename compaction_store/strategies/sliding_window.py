@@ -12,43 +12,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
-from copy import copy
-from typing import Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, cast
 
-from compaction_store import waiting
-from compaction_store.compaction.asking import Ask, Steps, check_role
+from compaction_store.compaction.asking import Steps
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected
-from compaction_store.messages.framing import Role
-from compaction_store.models import Element, Payload, Span
-from compaction_store.strategies.base import (
-    MIN_SAVING,
-    TOO_LITTLE,
-    Planner,
-    SummarySource,
-    attempt,
-    check_allow,
-    check_count,
-    check_saving,
-    check_summarizer,
-    shown_call,
-    worth,
-)
+from compaction_store.messages import tool_pairs
+from compaction_store.models import Element, Payload, Span, Summary
+from compaction_store.strategies import base
 from compaction_store.strategies.folding import Fold, Folded, Folds, folds, tokens_that_stay
 from compaction_store.strategies.layout import held_unread
 from compaction_store.strategies.outline import Outline, elements_of
-from compaction_store.strategies.pins import PinOption, Pins
-from compaction_store.strategies.thresholds import (
-    Predicate,
-    Threshold,
-    as_threshold,
-    check_fraction,
-    everything,
-    fraction_of,
-    over,
-)
+from compaction_store.strategies.thresholds import Predicate, Threshold, check_fraction, everything, fraction_of, over
 from compaction_store.tokens import o200k_base
 
 # The names of all sliding windows begin with this.
@@ -58,36 +35,6 @@ _FULL = 4
 # If there is little room, the summarizer is given the budget's trigger divided by this number.
 _LEAST = 16
 ThresholdOption = Threshold | Predicate | int | None
-
-
-def plan_sliding_window(
-    messages: Iterable[Payload | None],
-    *,
-    threshold: ThresholdOption = None,
-    retain: float = 0,
-    keep_first: bool = True,
-    before_reply: bool = False,
-    pin: PinOption = (),
-    allow: Collection[str] = (),
-    limit: int | None = None,
-    count: Callable[[Payload], int] | None = None,
-    summary_tokens: int = 0,
-) -> list[Span]:
-    """Returns the spans that `SlidingWindow` would summarize, in order. The first message has seq 1.
-
-    Each summary is assumed to have `summary_tokens` tokens. `over(fraction=…)` means a fraction of `limit`. `count`
-    returns the number of tokens of a message; the default is o200k_base.
-    """
-    listed = list(messages)
-    reached = everything if threshold is None else as_threshold(threshold)
-    if count is None and (reached.needs_tokens or isinstance(retain, float)):
-        counter = o200k_base()
-        count = lambda message: counter.messages([message])  # noqa: E731
-    elements = elements_of(listed, count)
-    tail = tail_of([element.tokens for element in elements], retain)
-    outline = Outline(elements, pins=Pins(pin), allow=check_allow(allow), tail=tail)
-    found = folds(outline, elements, reached, limit=limit, keep_first=keep_first, before_reply=before_reply)
-    return [Span(elements[low].seq, elements[high].end_seq) for low, high in _assumed(found, elements, summary_tokens)]
 
 
 def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
@@ -128,7 +75,7 @@ def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> in
     the fraction `retain` of all tokens.
     """
     if type(retain) is int:
-        check_count(retain, "retain", least=0)
+        base.check_count(retain, "retain", least=0)
         return retain
     check_fraction(retain, "retain=")
     room = fraction_of(retain, sum(tokens)) if room is None else room
@@ -138,11 +85,17 @@ def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> in
     return kept
 
 
+def _retained(given: float) -> float:
+    tail_of([], given)
+    return given
+
+
 def _is_own(element: Element) -> bool:
     return element.is_summary and (element.callback or "").startswith(_OWN)
 
 
-class SlidingWindow(Planner):
+@dataclass(frozen=True, eq=False, repr=False)
+class SlidingWindow(base.Summarizing):
     """Summarizes a thread window by window.
 
     `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate that is called with a `Window`. The
@@ -168,62 +121,48 @@ class SlidingWindow(Planner):
     `CompactionContext.compact`.
     """
 
-    def __init__(
+    _: KW_ONLY
+    threshold: ThresholdOption = base.option(None, keep=base.a_threshold)
+    retain: float = base.option(0, keep=lambda given, _: _retained(given))
+    keep_first: bool = base.option(default=True, keep=base.a_switch)
+    before_reply: bool = base.option(default=False, keep=base.a_switch)
+    allow: Collection[str] = base.option((), keep=base.rules, shown=False)
+
+    @property
+    def reached(self) -> Threshold:
+        """The threshold, or `everything` if none is given."""
+        return cast("Threshold | None", self.threshold) or everything
+
+    def kept(self, elements: Sequence[Element]) -> int:
+        """Returns how many elements at the end `retain` keeps."""
+        return tail_of([element.tokens for element in elements], self.retain, _room(elements, self.retain))
+
+    def outline(
         self,
-        summarize: SummarySource,
+        elements: Sequence[Element],
+        tail: int | None = None,
         *,
-        threshold: ThresholdOption = None,
-        retain: float = 0,
-        keep_first: bool = True,
-        before_reply: bool = False,
-        pin: PinOption = (),
-        allow: Collection[str] = (),
-        min_saving: float = MIN_SAVING,
-        role: Role = "user",
-        checks: Sequence[Check] = (),
-    ) -> None:
-        check_summarizer(summarize)
-        check_saving(min_saving)
-        check_role(role)
-        tail_of([], retain)
-        self._summarize = summarize
-        self._threshold = None if threshold is None else as_threshold(threshold)
-        self._retain = retain
-        self._keep_first = keep_first
-        self._before_reply = before_reply
-        self._pins = Pins(pin)
-        self._allow = check_allow(allow)
-        self._min_saving = min_saving
-        self._role = role
-        self._checks = check_checks(checks)
+        made_by: str | None = "",
+        links: tool_pairs.Links | None = None,
+    ) -> Outline:
+        """Returns the outline of a view with the last `tail` elements kept, or else those that `retain` keeps."""
+        kept = self.kept(elements) if tail is None else tail
+        return Outline(elements, pins=self.pins, allow=self.allow, tail=kept, made_by=made_by, links=links)
 
-    @property
-    def name(self) -> str:
-        return shown_call("SlidingWindow", [
-            ("threshold", self._threshold, None), ("retain", self._retain, 0), ("keep_first", self._keep_first, True),
-            ("before_reply", self._before_reply, False), ("pin", self._pins or None, None),
-            ("min_saving", self._min_saving, MIN_SAVING), ("role", self._role, "user"),
-            ("checks", self._checks, ()),
-        ])  # fmt: skip
-
-    @property
-    def needs_async(self) -> bool:
-        return waiting.is_async(self._summarize)
-
-    def with_pins(self, pins: Pins) -> Self:
-        """Returns a copy with more pins."""
-        held = copy(self)
-        held._pins = self._pins | pins  # noqa: SLF001 — an instance of this class
-        return held
+    def folds(self, outline: Outline, elements: Sequence[Element], threshold: Threshold, limit: int | None) -> Folds:
+        """Yields the spans to fold."""
+        return folds(
+            outline, elements, threshold, limit=limit, keep_first=self.keep_first, before_reply=self.before_reply,
+            whole_at_end=self.threshold is None,
+        )  # fmt: skip
 
     def steps(self, ctx: CompactionContext) -> Steps:
         elements, budget = ctx.elements, ctx.budget
         limit = None if budget is None else budget.limit
-        tail = tail_of([element.tokens for element in elements], self._retain, room=_room(elements, self._retain))
         least = held_unread(elements, limit)
-        tail, threshold, room = max(tail, least), self._threshold or everything, None
+        tail, threshold, room = max(self.kept(elements), least), self.reached, None
         outline = self._outline(ctx, tail, sealed=not self._is_full(ctx))
-        if self._threshold is None and budget is not None and budget.is_over(ctx.total_tokens):
+        if self.threshold is None and budget is not None and budget.is_over(ctx.total_tokens):
             builder_of(ctx).idle_reason = "the sliding window found nothing more to fold"
             smaller = self._under_trigger(ctx, budget, outline, tail, least)
             if smaller is None:
@@ -231,31 +170,24 @@ class SlidingWindow(Planner):
             outline, stay = smaller
             threshold = over(tokens=max(budget.trigger_tokens, stay + budget.trigger_tokens // _FULL) + 1)
             room = max(budget.trigger_tokens // _LEAST, _halfway(budget) - stay)
-        found = folds(
-            outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
-            whole_at_end=self._threshold is None,
-        )  # fmt: skip
+        found = self.folds(outline, elements, threshold, limit)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may be folded"
         folded: Folded | None = None
         while (fold := _next(found, folded)) is not None:
             inside = elements[fold.low : fold.high + 1]
-            ask = Ask(
-                inside[0].seq, inside[-1].end_seq, self._summarize, allow=self._allow, reason=reason,
-                min_saving=self._min_saving, stated_room=room, role=self._role, checks=self._checks,
-            )  # fmt: skip
+            ask = self.ask(inside[0].seq, inside[-1].end_seq, reason, allow=self.allow, stated_room=room)
             folded = None
             if not self._worth(ctx, inside):
-                builder_of(ctx).idle_reason = TOO_LITTLE
+                builder_of(ctx).idle_reason = base.TOO_LITTLE
                 continue
-            error = yield from attempt(ctx, ask)
+            error = yield from base.attempt(ctx, ask)
             if error is not None and not isinstance(error, Rejected):
                 # Stop, because the next summary would probably fail too. The earlier summaries stay planned.
                 return
             folded = None if error is not None else _planned(ctx, inside)
 
     def _outline(self, ctx: CompactionContext, tail: int, *, sealed: bool) -> Outline:
-        made_by = _OWN if sealed else None
-        return Outline(ctx.elements, pins=self._pins, allow=self._allow, tail=tail, made_by=made_by, links=ctx.links)
+        return self.outline(ctx.elements, tail, made_by=_OWN if sealed else None, links=ctx.links)
 
     def _under_trigger(
         self, ctx: CompactionContext, budget: TokenBudget, outline: Outline, tail: int, least: int
@@ -295,19 +227,41 @@ class SlidingWindow(Planner):
         return smaller, must_stay
 
     def _stay(self, outline: Outline) -> int:
-        return tokens_that_stay(outline, keep_first=self._keep_first)
+        return tokens_that_stay(outline, keep_first=self.keep_first)
 
     def _is_full(self, ctx: CompactionContext) -> bool:
         """Returns whether the strategy's own summaries take so much of the budget that they must be summarized too."""
-        if ctx.budget is None or self._threshold is not None:
+        if ctx.budget is None or self.threshold is not None:
             return False
         taken = sum(element.tokens for element in ctx.elements if _is_own(element))
         return _FULL * taken > ctx.budget.trigger_tokens
 
     def _worth(self, ctx: CompactionContext, inside: Sequence[Element]) -> bool:
-        if "larger" in self._allow:
+        if "larger" in self.allow:
             return True
-        return worth(ctx, sum(element.tokens for element in inside), self._summarize, self._min_saving)
+        return base.worth(ctx, sum(element.tokens for element in inside), self.summarize, self.min_saving)
+
+
+def plan_sliding_window(
+    messages: Iterable[Payload | None],
+    *,
+    limit: int | None = None,
+    count: Callable[[Payload], int] | None = None,
+    summary_tokens: int = 0,
+    **options: Any,
+) -> list[Span]:
+    """Returns the spans that `SlidingWindow` would summarize, in order. The first message has seq 1.
+
+    Each summary is assumed to have `summary_tokens` tokens. `over(fraction=…)` means a fraction of `limit`. `count`
+    returns the number of tokens of a message; the default is o200k_base. The options are those of `SlidingWindow`.
+    """
+    window = SlidingWindow(Summary("-"), **options)
+    if count is None and (window.reached.needs_tokens or isinstance(window.retain, float)):
+        counter = o200k_base()
+        count = lambda message: counter.messages([message])  # noqa: E731
+    elements = elements_of(messages, count)
+    found = window.folds(window.outline(elements), elements, window.reached, limit)
+    return [Span(elements[low].seq, elements[high].end_seq) for low, high in _assumed(found, elements, summary_tokens)]
 
 
 def _halfway(budget: TokenBudget) -> int:

@@ -10,13 +10,11 @@ record's callback, such as "SummaryTree level 2".
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from copy import copy
-from typing import Any, NamedTuple, Self
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
 
-from compaction_store import waiting
-from compaction_store.compaction.asking import Ask, Steps
-from compaction_store.compaction.checks import Check, check_checks
+from compaction_store.compaction.asking import Steps
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
@@ -24,7 +22,6 @@ from compaction_store.models import Element, Summary
 from compaction_store.strategies import base
 from compaction_store.strategies.layout import Layout, held_unread
 from compaction_store.strategies.outline import elements_of
-from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.tokens import chosen
 
 LEAF_TOKENS = 8000
@@ -50,60 +47,25 @@ class Node(NamedTuple):
 Growth = Generator[Node, bool, None]
 
 
-class SummaryTree(base.Planner):
+@dataclass(frozen=True, eq=False, repr=False)
+class SummaryTree(base.Summarizing):
     """Summarizes the elements before the last `keep_recent` as soon as they fill a leaf, and merges full levels."""
 
-    def __init__(
-        self,
-        summarize: base.SummarySource,
-        leaf_tokens: int = LEAF_TOKENS,
-        fan_in: int = FAN_IN,
-        *,
-        keep_recent: int = 15,
-        pin: PinOption = (),
-        min_saving: float = base.MIN_SAVING,
-        checks: Sequence[Check] = (),
-    ) -> None:
-        base.check_saving(min_saving)
-        base.check_summarizer(summarize)
-        base.check_count(leaf_tokens, "leaf_tokens", least=1)
-        base.check_count(fan_in, "fan_in", least=2)
-        base.check_count(keep_recent, "keep_recent", least=0)
-        self.summarize = summarize
-        self.leaf_tokens = leaf_tokens
-        self.fan_in = fan_in
-        self.keep_recent = keep_recent
-        self.pins = Pins(pin)
-        self.min_saving = min_saving
-        self.checks = check_checks(checks)
+    leaf_tokens: int = base.option(LEAF_TOKENS, keep=base.a_count(1))
+    fan_in: int = base.option(FAN_IN, keep=base.a_count(2))
+    _: KW_ONLY
+    keep_recent: int = base.option(15, keep=base.a_count(0))
 
     @property
     def name(self) -> str:
-        options = [
-            ("leaf_tokens", self.leaf_tokens, LEAF_TOKENS),
-            ("fan_in", self.fan_in, FAN_IN),
-            ("keep_recent", self.keep_recent, 15),
-            ("min_saving", self.min_saving, base.MIN_SAVING),
-            ("checks", self.checks, ()),
-        ]
-        return base.shown_call("SummaryTree", options).removesuffix("()")
-
-    @property
-    def needs_async(self) -> bool:
-        return waiting.is_async(self.summarize)
-
-    def with_pins(self, pins: Pins) -> Self:
-        """Returns a copy with more pins."""
-        held = copy(self)
-        held.pins = self.pins | pins
-        return held
+        return super().name.removesuffix("()")
 
     def steps(self, ctx: CompactionContext) -> Steps:
         """Yields an `Ask` for each summary that the tree needs. Stops when the summarizer fails."""
         builder = builder_of(ctx)
         caller = builder.rename(self.name)
         unread = held_unread(ctx.elements, None if ctx.budget is None else ctx.budget.limit)
-        growth = self._growth(Layout(ctx.elements, self.pins, ctx.links), unread)
+        growth = self.growth(Layout(ctx.elements, self.pins, ctx.links), unread)
         done: bool | None = None
         try:
             while True:
@@ -111,11 +73,7 @@ class SummaryTree(base.Planner):
                 node = growth.send(done)  # type: ignore[arg-type]
                 builder.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
-                reason = f"{what} summarized"
-                ask = Ask(
-                    node.start_seq, node.end_seq, self.summarize, reason=reason, min_saving=self.min_saving,
-                    checks=self.checks,
-                )  # fmt: skip
+                ask = self.ask(node.start_seq, node.end_seq, f"{what} summarized")
                 error = yield from base.attempt(ctx, ask)
                 if error is not None and not isinstance(error, Rejected | SpanConflict):
                     return
@@ -125,7 +83,8 @@ class SummaryTree(base.Planner):
         finally:
             builder.rename(caller)
 
-    def _growth(self, layout: Layout, unread: int = 0) -> Growth:
+    def growth(self, layout: Layout, unread: int = 0) -> Growth:
+        """Yields the nodes to make. Besides the recent elements, the last `unread` ones are kept."""
         kept = max(self.keep_recent, unread)
         for low, high in layout.for_summaries(layout.first, len(layout.elements) - kept - 1):
             row: list[Node] = []
@@ -175,15 +134,14 @@ def _tokens(element: Element) -> int:
     return element.tokens
 
 
-def plan_summary_tree(
-    messages: Iterable[Any], leaf_tokens: int = LEAF_TOKENS, fan_in: int = FAN_IN, *, keep_recent: int = 15,
-    counter: Any = None,
-) -> list[Node]:  # fmt: skip
-    """Returns the nodes that `SummaryTree` would make for a plain list of messages, in order, if no summary fails."""
+def plan_summary_tree(messages: Iterable[Any], *options: Any, counter: Any = None, **more: Any) -> list[Node]:
+    """Returns the nodes that `SummaryTree` would make for a plain list of messages, in order, if no summary fails.
+
+    The options are those of `SummaryTree`.
+    """
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
-    tree = SummaryTree(Summary("-"), leaf_tokens, fan_in, keep_recent=keep_recent)
-    growth = tree._growth(Layout(elements))  # noqa: SLF001 — a class of this module
+    growth = SummaryTree(Summary("-"), *options, **more).growth(Layout(elements))
     nodes: list[Node] = []
     try:
         node = next(growth)
