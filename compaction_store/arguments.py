@@ -173,7 +173,7 @@ def reason(value: object, what: str = "reason") -> None:
     if value is None:
         return
     if not isinstance(value, str):
-        raise InvalidInput(f"{what} must be a string{other(value)}")
+        raise InvalidInput(f"{what} must be text{other(value)}")
     if (size := len(value.encode(errors="surrogatepass"))) > MOST_BYTES["reason"]:
         raise InvalidInput(f"{what} must be at most {MOST_BYTES['reason']:,} bytes, not {size:,}")
 

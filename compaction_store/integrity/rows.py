@@ -7,7 +7,7 @@ number of its rows depends on the sizes of the bodies in the page before.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -38,7 +38,7 @@ class RowRequest(NamedTuple):
     total: int = 0
 
 
-Rows = list[tuple[Any, ...]]
+Rows = Sequence[tuple[Any, ...]]
 RowReader = Generator[RowRequest, Rows, None]
 
 

@@ -45,7 +45,7 @@ class _StoredThreads:
         return {row[0]: ThreadHead._make(row) for row in rows}
 
     def answers(self, requests: Sequence[tuple[UUID, str, RowRequest]]) -> Mapping[UUID, Rows]:
-        found: dict[UUID, Rows] = {uid: [] for uid, _, _ in requests}
+        found: dict[UUID, list[tuple[Any, ...]]] = {uid: [] for uid, _, _ in requests}
         for kind in dict.fromkeys(request.kind for _, _, request in requests):
             of_kind = [(uid, tenant, request) for uid, tenant, request in requests if request.kind == kind]
             if kind is None:

@@ -158,8 +158,8 @@ class Cluster(Server):
         if found.place == 0:
             uid = _find(connection, key)
             if uid is not None:
-                _, _, _, last_seq, _, _, _, _, head, *_ = queries.thread(connection, key._replace(uid=uid))
-                found = found._replace(last_seq=last_seq, head=head)
+                row = queries.thread(connection, key._replace(uid=uid))
+                found = found._replace(last_seq=row.last_seq, head=row.head)
         return cast("_T", found)
 
 
@@ -189,9 +189,9 @@ def _find(connection: Connection, key: ThreadKey) -> UUID | None:
         [(uid,)] = fetch(connection, _NAMED, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id))
         return uid
     try:
-        thread_id, *_ = queries.thread(connection, key._replace(uid=stub))
+        found = queries.thread(connection, key._replace(uid=stub))
     except psycopg.Error as error:
         if error.sqlstate != _NO_THREAD:
             raise
         return None
-    return stub if thread_id == key.thread_id else None
+    return stub if found.thread_id == key.thread_id else None

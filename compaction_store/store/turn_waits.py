@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput, TurnTimeout
 from compaction_store.models import Span
-from compaction_store.postgres.queries import TurnState
+from compaction_store.postgres.queries.functions import TakeTurnRow
 
 LONGEST_WAIT = 86_400
 LONGEST_LEASE = 3_600
@@ -35,10 +35,10 @@ def pause(place: int, since: float) -> float:
     return min(max(_FIRST_PAUSE * place, _PART * since), longest)
 
 
-def timeout(found: TurnState, waited: float, thread_id: str) -> TurnTimeout:
+def timeout(found: TakeTurnRow, waited: float, thread_id: str) -> TurnTimeout:
     """Makes the error for a turn that waited too long."""
     ahead = found.place - 1
-    who = "another turn" if found.actor is None else f"the turn of {found.actor!r}"
+    who = "another turn" if found.holder is None else f"the turn of {found.holder!r}"
     if found.held_until is None:
         what = "the thread is reserved for turns that were requested earlier"
     else:
@@ -46,7 +46,7 @@ def timeout(found: TurnState, waited: float, thread_id: str) -> TurnTimeout:
     behind = f"; turns ahead in the queue: {ahead}" if ahead else ""
     return TurnTimeout(
         f"{what}{behind}; waited {waited:g} seconds{arguments.about(thread_id)}",
-        actor=found.actor, login=found.login, until=found.held_until, ahead=ahead,
+        actor=found.holder, login=found.holder_login, until=found.held_until, ahead=ahead,
     )  # fmt: skip
 
 

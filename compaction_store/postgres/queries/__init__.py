@@ -17,16 +17,8 @@ from compaction_store.postgres.queries.across_threads import (
     threads,
 )
 from compaction_store.postgres.queries.checkpoints import checkpointing, entries_of_many, heads, states
-from compaction_store.postgres.queries.listing import count_heads, stored_threads
-from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
-from compaction_store.postgres.queries.one_thread import (
-    Claim,
-    Expected,
-    NewMessage,
+from compaction_store.postgres.queries.functions import (
     ThreadKey,
-    Written,
-    append,
-    append_observed,
     commit_compactions,
     compare,
     element,
@@ -36,27 +28,40 @@ from compaction_store.postgres.queries.one_thread import (
     events,
     fork,
     lease,
-    name_of,
+    leave_turn,
     neighbours,
     newest,
-    origins,
-    other_copies,
     outline,
     pos_at,
-    receipt,
     record_event,
-    record_verdict,
     redact,
     release,
     renew_lease,
+    renew_turn,
     replay,
     reported,
     rewind,
     set_metadata,
     stalled,
+    take_turn,
+    tenants,
+    view,
+)
+from compaction_store.postgres.queries.listing import count_heads, stored_threads
+from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
+from compaction_store.postgres.queries.one_thread import (
+    Expected,
+    NewMessage,
+    Written,
+    append,
+    append_observed,
+    name_of,
+    origins,
+    other_copies,
+    receipt,
+    record_verdict,
     thread,
     thread_state,
-    view,
 )
 from compaction_store.postgres.queries.server import (
     IS_WORKER,
@@ -69,8 +74,7 @@ from compaction_store.postgres.queries.server import (
     refuse_newer,
     revision,
 )
-from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events, tenants
-from compaction_store.postgres.queries.thread_turns import TurnState, leave_turn, renew_turn, take_turn
+from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events
 from compaction_store.postgres.queries.together import Append, append_together
 from compaction_store.postgres.queries.token_steps import appended_tokens, applied_tokens
 from compaction_store.postgres.queries.turns import HOLDER, Holder, held_by
@@ -82,7 +86,6 @@ __all__ = [
     "OLDEST_SERVER",
     "WORKER",
     "Append",
-    "Claim",
     "CompactionFilter",
     "CompactionKey",
     "Connection",
@@ -91,7 +94,6 @@ __all__ = [
     "Holder",
     "NewMessage",
     "ThreadKey",
-    "TurnState",
     "Written",
     "append",
     "append_observed",

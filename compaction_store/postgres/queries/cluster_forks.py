@@ -13,7 +13,7 @@ from typing import Any
 from compaction_store.postgres.driver.cursor import Connection, fetch, literal, together
 from compaction_store.postgres.queries.across_threads import NESTED
 from compaction_store.postgres.queries.cluster_listing import name_uid
-from compaction_store.postgres.queries.one_thread import ERASE, FORK, ThreadKey
+from compaction_store.postgres.queries.functions import ERASE, FORK, EraseRow, ForkRow, ThreadKey
 
 _JOIN = "SELECT * FROM compaction_store.join_transaction(%b::uuid, %b::text, %b::text)"
 # OFFSET 0 keeps the planner from calling the function once for each column.
@@ -27,25 +27,23 @@ _END_TURNS = "SELECT * FROM compaction_store.end_turns(%b::text, %b::text, %b::b
 _UNNAME = "SELECT * FROM compaction_store.unname_thread(%b::uuid, %b::text, %b::text, %b::uuid)"
 
 
-def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, *arguments: Any) -> tuple[Any, ...]:
+def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, *arguments: Any) -> ForkRow:
     """Does the same as `fork`, and adds the new thread's name to the table of names in the same transaction."""
     with together(connection):
-        row = _on_node(connection, FORK, key, (new_thread_id, *arguments))
-        _, child_uid, *_, replayed = row
-        if not replayed:
+        row = ForkRow._make(_on_node(connection, FORK, key, (new_thread_id, *arguments)))
+        if not row.replayed:
             name = key.tenant, new_thread_id
-            fetch(connection, CLAIM, (name_uid(*name), *name, child_uid))
+            fetch(connection, CLAIM, (name_uid(*name), *name, row.child_uid))
     return row
 
 
-def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) -> tuple[Any, ...]:
+def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) -> EraseRow:
     """Does the same as `erase`. If nothing forbids the erasure, also ends the thread's turns and frees its name."""
     name = key.tenant, key.thread_id
     with together(connection):
         fetch(connection, _END_TURNS, (*name, False))
-        row = _on_node(connection, ERASE, key, arguments)
-        *_, refused_by, refusal = row
-        if refused_by is None and refusal is None:
+        row = EraseRow._make(_on_node(connection, ERASE, key, arguments))
+        if row.refused_by is None and row.refusal is None:
             fetch(connection, _END_TURNS, (*name, True))
             fetch(connection, _UNNAME, (name_uid(*name), *name, key.uid))
     return row

@@ -11,7 +11,7 @@ from compaction_store.postgres.driver.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import loads
 from compaction_store.postgres.queries.cluster_forks import CLAIM
 from compaction_store.postgres.queries.cluster_listing import name_uid
-from compaction_store.postgres.queries.one_thread import ThreadKey
+from compaction_store.postgres.queries.functions import BEGIN_IMPORT, FINISH_IMPORT, ThreadKey
 
 _STAGE = "SELECT * FROM compaction_store.stage(%b::uuid, %b::text, %b::text, %b::text)"
 # Rows are added to a call until its JSON has this many characters.
@@ -21,7 +21,7 @@ _MOST_CHARACTERS = 4 * 1024 * 1024
 def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
     """Does the same as `import_bundle`, and adds the thread's name to the table of names in the same transaction."""
     with loads.importing(about):
-        if loads.is_there(staged, fetch(connection, loads.BEGIN_IMPORT, tuple(key)), about):
+        if loads.is_there(staged, fetch(connection, BEGIN_IMPORT, tuple(key)), about):
             return staged.sent
         staged.sent = True
         with together(connection):
@@ -31,9 +31,7 @@ def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import
             for kind in import_rows.KINDS:
                 for rows in _pages(staged, kind):
                     fetch(connection, _STAGE, (key.uid, key.tenant, kind, rows))
-            return not loads.is_there(
-                staged, fetch(connection, loads.FINISH_IMPORT, loads.finishing(key, staged)), about
-            )
+            return not loads.is_there(staged, fetch(connection, FINISH_IMPORT, loads.finishing(key, staged)), about)
 
 
 def _pages(staged: import_rows.Staged, kind: str) -> Iterator[str]:

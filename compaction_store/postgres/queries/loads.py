@@ -27,7 +27,8 @@ from compaction_store.postgres.driver.cursor import (
     fetch,
     transaction,
 )
-from compaction_store.postgres.queries.one_thread import ThreadKey, entries
+from compaction_store.postgres.queries import functions
+from compaction_store.postgres.queries.functions import BEGIN_IMPORT, FINISH_IMPORT, ThreadKey
 
 _LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8)
@@ -37,11 +38,6 @@ _LOAD_THREADS = (
 _LOAD_THREADS_TYPES = (TEXT, TEXTS, TEXTS, INT4S, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS)
 # The row of the function `load` in binary: the number of fields, and then the type, length and value of each field.
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
-BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
-FINISH_IMPORT = (
-    "SELECT * FROM compaction_store.finish_import"
-    "(%b::uuid, %b::text, %b::text, %b, %b, %b::text, %b::int8, %b::int8, %b::int8, %b)"
-)
 # The SQLSTATEs for rows that do not form a chain, and for names and documents that no store would have written.
 _REFUSED = {"CS010", "CS018", "CS019"}
 _LOADER = "grant this login compaction_store_loader"
@@ -55,30 +51,22 @@ def _loading(what: str) -> Iterator[None]:
         raise PermissionDenied(f"{what} needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
 
 
-def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int, UUID] | None:
+def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> functions.FindLoadRow | None:
     """Returns the first seq and the number of the messages that were stored with a chunk's key, and the thread_uid."""
     with _loading("a load"):
-        rows = fetch(
-            connection, "SELECT * FROM compaction_store.find_load(%b::uuid, %b::text, %b::text, %b::text)",
-            (*key, chunk_key),
-        )  # fmt: skip
-    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+        return next(iter(functions.find_load(connection, key, chunk_key)), None)
 
 
-def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[Any, ...]]:
+def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[int, bytes, bytes]]:
     """Returns the seqs, salts and commitments of messages from a seq on."""
-    return [(row[1], row[5], row[6]) for row in entries(connection, key, "message", start, False, limit)]
+    rows = functions.entries(connection, key, "message", start, False, limit)
+    return [(row.ordinal, row.salt, row.commitment) for row in rows]
 
 
 def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
     """Records compactions that a provider made. Returns False if an earlier call recorded the same run."""
     with _loading("a load"):
-        return bool(
-            fetch(
-                connection, "SELECT compaction_store.observe(%b::uuid, %b::text, %b::text, %b, %b::text)",
-                (*key, run_id, records),
-            )[0][0]
-        )  # fmt: skip
+        return bool(functions.observe(connection, key, run_id, records))
 
 
 def load(

@@ -26,22 +26,12 @@ from compaction_store.postgres.driver.cursor import (
     Connection,
     driver_of,
     execute_binary,
-    fetch,
     fetch_value,
     select,
     transaction,
 )
-
-
-class ThreadKey(NamedTuple):
-    """The key of a thread, in the form of the first parameters of a SQL function.
-
-    Without `uid`, the function looks up the name.
-    """
-
-    uid: UUID | None
-    tenant: str
-    thread_id: str
+from compaction_store.postgres.queries import functions
+from compaction_store.postgres.queries.functions import ThreadKey
 
 
 class NewMessage(NamedTuple):
@@ -74,20 +64,6 @@ class Written(NamedTuple):
     thread_uid: UUID
 
 
-class Claim(NamedTuple):
-    """The result of a request for a lease, with the current end of the thread.
-
-    `held_until` is the time until which another run has the thread, or None if the caller has it now. `held_since` and
-    `holder`, an actor, describe this other run.
-    """
-
-    held_until: datetime | None
-    last_pos: int
-    head: bytes
-    held_since: datetime | None
-    holder: str | None
-
-
 # The function is called in the select list, and its row is one value. In FROM, Postgres would first store the row in a
 # tuplestore.
 _APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
@@ -106,14 +82,6 @@ _APPEND_OBSERVED = (
     "SELECT compaction_store.append_observed"
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
     " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b)"
-)
-ERASE = (
-    "SELECT * FROM compaction_store.erase"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool, %b::bool)"
-)
-FORK = (
-    "SELECT * FROM compaction_store.fork"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b, %b::text, %b::text)"
 )
 # The row of `append` in binary: the number of fields, and then the type, length and value of each field. It is decoded
 # here, because the driver would build a loader for it at every call, and take a tenth of the call's time in Python.
@@ -213,205 +181,26 @@ def _lists(
     )  # fmt: skip
 
 
-def replay(
-    connection: Connection, thread: ThreadKey, after: int, until: int | None, limit: int
-) -> list[tuple[Any, ...]]:
-    """Returns a page of messages, oldest first. The first row also has the thread_uid."""
-    return fetch(
-        connection, "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)",
-        (*thread, after, until, limit),
-    )  # fmt: skip
+def thread(connection: Connection, key: ThreadKey) -> functions.ThreadRow:
+    return functions.thread(connection, key)[0]
 
 
-def newest(connection: Connection, thread: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """Returns the newest messages, newest first."""
-    return fetch(
-        connection, "SELECT * FROM compaction_store.newest(%b::uuid, %b::text, %b::text, %b::int4)", (*thread, limit)
-    )  # fmt: skip
-
-
-def view(connection: Connection, thread: ThreadKey, at: int | None) -> list[tuple[Any, ...]]:
-    """Returns the rows of the view at a pos, or of the current view if `at` is None."""
-    return fetch(
-        connection, "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)", (*thread, at)
-    )
-
-
-def element(connection: Connection, thread: ThreadKey, seq: int) -> list[tuple[Any, ...]]:
-    """Returns the row of the current view that covers a seq, or no row if the thread has no such seq."""
-    return fetch(
-        connection, "SELECT * FROM compaction_store.element(%b::uuid, %b::text, %b::text, %b::int8)", (*thread, seq)
-    )
-
-
-def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
-    """Returns the last pos whose time is not later than a moment, or 0 if there is none."""
-    rows = fetch(
-        connection, "SELECT compaction_store.pos_at(%b::uuid, %b::text, %b::text, %b::timestamptz)", (*thread, moment)
-    )
-    return int(rows[0][0])
-
-
-def outline(
-    connection: Connection, key: ThreadKey, at: int | None, span: tuple[int | None, int | None]
-) -> list[tuple[Any, ...]]:
-    """Returns a row about a view or a part of it (pos, last seq and tokens), and then a row for each active record."""
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)",
-        (*key, at, *span),
-    )
-
-
-def compare(
-    connection: Connection,
-    key: ThreadKey,
-    at: int | None,
-    beside: int | None,
-    only_changes: bool,
-    skip: int,
-    limit: int,
-) -> list[tuple[Any, ...]]:
-    """Returns a row about two views (pos, tokens, number of elements), and then a row for each part on a page."""
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.compare"
-        "(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::bool, %b::int8, %b::int8)",
-        (*key, at, beside, only_changes, skip, limit),
-    )
-
-
-def elements(
-    connection: Connection, key: ThreadKey, seqs: Sequence[int], numbers: Sequence[int]
-) -> list[tuple[Any, ...]]:
-    """Returns the rows of messages by seq and of records by number, in any order, each with the thread_uid."""
-    return fetch(
-        connection, "SELECT * FROM compaction_store.elements(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[])",
-        (*key, list(seqs), list(numbers)),
-    )  # fmt: skip
-
-
-def thread(connection: Connection, key: ThreadKey) -> tuple[Any, ...]:
-    return fetch(connection, "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)", tuple(key))[0]
-
-
-def set_metadata(connection: Connection, key: ThreadKey, metadata: str) -> None:
-    fetch(connection, "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::text, %b::text)", (*key, metadata))
-
-
-def entries(
-    connection: Connection, key: ThreadKey, kind: str, start: int, content: bool, limit: int
-) -> list[tuple[Any, ...]]:
-    """Returns a page of a thread's messages, compactions or events, with the columns that a verifier needs."""
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.entries(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
-        (*key, kind, start, content, limit),
-    )
-
-
-def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> tuple[Any, ...]:
+def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> functions.ThreadStateRow:
     """Returns a thread's head, and its seq, number and entry at a pos, for a verifier."""
-    return fetch(
-        connection, "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)", (*key, pos)
-    )[0]
-
-
-def events(
-    connection: Connection, key: ThreadKey, kinds: list[str] | None, after: int, newest_first: bool, limit: int
-) -> list[tuple[Any, ...]]:
-    """Returns a page of a thread's events after a pos."""
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::text[], %b::int8, %b::bool, %b::int4)",
-        (*key, kinds, after, newest_first, limit),
-    )
-
-
-def record_event(
-    connection: Connection, key: ThreadKey, kind: str, actor: str | None, salt: bytes, body: str
-) -> tuple[Any, ...]:
-    """Records a hold, a release, a retention or an evaluation. Returns its pos, its time and the login."""
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b, %b::text)",
-        (*key, kind, actor, salt, body),
-    )[0]  # fmt: skip
+    return functions.thread_state(connection, key, pos)[0]
 
 
 def record_verdict(
     connection: Connection, key: ThreadKey, number: int, actor: str | None, salt: bytes, body: str
-) -> tuple[Any, ...]:
-    """Records a verdict on a compaction record. Returns its pos, its time and the login."""
+) -> functions.RecordVerdictRow:
+    """Records a verdict on a compaction record."""
     try:
-        return fetch(
-            connection,
-            "SELECT * FROM compaction_store.record_verdict"
-            "(%b::uuid, %b::text, %b::text, %b::int8, %b::text, %b, %b::text)",
-            (*key, number, actor, salt, body),
-        )[0]
+        return functions.record_verdict(connection, key, number, actor, salt, body)
     except psycopg.errors.InsufficientPrivilege as error:
         raise PermissionDenied(
             "the login must be a reviewer to record a verdict: grant this login compaction_store_reviewer",
             sqlstate=error.sqlstate,
         ) from None
-
-
-def redact(
-    connection: Connection,
-    key: ThreadKey,
-    ranges: Sequence[tuple[int, int]],
-    actor: str | None,
-    salt: bytes,
-    body: str,
-    insist: bool,
-    dry_run: bool | None,
-    reaches: bool,
-) -> tuple[Any, ...]:
-    """Erases messages, and the bodies of all records that may repeat their content.
-
-    Returns the pos of the event, the erased seqs and record numbers, and the forks with copies. If a hold or a
-    retention forbids the erasure, returns the pos of its event and a text instead.
-    """
-    starts, ends = [r[0] for r in ranges], [r[1] for r in ranges]
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.redact"
-        "(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool, %b::bool, %b::bool)",
-        (*key, starts, ends, actor, salt, body, insist, dry_run, reaches),
-    )[0]
-
-
-def erase(
-    connection: Connection,
-    key: ThreadKey,
-    actor: str | None,
-    salt: bytes,
-    body: str,
-    insist: bool,
-    dry_run: bool | None,
-    reaches: bool,
-) -> tuple[Any, ...]:
-    """Erases a whole thread. Returns the same as `redact`."""
-    return fetch(connection, ERASE, (*key, actor, salt, body, insist, dry_run, reaches))[0]
-
-
-def fork(
-    connection: Connection,
-    key: ThreadKey,
-    new_thread_id: str,
-    at: int | None,
-    actor: str | None,
-    salt: bytes,
-    fork_key: str | None,
-    body: str,
-) -> tuple[Any, ...]:
-    """Makes a new thread with copies of a thread's entries up to a pos.
-
-    Returns the row of the SQL function. It begins with the thread_uids of the parent and of the fork, the fork's name,
-    and the pos and the seq up to which it copied.
-    """
-    return fetch(connection, FORK, (*key, new_thread_id, at, actor, salt, fork_key, body))[0]
 
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
@@ -458,101 +247,6 @@ def name_of(connection: Connection, key: ThreadKey) -> str | None:
     with transaction(connection, key.tenant, read_only=True):
         rows = select(connection, query)
     return rows[0][0] if rows else None
-
-
-def neighbours(connection: Connection, key: ThreadKey, pos: int) -> list[int]:
-    """Returns the pos of the last record up to a pos, and the pos of the first record after it, if these exist."""
-    rows = fetch(
-        connection, "SELECT * FROM compaction_store.neighbours(%b::uuid, %b::text, %b::text, %b::int8)", (*key, pos)
-    )
-    return [found for (found,) in rows]
-
-
-def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Claim:
-    """Requests a lease, which gives one run the sole right to compact a thread for some seconds."""
-    return Claim._make(
-        fetch(
-            connection,
-            "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b, %b::float8, %b::text)",
-            (*key, run_id, seconds, actor),
-        )[0]
-    )
-
-
-def renew_lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> bool:
-    """Extends the lease of a run. Returns whether the run still has it."""
-    rows = fetch(
-        connection,
-        "SELECT compaction_store.renew_lease(%b::uuid, %b::text, %b::text, %b, %b::float8)",
-        (*key, run_id, seconds),
-    )
-    return bool(rows[0][0])
-
-
-def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool) -> None:
-    fetch(
-        connection,
-        "SELECT compaction_store.release(%b::uuid, %b::text, %b::text, %b, %b::bool)",
-        (*key, run_id, stalled),
-    )
-
-
-def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """Returns the rejected attempts among the last `limit` records, newest first. Failed attempts are left out.
-
-    Goes back only to the last message, event, or applied or observed record.
-    """
-    return fetch(
-        connection, "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)", (*key, limit)
-    )  # fmt: skip
-
-
-def commit_compactions(
-    connection: Connection, key: ThreadKey, run_id: UUID, base: tuple[int, bytes | None], records: str
-) -> list[tuple[Any, ...]]:
-    """Writes all records of a run or none, and returns them. A second call with the same run_id writes nothing.
-
-    `base` is the pos and the head of the view from which the run was planned.
-    """
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.commit_compactions"
-        "(%b::uuid, %b::text, %b::text, %b, %b::int8, %b::bytea, %b::text)",
-        (*key, run_id, *base, records),
-    )
-
-
-def rewind(
-    connection: Connection,
-    key: ThreadKey,
-    run_id: UUID,
-    kind: str,
-    seq: int,
-    hide: bool,
-    expected_head: bytes | None,
-    actor: str | None,
-    bodies: tuple[str, str],
-) -> list[tuple[Any, ...]]:
-    """Ends the view at a seq, and returns the records of the run. A second call with the same run_id writes nothing.
-
-    `bodies` has two bodies: one for the revocations, and one for the record.
-    """
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.rewind"
-        "(%b::uuid, %b::text, %b::text, %b, %b::int8, %b::text, %b::bool, %b::bytea, %b::text, %b::text, %b::text)",
-        (*key, run_id, seq, kind, hide, expected_head, actor, *bodies),
-    )
-
-
-def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:
-    """Returns the newest message with a receipt and a usage among the last `among` messages, or no row.
-
-    The row has the seq, the tokens of the view in the receipt, the payload and the meta.
-    """
-    return fetch(
-        connection, "SELECT * FROM compaction_store.reported(%b::uuid, %b::text, %b::text, %b::int4)", (*key, among)
-    )  # fmt: skip
 
 
 def thread_uid(key: ThreadKey) -> Any:

@@ -9,7 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
+from compaction_store.postgres.driver.cursor import Connection, select, transaction
 
 
 class EventFilter(NamedTuple):
@@ -57,8 +57,3 @@ def tenant_events(
         query = query.where(at < reached if newest_first else at > reached)
     with transaction(connection, tenant, read_only=True):
         return select(connection, query)
-
-
-def tenants(connection: Connection, after: str, limit: int) -> list[tuple[Any, ...]]:
-    """Returns a page of the tenants that have threads."""
-    return fetch(connection, "SELECT * FROM compaction_store.tenants(%b::text, %b::int4)", (after, limit))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from compaction_store.messages.keys import Key
 from compaction_store.postgres.driver.cursor import Connection, fetch
-from compaction_store.postgres.queries.one_thread import Expected, NewMessage, ThreadKey, Written
+from compaction_store.postgres.queries.functions import ThreadKey
+from compaction_store.postgres.queries.one_thread import Expected, NewMessage, Written
 
 _TOGETHER = (
     "SELECT * FROM compaction_store.append_together"

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
-from compaction_store.postgres.queries.one_thread import ThreadKey, thread_uid
+from compaction_store.postgres.queries.functions import ThreadKey
+from compaction_store.postgres.queries.one_thread import thread_uid
 
 # The seq at the end of a range is its last pos minus the number of records and events up to there. Each range of seqs
 # is then read by the primary key, because grouping all messages by their pos would take half as much time again.

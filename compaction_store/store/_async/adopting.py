@@ -52,7 +52,7 @@ async def adopt(
         made, plan, count, counter=counter.name, reason=reason, actor=actor, authority=authority
     )  # fmt: skip
     run_id = uuid4()
-    rows = await db.call(queries.commit_compactions, thread, run_id, (base.pos, base.head), text, key=str(run_id))
+    rows = await db.call(queries.commit_compactions, thread, run_id, base.pos, base.head, text, key=str(run_id))
     return tuple(records.from_commit(thread.thread_id, run_id, rows))
 
 

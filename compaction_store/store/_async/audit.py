@@ -336,7 +336,7 @@ class AsyncAudit:
         if at is not None:
             arguments.number(at, "at", least=1)
         start, end = (None, None) if span is None else arguments.seqs(span, "span")
-        rows = await self._scope.db.call(queries.outline, key, at, (start, end))
+        rows = await self._scope.db.call(queries.outline, key, at, start, end)
         return typed_rows.outline(thread_id, rows, (start, end))
 
     async def compare(

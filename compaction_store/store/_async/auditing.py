@@ -163,12 +163,12 @@ async def tenant_events(
 async def tenants(db: AsyncConnections, after: str) -> AsyncIterator[str]:
     """Yields the tenants that have threads."""
     while True:
-        rows = await db.call(queries.tenants, after, _PAGE)
-        for (name,) in rows:
+        names = await db.call(queries.tenants, after, _PAGE)
+        for name in names:
             yield name
-        if len(rows) < _PAGE:
+        if len(names) < _PAGE:
             return
-        [after] = rows[-1]
+        after = names[-1]
 
 
 async def events(
@@ -182,8 +182,8 @@ async def events(
         if len(rows) < _PAGE:
             return
         # Use thread_uid from here on: the name may belong to another thread by now.
-        thread = thread._replace(uid=rows[0][-1])
-        after = rows[-1][0]
+        thread = thread._replace(uid=rows[0].thread_uid)
+        after = rows[-1].pos
 
 
 async def redaction_of(

@@ -31,6 +31,7 @@ from compaction_store.postgres import queries
 from compaction_store.postgres.calling import call
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries.functions import LeaseRow
 from compaction_store.rendering.view import View
 from compaction_store.store._async.auditing import calibrated
 from compaction_store.store._async.reader import AsyncReader
@@ -48,8 +49,6 @@ LONGEST_RUN = 600.0
 _RELEASE_SECONDS = 1.0
 # How many of the newest records are searched for attempts that made no progress.
 _STALLED = 100
-# The index of the entry's hash in a row that the commit returns.
-_ENTRY = -2
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
@@ -164,10 +163,10 @@ async def revoke(
 ) -> Compaction:
     """Writes a revocation and returns it."""
     run_id = uuid4()
-    base = (0, None) if view is None else (view.pos, view.head)
+    pos, head = (0, None) if view is None else (view.pos, view.head)
     body = records.stated(reason=reason, authority=authority)
     text = json.dumps([records.revocation(number, body, actor=actor)])
-    rows = await db.call(queries.commit_compactions, thread, run_id, base, text, key=str(run_id))
+    rows = await db.call(queries.commit_compactions, thread, run_id, pos, head, text, key=str(run_id))
     return records.from_commit(thread.thread_id, run_id, rows)[0]
 
 
@@ -238,7 +237,7 @@ async def _compact_alone(
     return await run_and_commit(compacting, view, "budget" if budget.is_over(view) else "forced")
 
 
-def _holder(claim: queries.Claim) -> str:
+def _holder(claim: LeaseRow) -> str:
     """Describes the run that has the lease."""
     who = "no actor given" if claim.holder is None else f"actor {claim.holder!r}"
     since = "" if claim.held_since is None else f", since {time_text(claim.held_since)}"
@@ -269,10 +268,10 @@ async def run_and_commit(
         measured=size_estimate.as_json(view),
         first=_revocation(compacting, trigger) if builder.applied else (),
     )
-    rows = await db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
+    rows = await db.call(queries.commit_compactions, thread, run_id, view.pos, view.head, text, key=str(run_id))
     written = records.from_commit(thread.thread_id, run_id, rows)
     log_run(thread.thread_id, written, builder.errors)
-    after = await _view_after(compacting, view, written, rows[-1][_ENTRY]) if builder.applied else shown
+    after = await _view_after(compacting, view, written, rows[-1].entry) if builder.applied else shown
     return CompactionRun(tuple(written), reason, after, tuple(builder.errors))
 
 
@@ -304,7 +303,7 @@ async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
     # Earlier attempts without progress do not stop a repair, because the person who asks for it knows about them.
     if compacting.revoked is None:
         rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
-        stalled += [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
+        stalled += [Stalled(row.callback, row.start_seq, row.end_seq) for row in rows if records.no_progress(row.body)]
     counter = await prepared(compacting.db, compacting.counter)
     builder = PlanBuilder(
         view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC,

@@ -48,8 +48,9 @@ async def redact(
     """
     salt = os.urandom(16)
     seconds = sum(end - start + 1 for start, end in ranges) * _SECONDS_A_MESSAGE
+    starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
     row = await db.with_more_time(seconds).call(
-        queries.redact, thread, ranges, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
+        queries.redact, thread, starts, ends, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
     )
     return erasure.redaction(thread.thread_id, row)
 

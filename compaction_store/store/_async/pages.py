@@ -20,8 +20,6 @@ _FIRST_ELEMENTS = 64
 _LONGEST_PAGE = 2000
 _PAGE_BYTES = 4 * 1024 * 1024
 _THREADS_PAGE = 500
-# The index of a column in a row of `replay`.
-_REDACTED_POS = 7
 
 
 async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: int | None) -> AsyncIterator[Message]:
@@ -34,9 +32,9 @@ async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: i
         if len(rows) < limit:
             return
         # Use thread_uid from here on: the name may belong to another thread by now.
-        thread = thread._replace(uid=thread.uid or rows[0][-1])
-        after = rows[-1][0]
-        limit = _next_limit([len(row[3] or "") for row in rows], limit)
+        thread = thread._replace(uid=thread.uid or rows[0].thread_uid)
+        after = rows[-1].seq
+        limit = _next_limit([len(row.payload or "") for row in rows], limit)
 
 
 async def message(db: AsyncConnections, thread: ThreadKey, seq: int) -> Message:
@@ -50,7 +48,7 @@ async def message_and_erasure(db: AsyncConnections, thread: ThreadKey, seq: int)
     rows = await db.call(queries.replay, thread, seq - 1, seq, 1)
     if not rows:
         raise MessageNotFound(f"no seq {seq}{about(thread.thread_id)}")
-    return typed_rows.message(rows[0]), rows[0][_REDACTED_POS]
+    return typed_rows.message(rows[0]), rows[0].redacted_pos
 
 
 async def elements(db: AsyncConnections, thread: ThreadKey, parts: Iterable[Part]) -> AsyncIterator[Element]:
@@ -69,8 +67,8 @@ async def elements(db: AsyncConnections, thread: ThreadKey, parts: Iterable[Part
                 wanted.last_seq = min(wanted.last_seq, place[0])
         if rows:
             # Use thread_uid from here on: the name may belong to another thread by now.
-            thread = thread._replace(uid=rows[0][-1])
-            limit = _next_limit([len(row[4] or "") for row in rows], limit)
+            thread = thread._replace(uid=rows[0].thread_uid)
+            limit = _next_limit([len(row.payload or "") for row in rows], limit)
 
 
 class _Wanted:

@@ -265,7 +265,7 @@ class AsyncReader:
             # Use thread_uid for the next calls: the name may go to another thread between two calls.
             found = typed_rows.thread(await self._db.call(queries.thread, key))
             key = key._replace(uid=found.thread_uid)
-            at = await self._db.call(queries.pos_at, key, at)
+            at = int(await self._db.call(queries.pos_at, key, at))
             if at == 0:
                 raise PositionNotFound(f"the thread has no entry up to that time{arguments.about(thread_id)}")
         elif at is not None:

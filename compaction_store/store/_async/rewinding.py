@@ -29,7 +29,9 @@ async def rewind(
     """Writes a rewind or a clear and the revocations that it needs, or nothing if the view ends at `seq` already."""
     run_id = uuid4()
     revoked = records.stated(reason=reason, authority=authority)
-    bodies = documents.body_text(revoked), documents.body_text({"replacement": [], **revoked})
     head = None if view is None else view.head
-    rows = await db.call(queries.rewind, thread, run_id, kind, seq, hide, head, actor, bodies, key=str(run_id))
+    rows = await db.call(
+        queries.rewind, thread, run_id, seq, kind, hide, head, actor, documents.body_text(revoked),
+        documents.body_text({"replacement": [], **revoked}), key=str(run_id),
+    )  # fmt: skip
     return tuple(records.from_commit(thread.thread_id, run_id, rows))

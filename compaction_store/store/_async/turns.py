@@ -107,8 +107,8 @@ class AsyncTurn:
         """Extends the lease and returns its end. Only code that blocks the renewal in the background needs this."""
         self.check(self._thread)
         with self.watching():
-            self.until = await self._db.call(queries.renew_turn, self._thread, self.turn_id, self._lease)
-        return self.until
+            self.until = until = await self._db.call(queries.renew_turn, self._thread, self.turn_id, self._lease)
+        return until
 
     async def others(self) -> tuple[Span, ...]:
         """Returns the spans of messages that were appended since the turn began, but not through the turn."""
@@ -117,7 +117,7 @@ class AsyncTurn:
             row = await self._db.call(queries.thread, self._thread)
         except ThreadNotFound:
             return ()
-        return gaps(self._own, self._first_seq, row[3])
+        return gaps(self._own, self._first_seq, row.last_seq)
 
     # ---- used by the store for an append in a turn
 

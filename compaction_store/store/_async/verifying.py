@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import cast
 from uuid import UUID
 
 from compaction_store import arguments
@@ -31,10 +30,6 @@ Progress = Callable[[int, int], object]
 
 _IS_ASYNC = True
 _PAGE = 1000
-# The index of a column of the SQL function `thread`.
-_UID = 10
-# Indexes of columns of the SQL function `entries`.
-_POS, _BODY, _COLUMNS = 0, 8, 11
 # A checkpoint waits for another one, but not until the deadline, so that its error can name the holder of the lock.
 _SHARE_OF_DEADLINE = 0.7
 _WITHOUT_DEADLINE = 10.0
@@ -91,7 +86,7 @@ async def verify_all(verification: Verification, after: str | UUID | Report | No
     db, tenant, progress = verification.db, verification.tenant, verification.progress
     if isinstance(after, str) and after:
         arguments.check_thread_id(after)
-        after = cast("UUID", (await db.call(queries.thread, ThreadKey(None, tenant, after)))[_UID])
+        after = (await db.call(queries.thread, ThreadKey(None, tenant, after))).thread_uid
     place = stored_threads.place(after)
     schema_report = await _schema(verification)
     if schema_report is not None:
@@ -213,11 +208,10 @@ async def _walk(
         if wanted.kind is None:
             rows = [await db.call(queries.thread_state, thread, None)]
         else:
-            rows = await db.call(
-                queries.entries, thread, wanted.kind, wanted.start, level != "structure", wanted.limit
-            )  # fmt: skip
-            if wanted.kind == "event" and rows and rows[0][_POS] == 1:
-                parent = parent_of(rows[0][_COLUMNS], rows[0][_BODY])
+            content = level != "structure"
+            rows = found = await db.call(queries.entries, thread, wanted.kind, wanted.start, content, wanted.limit)
+            if wanted.kind == "event" and found and found[0].pos == 1:
+                parent = parent_of(found[0].header_columns, found[0].body)
         try:
             wanted = walk.send(rows)
         except StopIteration as stop:

@@ -92,7 +92,7 @@ def test_the_error_for_a_slip_says_what_must_be_given(thread: Face, name: str) -
         (lambda ctx: ctx.compact(1, 2, 5), "a summary must be text, a Summary or a callable, not int"),
         (lambda ctx: ctx.compact(1, 2, ExtractiveSummarizer), "not the class ExtractiveSummarizer"),
         (lambda ctx: ctx.compact(1, 2, "short", allow=5), "allow must be among"),
-        (lambda ctx: ctx.compact(1, 2, "short", reason=5), "reason must be a string, not int"),
+        (lambda ctx: ctx.compact(1, 2, "short", reason=5), "reason must be text, not 5"),
         (lambda ctx: ctx.compact(1, 2, lambda _: 5), "a summarizer must return text or a Summary, not int"),
     ],
     ids=["number", "class", "allow", "reason", "returned"],
