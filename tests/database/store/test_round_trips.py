@@ -108,15 +108,15 @@ class Operations:
         turn, leave = begun
         assert count(lambda: self.run(turn.append(said))) == 1
         yield "turn", entered + count(leave)
-        yield "redact", count(lambda: store.custody.redact("redact", [1, 2, 3], reason="r"))
-        yield "erase", count(lambda: store.custody.erase("erase", reason="r"))
-        yield "hold", count(lambda: store.custody.hold("hold", reason="r"))
-        yield "release", count(lambda: store.custody.release("hold", reason="r"))
-        yield "retain", count(lambda: store.custody.retain("hold", _LATER, reason="r"))
+        yield "custody.redact", count(lambda: store.custody.redact("redact", [1, 2, 3], reason="r"))
+        yield "custody.erase", count(lambda: store.custody.erase("erase", reason="r"))
+        yield "custody.hold", count(lambda: store.custody.hold("hold", reason="r"))
+        yield "custody.release", count(lambda: store.custody.release("hold", reason="r"))
+        yield "custody.retain", count(lambda: store.custody.retain("hold", _LATER, reason="r"))
         yield "set_metadata", count(lambda: store.set_metadata("hold", {"a": 1}))
         yield "compactions", count(lambda: list(store.compactions("records")))
         yield "events", count(lambda: list(store.audit.events("hold")))
-        yield "explain", count(lambda: store.audit.explain("records", 7))
+        yield "audit.explain", count(lambda: store.audit.explain("records", 7))
         [reply] = store.append("records", {"role": "assistant", "content": "so"}, view=store.view("records"))
         yield "seen_by", count(lambda: store.seen_by("records", reply.seq))
 
