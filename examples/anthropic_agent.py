@@ -67,6 +67,7 @@ def main() -> None:
         store.on_compact(ClearToolResults(keep=2))
         store.on_compact(SlidingWindow(summarize, retain=6))
         store.append(thread, {"role": "system", "content": "You help customers of a bookshop. Be brief."})
+        answer = ""
         for number in range(4711, 4723):
             answer = turn(store, client, thread, f"Where is order {number}?")
         print(answer)

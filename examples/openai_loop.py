@@ -91,6 +91,7 @@ def main() -> None:
                 ctx.compact(*span, summarize)
 
         store.append(thread, {"role": "system", "content": "You help customers of a bookshop. Be brief."})
+        answer = ""
         for number in range(4711, 4723):
             answer = turn(store, client, thread, f"Where is order {number}?", key=f"question-{number}")
         print(answer)

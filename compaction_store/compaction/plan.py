@@ -16,7 +16,7 @@ from compaction_store.compaction.asking import LastPlanned
 from compaction_store.compaction.summary_calls import without_text
 from compaction_store.errors import CompactionStoreError, InvalidSpan, SpanConflict
 from compaction_store.jsonable import AsDict
-from compaction_store.models import Attempt, Compaction, Element, Payload, Span
+from compaction_store.models import Attempt, Compaction, Element, Measured, Payload, Span
 from compaction_store.rendering.view import View
 
 # Among the inputs of a record, this number means all earlier records: the summary may repeat any of them.
@@ -228,12 +228,14 @@ class FittedView(View):
     It is equal to the same view without a run.
     """
 
+    measured: Measured = field(repr=False, compare=False)
     run: CompactionRun | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, view: View, run: CompactionRun | None) -> Self:
         """Returns a view with the run that compacted it."""
-        return cls(view.thread_id, view.pos, view.elements, view.measured, view.head, run)
+        measured = view.measured or Measured(view.tokens, view.tokens)
+        return cls(view.thread_id, view.pos, view.elements, measured, view.head, run)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, View):

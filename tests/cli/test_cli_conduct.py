@@ -30,6 +30,7 @@ from compaction_store.errors import (
     PermissionDenied,
     SchemaOutOfDate,
 )
+from compaction_store.models import Measured
 
 _ROOT = Path(__file__).parent.parent.parent
 _ESCAPE = "\x1b"
@@ -283,7 +284,7 @@ def test_an_interrupt_ends_quietly(url: str, store: cs.Store, tmp_path: Path) ->
 
 
 def test_every_error_has_its_exit_code() -> None:
-    view = FittedView("t", 1, ())
+    view = FittedView("t", 1, (), Measured(0, 0))
     of: dict[int, list[cs.CompactionStoreError]] = {
         1: [cs.ThreadNotFound(), cs.SpanConflict(), cs.Held("x", pos=1), cs.BudgetExceeded("x", view=view),
             InvalidCheckpoint(), cs.CheckpointRefused("x", findings=())],
