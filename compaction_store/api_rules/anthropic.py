@@ -56,6 +56,7 @@ _MODELS = _THINKING | {"tool_use", "server_tool_use", "mcp_tool_use", "fallback"
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 MOST_MESSAGES = 100_000
+MOST_BREAKPOINTS = 4
 
 
 class _Part(NamedTuple):
@@ -69,7 +70,7 @@ _Turn = list[_Part]
 
 
 def refused_by_anthropic(
-    messages: Sequence[Payload | None], *, system: Any = None, manual_thinking: bool = False
+    messages: Sequence[Payload | None], *, system: Any = None, tools: Any = None, manual_thinking: bool = False
 ) -> list[Problem]:
     """Returns the problems for which Anthropic's Messages API would refuse these messages.
 
@@ -81,12 +82,13 @@ def refused_by_anthropic(
     call, or later if the turn was paused. The API's errors show that ids must be unique, that no text may be blank and
     that no turn may end in thinking. With `manual_thinking` (a fixed thinking budget instead of adaptive thinking), a
     turn with thinking must begin with thinking. So must the last assistant turn, if nothing or only tool results follow
-    it.
+    it. The documentation says that a request has at most four cache breakpoints, those with longer lifetimes first.
     """
     problems = Problems(messages)
     if len(messages) > MOST_MESSAGES:
         problems.add(None, "too_many_messages", f"more than {MOST_MESSAGES:,} messages")
     _system_prompt(problems, system)
+    _breakpoints(problems, [*(tools or ()), *(system if isinstance(system, list) else ()), *messages])
     parts: list[_Part] = []
     for index, message in enumerate(messages):
         parts.extend(_message(problems, index, message, last=index == len(messages) - 1))
@@ -101,6 +103,23 @@ def refused_by_anthropic(
     _server_tools(problems, turns)
     _thinking(problems, turns, manual_thinking)
     return problems.in_order()
+
+
+def _breakpoints(problems: Problems, parts: Sequence[Any]) -> None:
+    """Checks that there are at most four cache breakpoints, and that none has a shorter lifetime than a later one."""
+    lifetimes = [mark.get("ttl") or "5m" for mark in _marks(parts) if isinstance(mark, dict)]
+    if len(lifetimes) > MOST_BREAKPOINTS:
+        problems.add(None, "too_many_breakpoints", f"more than {MOST_BREAKPOINTS} cache breakpoints")
+    if "1h" in lifetimes and "5m" in lifetimes[: len(lifetimes) - lifetimes[::-1].index("1h")]:
+        problems.add(None, "breakpoint_lifetime", "a breakpoint with ttl 1h comes after one with ttl 5m")
+
+
+def _marks(parts: Any) -> Iterator[Any]:
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict):
+            if part.get("cache_control"):
+                yield part["cache_control"]
+            yield from _marks(part.get("content"))
 
 
 # ---- the form of each message
@@ -161,12 +180,17 @@ def _to_be_continued(problems: Problems, last: int, parts: list[_Part]) -> None:
             problems.add(last, "trailing_whitespace", "the reply to be continued ends in whitespace")
 
 
+def belongs_to_assistant(kind: str) -> bool:
+    """Returns whether only a message of the assistant may have blocks of a type."""
+    return kind in _MODELS or (kind.endswith("_tool_result") and kind != "tool_result")
+
+
 def _may_stand(kind: str, role: str) -> bool:
     if role == "system" or kind in _TOOL_CHANGES:
         return role == "system" and (kind == "text" or kind in _TOOL_CHANGES)
     if kind == "tool_result":
         return role == "user"
-    return role == "assistant" or not (kind in _MODELS or kind.endswith("_tool_result"))
+    return role == "assistant" or not belongs_to_assistant(kind)
 
 
 def _block(problems: Problems, index: int, role: str, kind: str, block: Payload) -> None:

@@ -46,7 +46,7 @@ ITEMS = {
         "program_output": "call_id result",
     }.items()
 }
-_MAY_BE_NULL = frozenset({"code", "outputs", "result"})
+MAY_BE_NULL = frozenset({"code", "outputs", "result"})
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 IN_MESSAGES = {"input_text": "text", "input_image": None, "input_file": None}
 IN_REPLIES = {"output_text": "text", "refusal": "refusal"}
@@ -129,7 +129,7 @@ def _leads_on(kinds: Sequence[str | None], items: Sequence[Payload | None], inde
 
 
 def _item(problems: Problems, index: int, kind: str, item: Payload, seen: set[str]) -> None:
-    problems.require(index, item, [field for field in ITEMS[kind] if field not in _MAY_BE_NULL])
+    problems.require(index, item, [field for field in ITEMS[kind] if field not in MAY_BE_NULL])
     if isinstance(name := item.get("id"), str):
         if name in seen:
             problems.add(index, "duplicate_id", "two items have the same id")

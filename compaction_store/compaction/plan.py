@@ -16,6 +16,7 @@ from compaction_store.compaction.asking import LastPlanned
 from compaction_store.compaction.summary_calls import without_text
 from compaction_store.errors import CompactionStoreError, InvalidSpan, SpanConflict
 from compaction_store.jsonable import AsDict
+from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Attempt, Compaction, Element, Measured, Payload, Span
 from compaction_store.rendering.view import View
 
@@ -123,7 +124,7 @@ class Plan:
 
     def messages(self) -> list[Payload]:
         """Returns the messages that the model will be sent if the plan is committed."""
-        return [message for element in self.folded() for message in element.messages]
+        return [message for element in self.folded() for message in shown(element)]
 
     def place(self, low: int, high: int, attempt: Attempt) -> None:
         """Adds an attempt to the plan. Its range must be one that `indexes` returned."""

@@ -18,7 +18,7 @@ from compaction_store.compaction.summary_planner import NO_SYSTEM, SummaryPlanne
 from compaction_store.compaction.summary_request import SummaryResult, check_summarizer
 from compaction_store.compaction.summary_room import SummaryOptions
 from compaction_store.errors import IdsChanged, InvalidInput, NoProgress, NotSmaller
-from compaction_store.messages import tool_pairs
+from compaction_store.messages import stand_ins, tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Attempt, Measured, Payload, Span, Summary
 from compaction_store.rendering.view import View
@@ -38,6 +38,7 @@ class PlanBuilder:
         stalled: Collection[Stalled] = (),
         awaits: bool = False,
         authority: Payload | None = None,
+        leaves_lines: bool = True,
     ) -> None:
         self.thread_id = view.thread_id
         self.budget = size_estimate.in_own_tokens(budget, view)
@@ -52,6 +53,7 @@ class PlanBuilder:
         self.rules = SpanRules(self.plan, self._log, stalled)
         self._summaries = SummaryPlanner(self.plan, self.rules, self._log, counter)
         self._awaits = awaits
+        self._leaves_lines = leaves_lines
 
     # ---- the outcome of the plan
 
@@ -152,7 +154,14 @@ class PlanBuilder:
 
     def remove(self, span: Span, allow: frozenset[str], reason: str | None) -> None:
         indexes = self.rules.check(span, "removal", allow, reason)
-        self._log.apply(indexes, span, "removal", 0, allow=allow, reason=reason)
+        self._log.apply(indexes, span, "removal", self.line_tokens(span), allow=allow, reason=reason)
+
+    def line_tokens(self, span: Span) -> int:
+        """Returns the tokens of the line that requests have where the messages of a span were removed.
+
+        The line is not stored as a replacement, because it follows from the span.
+        """
+        return self.count([stand_ins.left_out(*span)]) if self._leaves_lines else 0
 
     def replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
         indexes = self.rules.check(span, "truncation", allow, reason)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any, NamedTuple
 
-from compaction_store.compaction import summary_calls, summary_room
+from compaction_store.compaction import binding, summary_calls, summary_room
 from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.attempt_log import AttemptLog, Indexes
+from compaction_store.compaction.binding import Orders
 from compaction_store.compaction.checked_summary import checked
 from compaction_store.compaction.open_summaries import OpenSummaries
 from compaction_store.compaction.plan import Plan
@@ -16,7 +17,7 @@ from compaction_store.compaction.summary_calls import CallRecord
 from compaction_store.compaction.summary_request import Request, TrackedView
 from compaction_store.compaction.summary_room import SummaryOptions
 from compaction_store.errors import ChecksFailed, EmptySummary, InvalidCallback, InvalidInput, NotSmaller, Rejected
-from compaction_store.messages import framing, tool_pairs
+from compaction_store.messages import tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload, Span, Summary
 from compaction_store.tokens import Counter
@@ -63,8 +64,9 @@ class SummaryPlanner:
         return self._asked(self.open.open(), indexes, span, _Asked(summarize, request, call), options)
 
     def _request(self, indexes: Indexes, span: Span, options: SummaryOptions) -> Request:
-        tokens = options.text_tokens(self._plan.tokens(*indexes), self._counter, span)
         elements = tuple(self._plan.elements(*indexes))
+        standing = binding.orders_in(elements)
+        tokens = options.text_tokens(self._plan.tokens(*indexes), self._counter, span, standing)
         return Request(elements, TrackedView(self._plan.folded), tokens, self._counter)
 
     def _asked(self, turn: int, indexes: Indexes, span: Span, asked: _Asked, options: SummaryOptions) -> Work[None]:
@@ -112,8 +114,9 @@ class SummaryPlanner:
         """Plans a summary, or rejects it if it is empty or too large."""
         summary = self._summary(span, result, call, options.reason)
         try:
-            replacement = _replacement(summary, span, options)
-            summary, replacement = self._fitted(indexes, span, summary, replacement, options, call)
+            standing = binding.orders_in(self._plan.elements(*indexes))
+            replacement = _replacement(summary, span, options, standing)
+            summary, replacement = self._fitted(indexes, span, summary, replacement, options, call, standing)
             after = summary_room.count_encoded(self._counter, replacement)
         except Rejected:
             raise
@@ -145,6 +148,7 @@ class SummaryPlanner:
         replacement: tuple[Payload, ...],
         options: SummaryOptions,
         call: CallRecord | None,
+        standing: Orders,
     ) -> tuple[Summary, tuple[Payload, ...]]:
         """Returns a summary and its messages, cut if they are too long and may be cut."""
         counted = replacement if options.framed else [{"role": "user", "content": summary.text}]
@@ -154,17 +158,18 @@ class SummaryPlanner:
         most = (options._replace(room=None) if summary.replacement else options).most_tokens(before)
         if most is None or takes <= most:
             return summary, replacement
-        shorter = summary_room.cut(summary, span, options.role, most, self._counter) if options.cut else None
+        cut = summary_room.cut
+        shorter = cut(summary, span, options.role, most, self._counter, standing) if options.cut else None
         if shorter is None:
             text = summary_room.too_large(takes, before, most)
             self._log.reject(NotSmaller, span, "summary", text, summary, call, reason=options.reason)
         return shorter
 
 
-def _replacement(summary: Summary, span: Span, options: SummaryOptions) -> tuple[Payload, ...]:
+def _replacement(summary: Summary, span: Span, options: SummaryOptions, standing: Orders) -> tuple[Payload, ...]:
     """Returns the messages that replace the span of a summary."""
     if not summary.replacement:
-        return (framing.frame(summary.text, *span, options.role),)
+        return (binding.framed(summary.text, span, options.role, standing),)
     replacement = tuple(encode(message).payload for message in summary.replacement)
     if any(map(tool_pairs.is_system, replacement)):
         raise InvalidInput(NO_SYSTEM)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from compaction_store.compaction import binding
+from compaction_store.compaction.binding import Orders
 from compaction_store.compaction.checks import Check
 from compaction_store.messages import framing
 from compaction_store.messages.encoding import encode
@@ -46,12 +48,12 @@ class SummaryOptions(NamedTuple):
         most = None if "larger" in self.allow else before - saving
         return most if self.room is None else min(self.room, self.room if most is None else most)
 
-    def text_tokens(self, before: int, counter: Counter, span: Sequence[int]) -> int | None:
+    def text_tokens(self, before: int, counter: Counter, span: Sequence[int], standing: Orders) -> int | None:
         """Returns the maximum number of tokens to request from the summarizer; None if there is no limit."""
         most = self.most_tokens(before)
         if most is None:
             return None
-        frame = frame_tokens(counter, span) if self.framed else counter.messages([_EMPTY])
+        frame = frame_tokens(counter, span, standing) if self.framed else counter.messages([_EMPTY])
         return max(1, min(most, most if self.stated_room is None else self.stated_room) - frame)
 
 
@@ -60,10 +62,11 @@ def count_encoded(counter: Counter, messages: Iterable[Payload]) -> int:
     return sum(counter.tokens(encoded.payload, encoded.size) for encoded in map(encode, messages))
 
 
-def frame_tokens(counter: Counter, span: Sequence[int]) -> int:
+def frame_tokens(counter: Counter, span: Sequence[int], standing: Orders = frozenset()) -> int:
     """Returns the largest number of tokens that a frame for a summary of the span can take."""
     start_seq, end_seq = span
-    return counter.messages([framing.frame("-", start_seq, end_seq)]) + FRAMES_DIFFER_BY
+    frame = framing.frame("-", start_seq, end_seq, orders="-" if standing else "")
+    return counter.messages([frame]) + FRAMES_DIFFER_BY * (2 if standing else 1)
 
 
 def least_saving(saving: float, before: int) -> int:
@@ -78,7 +81,7 @@ def too_large(takes: int, before: int, most: int) -> str:
 
 
 def cut(
-    summary: Summary, span: Sequence[int], role: Role, most: int, counter: Counter
+    summary: Summary, span: tuple[int, int], role: Role, most: int, counter: Counter, standing: Orders = frozenset()
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
     """Leaves out the middle of a summary, so that its framed message has at most `most` tokens.
 
@@ -87,11 +90,10 @@ def cut(
     """
     if summary.replacement is not None:
         return None
-    start_seq, end_seq = span
-    tokens = most - counter.messages([framing.frame("-", start_seq, end_seq)])
+    tokens = most - counter.messages([framing.frame("-", *span)])
     while tokens >= LEAST_TEXT:
         text = counter.cut(summary.text, tokens, "ends", _MARK)
-        framed = framing.frame(text, start_seq, end_seq, role)
+        framed = binding.framed(text, span, role, standing)
         excess = counter.messages([framed]) - most
         if excess <= 0:
             coverage = {**(summary.coverage or {}), "cut_to_tokens": counter.text(text)}
@@ -101,17 +103,16 @@ def cut(
 
 
 def joined(
-    texts: Sequence[str], span: Sequence[int], role: Role, most: int, counter: Counter
+    texts: Sequence[str], span: tuple[int, int], role: Role, most: int, counter: Counter, standing: Orders = frozenset()
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
     """Joins summaries. If they are too long together, cuts each to its share; None if too little would be left."""
-    start_seq, end_seq = span
     sizes = [counter.text(text) for text in texts]
-    tokens = most - counter.messages([framing.frame("-", start_seq, end_seq)])
+    tokens = most - counter.messages([framing.frame("-", *span)])
     while tokens >= LEAST_TEXT:
         shares = [size * tokens // max(tokens, sum(sizes)) for size in sizes]
         parts = [counter.cut(text, share, "ends", _MARK) for text, share in zip(texts, shares, strict=True)]
         text = "\n\n".join(part for part in parts if part.strip())
-        framed = framing.frame(text, start_seq, end_seq, role)
+        framed = binding.framed(text, span, role, standing)
         excess = counter.messages([framed]) - most
         if text and excess <= 0:
             return Summary(text), (framed,)

@@ -115,7 +115,7 @@ def _of_chat(payload: Payload, steps: list[Step]) -> None:
     # The deprecated field `function_call` has no id, only the function's name.
     if isinstance(call := payload.get("function_call"), dict) and type(name := call.get("name")) is str:
         steps.append(Step("call", "function", name))
-    if type(name := payload.get("tool_call_id")) is str:
+    if payload.get("role") == "tool" and type(name := payload.get("tool_call_id")) is str:
         steps.append(Step("result", "tool", name))
     elif payload.get("role") == "function" and type(name := payload.get("name")) is str:
         steps.append(Step("result", "function", name))
@@ -135,10 +135,12 @@ def tools(payload: Payload | None) -> Tools:
             _of_part(part, steps)
         last = content[-1] if content else None
     _of_chat(payload, steps)
-    reasoning = isinstance(last, dict) and last.get("type") == "reasoning"
     role = payload.get("role")
-    given = type(role) is str and role in _GIVEN_ROLES
-    return Tools(steps, reasoning, given or (type(kind) is str and kind in RESULTS))
+    if type(role) is str and role in _GIVEN_ROLES:
+        # Only the assistant can make calls and think. The renderers leave both out of any other message.
+        return Tools([step for step in steps if step.kind != "call"], ends_in_reasoning=False, given_to_model=True)
+    reasoning = isinstance(last, dict) and last.get("type") == "reasoning"
+    return Tools(steps, reasoning, type(kind) is str and kind in RESULTS)
 
 
 def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from compaction_store.messages.framing import framed_text
+from compaction_store.messages.framing import parts_of
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
@@ -86,10 +86,9 @@ class Reading:
         self.results: list[Result] = []
         if not isinstance(payload, dict) or is_erased(payload):
             return
-        inside = framed_text(payload) if is_summary else None
-        if inside is not None:
-            start = payload["content"].find(inside)
-            self.said.append(Said("notes", "content", inside, payload["content"] if start else None))
+        framed = parts_of(payload) if is_summary else None
+        if framed is not None:
+            self.said += [Said("notes", "content", part, payload["content"]) for part in framed if part]
         else:
             self._message(payload)
 

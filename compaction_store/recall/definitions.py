@@ -87,7 +87,8 @@ _TOOLS = (
         EXPAND,
         "Read original messages of this conversation word for word. Use this tool when notes on earlier messages are"
         " not exact enough, or to read a message that recall_search found. Give exactly one of record, start_seq and"
-        " cursor. For example, to read the messages behind notes on messages 3 to 40, give start_seq 3 and end_seq 40."
+        " cursor. For example, to read the messages behind notes on messages 3 to 40, or those that a line says were"
+        " left out, such as [38 messages, seqs 3 to 40, left out], give start_seq 3 and end_seq 40."
         " The result is JSON. `messages` lists the messages, oldest first, each with its `seq` and the `message`"
         " itself. An erased message is marked as erased. A withdrawn message, which somebody undid or cleared, comes"
         " without its content. A message that is too long for one result comes in parts: `part_of_its_json` is a part"

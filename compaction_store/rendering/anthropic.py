@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from compaction_store.messages import framing
+from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
+from compaction_store.rendering import caching
 from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, Part, parts, refuse
 from compaction_store.rendering.pairs import NO_RESULT, paired
+from compaction_store.rendering.turns import BEGINNING
 
 SIGNED_BETA = "compact-2026-09-04"
 THRESHOLD_BETA = "compact-2026-01-12"
-BEGINNING = "(The beginning of the conversation is not shown.)"
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
@@ -52,10 +54,11 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     turns = list(_finished(turns))
     if turns and turns[0].role == "assistant" and turns[0].blocks[0].get("type") != "compaction":
         turns.insert(0, _Message(0, "user", [{"type": "text", "text": BEGINNING}]))
-    _mark(turns, options.cache)
+    _mark(turns, cache := options.cache)
     arguments: Payload = {"messages": [_written(turn) for turn in turns]}
     if system:
-        arguments = {"system": _short(system)} | arguments
+        plain = system if cache is None else list(map(caching.without_mark, system))
+        arguments = {"system": _short(plain)} | arguments
     if betas := sorted(_betas(turns)):
         arguments["betas"] = betas
     return arguments
@@ -71,7 +74,7 @@ def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
     folded: float = 0
     spoken = False
     for index, element in enumerate(elements):
-        for place, payload in enumerate(element.messages):
+        for place, payload in enumerate(shown(element)):
             found = parts(element.seq, payload)
             if (index, place) < start[:2]:
                 found = [part for part in found if part.role == "system"]
@@ -306,12 +309,13 @@ def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
     return iter(kept)
 
 
-def _mark(turns: Iterable[_Message], cache: str | None) -> None:
-    for turn in turns:
+def _mark(turns: Sequence[_Message], cache: str | None) -> None:
+    after_summary = None
+    for index, turn in enumerate(turns):
         place = turn.fields.pop("cached", None)
-        if cache is not None and place is not None and place < len(turn.blocks):
-            mark = {"type": "ephemeral"} if cache == "5m" else {"type": "ephemeral", "ttl": cache}
-            turn.blocks[place] = {**turn.blocks[place], "cache_control": mark}
+        if place is not None and place < len(turn.blocks):
+            after_summary = index, place
+    caching.set_in_messages([turn.blocks for turn in turns], after_summary, cache)
 
 
 def _betas(turns: Iterable[_Message]) -> set[str]:

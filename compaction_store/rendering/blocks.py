@@ -1,6 +1,7 @@
 """Converts messages of any format to Anthropic's blocks, which are the intermediate form of all conversions.
 
-Anthropic's blocks stay unchanged, except that fields that the API would refuse are left out. Text, images, PDF files,
+Anthropic's blocks stay unchanged, except that fields that the API would refuse are left out. A part that only the
+assistant can write, such as a call, is left out of any other message, and a note says so. Text, images, PDF files,
 refusals, calls of functions and of custom tools, and their results are converted. Blank text, reasoning of other
 providers and unsigned thinking are left out, because the API would refuse them. Everything else raises `NotRenderable`,
 which names the message and the part.
@@ -12,13 +13,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
-from compaction_store.api_rules.anthropic import BLOCKS
+from compaction_store.api_rules.anthropic import BLOCKS, belongs_to_assistant
 from compaction_store.errors import NotRenderable
 from compaction_store.messages.encoding import decode
 from compaction_store.models import Payload
 
 OF_ERASED = "(The result of an erased call is left out.)"
 OF_NO_CALL = "(A result is left out: the call that it answers is not there.)"
+OF_ASSISTANT = "(A part of this message is left out: only the assistant can write it.)"
+EMPTY = "(A message without content.)"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
 _FOREIGN = frozenset({"reasoning"})
@@ -54,12 +57,25 @@ def _parts(seq: int, payload: Payload) -> Iterator[Part]:
         name = payload.get("name")
         call = BY_NAME + name if isinstance(name, str) else None
         yield Part(seq, "user", result(seq, call, payload.get("content"), "name"))
-    elif role in ("user", "assistant"):
-        said = [Part(seq, role, block) for block in _content(seq, payload.get("content"), is_reply=role == "assistant")]
+    elif role == "user":
+        blocks = list(_content(seq, payload.get("content"), leaves_out=claims_reply(payload)))
+        for block in blocks or [_text(EMPTY)]:
+            yield Part(seq, "user", block)
+    elif role == "assistant":
+        said = [Part(seq, role, block) for block in _content(seq, payload.get("content"), is_reply=True)]
         yield from said
         yield from _chat_calls(seq, payload, {part.block.get("id") for part in said})
     else:
         refuse(seq, "role", "its role cannot be converted to the requested format")
+
+
+def claims_reply(payload: Payload) -> bool:
+    """Returns whether a message has fields that only a message of the assistant may have."""
+    return any(payload.get(name) for name in ("tool_calls", "function_call", "refusal", "audio"))
+
+
+def _text(text: str) -> Payload:
+    return {"type": "text", "text": text}
 
 
 def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
@@ -67,49 +83,47 @@ def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
     raise NotRenderable(f"message {seq}{where}: {why}", seq=seq, part=part)
 
 
-def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payload]:
+def _content(seq: int, content: Any, *, is_reply: bool = False, leaves_out: bool = False) -> Iterator[Payload]:
     """Yields the blocks of a content. Leaves out blank text, which the API refuses.
+
+    Outside a reply, a part that only the assistant can write is left out, and a note follows. The note also follows if
+    `leaves_out` is true.
+    """
+    if content is None:
+        content = []
+    elif isinstance(content, str):
+        content = [_text(content)]
+    elif not isinstance(content, list):
+        refuse(seq, "content", "it is neither text nor a list of parts")
+    for place, part in enumerate(content):
+        given = part if is_reply else _given(seq, place, part)
+        leaves_out = leaves_out or given is None
+        block = None if given is None else _block(seq, place, given)
+        if block is not None and not (block.get("type") == "text" and not _says(block.get("text"))):
+            yield block
+    if leaves_out:
+        yield _text(OF_ASSISTANT)
+
+
+def _given(seq: int, place: int, part: Any) -> Any:
+    """Returns a part of a message that is no reply, or None if only the assistant can write it.
 
     A compaction block outside a reply does not come from the API, so it becomes text.
     """
-    if content is None:
-        return
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    if not isinstance(content, list):
-        refuse(seq, "content", "it is neither text nor a list of parts")
-    for place, part in enumerate(content):
-        block = _block(seq, place, part if is_reply else _unsealed(seq, place, part))
-        if block is not None and not (block.get("type") == "text" and not _says(block.get("text"))):
-            yield block
-
-
-def _unsealed(seq: int, place: int, part: Any) -> Any:
-    """Returns a part unchanged, or as text if the API would take it for its own compaction block."""
-    if not _is_compaction(part):
-        return part
-    text = part.get("content") or ""
-    return (
-        {"type": "text", "text": text}
-        if isinstance(text, str)
-        else refuse(seq, place, "a compaction block has no text")
-    )
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "compaction":
+        text = part.get("content") or ""
+        return _text(text) if isinstance(text, str) else refuse(seq, place, "a compaction block has no text")
+    return None if isinstance(kind, str) and (kind in _FOREIGN or belongs_to_assistant(kind)) else part
 
 
 def _says(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
 
 
-def _is_compaction(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == "compaction"
-
-
 def _block(seq: int, place: int, part: Any) -> Payload | None:
-    if not isinstance(part, dict):
-        refuse(seq, place, "it is not an object")
-    kind = part.get("type")
-    if not isinstance(kind, str):
-        refuse(seq, place, "it has no type")
+    if not isinstance(part, dict) or not isinstance(kind := part.get("type"), str):
+        refuse(seq, place, "it is not an object with a type")
     if kind == "compaction":
         # The block may be signed, so it must be sent back unchanged, including unknown fields.
         return part
@@ -119,13 +133,16 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
     if kind in BLOCKS:
         known = BLOCKS[kind][1]
         block = part if part.keys() <= known else {name: value for name, value in part.items() if name in known}
-        if isinstance(inner := block.get("content"), list) and any(map(_is_compaction, inner)):
-            block = {**block, "content": [_unsealed(seq, place, one) for one in inner]}
+        if kind == "tool_result" and isinstance(inner := block.get("content"), list):
+            given = [_given(seq, place, one) for one in inner]
+            if None in given:
+                given = [*(one for one in given if one is not None), _text(OF_ASSISTANT)]
+            block = block if given == inner else {**block, "content": given}
         # An object of the SDK without citations has citations=None, which the API refuses.
         return {n: v for n, v in block.items() if n != "citations"} if block.get("citations", ...) is None else block
     if kind in _TEXTS:
         text = part.get(_TEXTS[kind])
-        return {"type": "text", "text": text} if isinstance(text, str) else refuse(seq, place, "it has no text")
+        return _text(text) if isinstance(text, str) else refuse(seq, place, "it has no text")
     if kind in {"image_url", "input_image"}:
         return _image(seq, place, part)
     if kind in {"file", "input_file"}:

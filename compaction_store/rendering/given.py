@@ -7,12 +7,14 @@ These parts are not stored. The receipt of a reply has a hash of each, which is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import encoding
 from compaction_store.models import Payload
+from compaction_store.rendering import caching, turns
 
 System = str | Sequence[Mapping[str, Any]]
 
@@ -42,29 +44,25 @@ def _objects(value: object, name: str, kind: str) -> list[Any]:
     return found
 
 
+class Parts(NamedTuple):
+    """The parts of a request: the arguments that come from the view, and the tools and the system prompt."""
+
+    rendered: Payload
+    tools: Any
+    system: Any
+
+
 class Place(NamedTuple):
-    """Functions that add a system prompt to a request to an API, and that remove it again.
+    """The argument that a system prompt is added to, and the function that adds it."""
 
-    `take` returns the request without the prompt, or None if the caller has changed or removed the prompt.
-    """
-
-    put: Callable[[Payload, Any], Payload]
-    take: Callable[[Payload, Any], Payload | None]
+    name: str
+    put: Callable[[Payload, Any], Any]
 
 
-def _put_first(request: Payload, system: Any) -> Payload:
+def _with_own(request: Payload, system: Any) -> Any:
     """Adds a prompt before the system messages of the view."""
     own = request.get("system")
-    return {**request, "system": system if own is None else [*_blocks(system), *_blocks(own)]}
-
-
-def _take_first(request: Payload, system: Any) -> Payload | None:
-    found, blocks = _blocks(request.get("system", [])), _blocks(system)
-    if found[: len(blocks)] != blocks:
-        return None
-    own = found[len(blocks) :]
-    is_text = len(own) == 1 and own[0].keys() == {"type", "text"}
-    return _without(request, "system") | ({"system": own[0]["text"] if is_text else own} if own else {})
+    return system if own is None else [*_blocks(system), *_blocks(own)]
 
 
 def _blocks(system: Any) -> list[Any]:
@@ -73,31 +71,84 @@ def _blocks(system: Any) -> list[Any]:
     return list(system) if isinstance(system, list) else [system]
 
 
-def _put_message(request: Payload, system: Any) -> Payload:
-    return {**request, "messages": [{"role": "system", "content": system}, *request["messages"]]}
+def _as_message(request: Payload, system: Any) -> Any:
+    return [{"role": "system", "content": system}, *request["messages"]]
 
 
-def _take_message(request: Payload, system: Any) -> Payload | None:
-    messages = request.get("messages")
-    if not isinstance(messages, list) or messages[:1] != [{"role": "system", "content": system}]:
-        return None
-    return {**request, "messages": messages[1:]}
+def _in_first(request: Payload, system: Any) -> Any:
+    """Adds a prompt to the first message if that is a system message, because a template may allow only one."""
+    first, *rest = _as_message(request, system)
+    if rest and rest[0]["role"] == "system":
+        return [turns.both(first, rest[0], "text"), *rest[1:]]
+    return [first, *rest]
 
 
-def _put_instructions(request: Payload, system: Any) -> Payload:
+def _as_instructions(_request: Payload, system: Any) -> Any:
     if not isinstance(system, str):
         raise InvalidInput(f"system must be text for Responses, not {type(system).__name__}")
-    return {**request, "instructions": system}
+    return system
 
 
-def _take_instructions(request: Payload, system: Any) -> Payload | None:
-    return _without(request, "instructions") if request.get("instructions") == system else None
+ANTHROPIC = Place("system", _with_own)
+OPENAI_CHAT = Place("messages", _as_message)
+OPENAI_CHAT_JOINED = Place("messages", _in_first)
+OPENAI_RESPONSES = Place("instructions", _as_instructions)
 
 
-def _without(request: Payload, removed: str) -> Payload:
-    return {name: value for name, value in request.items() if name != removed}
+def whole(parts: Parts, place: Place, cache: str | None) -> Payload:
+    """Returns the arguments of a request, with cache breakpoints at the end of the tools and of the system prompt."""
+    request = dict(parts.rendered)
+    if parts.system:
+        request[place.name] = place.put(parts.rendered, parts.system)
+    if parts.tools:
+        request["tools"] = parts.tools
+    if cache is None:
+        return request
+    if parts.tools and not caching.marks_in(parts.tools):
+        request["tools"] = caching.marked(parts.tools, cache)
+    if (system := request.get("system")) and not caching.marks_in(system):
+        request["system"] = caching.marked(_blocks(system), cache)
+    return request
 
 
-ANTHROPIC = Place(_put_first, _take_first)
-OPENAI_CHAT = Place(_put_message, _take_message)
-OPENAI_RESPONSES = Place(_put_instructions, _take_instructions)
+def taken_apart(request: Payload, known: Parts, place: Place, cache: str | None) -> Parts:
+    """Returns the current parts of a request. The caller may have changed them since they were `known`."""
+    sent = whole(known, place, cache)
+    left = {**request}
+    tools = left.pop("tools", None)
+    if "tools" in request and tools == sent.get("tools"):
+        tools = known.tools
+    elif "tools" not in request and not known.tools:
+        # An empty list is not sent, but it is known that there are no tools.
+        tools = known.tools
+    is_sent = _restore(left, known, sent, place)
+    rendered = {name: left.pop(name) for name in known.rendered if name in left}
+    system = left.get("system", left.get("instructions", known.system if is_sent else None))
+    return Parts(rendered, _checked(tools_of, tools), _checked(system_of, system))
+
+
+def _restore(request: Payload, known: Parts, sent: Payload, place: Place) -> bool:
+    """Takes the prompt out of a request. Returns false if the caller has changed or removed the prompt."""
+    name = place.name
+    now = request.get(name)
+    if name != "messages":
+        is_same = now == sent.get(name)
+        if is_same and name in sent:
+            del request[name]
+            request |= {name: known.rendered[name]} if name in known.rendered else {}
+        return is_same or not known.system
+    if not known.system:
+        return True
+    if not isinstance(now, list) or now[:1] != sent[name][:1]:
+        return False
+    # The prompt is a message of its own, or it was added to the first message.
+    own = known.rendered[name]
+    request[name] = [*own[: len(own) + 1 - len(sent[name])], *now[1:]]
+    return True
+
+
+def _checked(check: Callable[[object], Any], value: object) -> Any:
+    """Returns a part of a request, or None if it is invalid, because the reply must be stored even then."""
+    with suppress(InvalidInput):
+        return check(value)
+    return None

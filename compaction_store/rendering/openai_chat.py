@@ -14,12 +14,25 @@ from itertools import groupby
 from typing import Any
 
 from compaction_store.api_rules.openai_chat import LONGEST_ID, PARTS
+from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
+from compaction_store.rendering import turns
 from compaction_store.rendering.anthropic import notes
-from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, Part, parts, refuse
+from compaction_store.rendering.blocks import (
+    BY_NAME,
+    EMPTY,
+    OF_ASSISTANT,
+    OF_ERASED,
+    OF_NO_CALL,
+    Part,
+    claims_reply,
+    parts,
+    refuse,
+)
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
+_GIVEN_FIELDS = ("role", "content", "name", "tool_call_id")
 _SAYS = ("tool_calls", "function_call", "refusal", "audio")
 _ANTHROPICS = frozenset({"cache_control", "citations"})
 _SILENT = frozenset({"thinking", "redacted_thinking"})
@@ -35,19 +48,23 @@ class _Said:
     calls: list[Payload] = field(default_factory=list)
 
 
-def request(elements: Sequence[Element]) -> Payload:
+def request(elements: Sequence[Element], *, join: bool) -> Payload:
     """Makes the arguments of a request to the Chat Completions API."""
     said = [
-        one for element in elements for payload in element.messages for one in _read(element, payload)
+        one for element in elements for payload in shown(element) for one in _read(element, payload)
     ]  # fmt: skip
     erased = any(element.is_erased for element in elements)
-    return {"messages": [one.message for one in _ordered(list(_joined(said)), erased=erased)]}
+    messages = [one.message for one in _ordered(list(_joined(said)), erased=erased)]
+    return {"messages": turns.joined(messages, "text") if join else messages}
 
 
 def _read(element: Element, payload: Payload) -> Iterator[_Said]:
     if (message := as_it_is(payload)) is not None:
+        calls = message.get("tool_calls", [])
+        if not isinstance(calls, list):
+            refuse(element.seq, "tool_calls", "it is not a list of calls")
         if message.get("content") or any(message.get(name) for name in _SAYS) or message["role"] == "tool":
-            yield _Said(element.seq, message, calls=list(message.get("tool_calls", ())))
+            yield _Said(element.seq, message, calls=[*calls])
     else:
         bare = "role" not in payload
         for message in converted(element, payload, _image):
@@ -67,11 +84,21 @@ def as_it_is(payload: Payload) -> Payload | None:
         if not all(isinstance(kind, str) and kind in PARTS for kind in kinds):
             return None
         content = [
-            {n: v for n, v in part.items() if n not in _ANTHROPICS} for part in content if part.get("text", ...) != ""
+            {n: v for n, v in part.items() if n not in _ANTHROPICS}
+            for part in content
+            if part["type"] != "text" or part.get("text")
         ]
+        if role != "assistant" and "refusal" in kinds:
+            return None
     elif content is not None and not isinstance(content, str):
         return None
-    message = {name: payload[name] for name in _FIELDS if payload.get(name) not in (None, [])}
+    known = _FIELDS if role == "assistant" else _GIVEN_FIELDS
+    message = {name: payload[name] for name in known if payload.get(name) not in (None, [])}
+    if role != "assistant" and claims_reply(payload):
+        note = {"type": "text", "text": OF_ASSISTANT}
+        content = [*content, note] if isinstance(content, list) else f"{content or ''}\n\n{OF_ASSISTANT}".strip()
+    if role == "user" and not content:
+        content = EMPTY
     if content is not None:
         message["content"] = content
     return message

@@ -9,30 +9,38 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from compaction_store.api_rules.openai_responses import IN_MESSAGES, IN_REPLIES, ITEMS
+from compaction_store.messages.stand_ins import shown
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload
+from compaction_store.rendering import turns
+from compaction_store.rendering.acceptance import has_content
 from compaction_store.rendering.blocks import OF_ERASED, OF_NO_CALL, refuse
 from compaction_store.rendering.openai_chat import as_it_is, converted, image_url
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
-_NAMES = ("parsed", "parsed_arguments")
+# Fields that only the SDK's objects have.
+_NAMES = frozenset({"parsed", "parsed_arguments", "async_"})
 
 
-def request(elements: Sequence[Element]) -> Payload:
+def request(elements: Sequence[Element], *, join: bool) -> Payload:
     """Makes the arguments of a request to the Responses API."""
     items: list[tuple[int, Payload]] = []
     for element in elements:
-        for payload in element.messages:
+        for payload in shown(element):
             items.extend((element.seq, item) for item in _items(element, payload))
     erased = any(element.is_erased for element in elements)
-    return {"input": list(_whole(items, erased=erased))}
+    whole = list(_whole(items, erased=erased))
+    return {"input": turns.joined(whole, "input_text") if join else whole}
 
 
 def _items(element: Element, payload: Payload) -> Iterator[Payload]:
     kind = payload.get("type")
     if _is_item(payload, kind):
-        yield {name: value for name, value in payload.items() if name not in _NAMES}
+        item = {**_without_names(payload)}
+        if isinstance(content := item.get("content"), list):
+            item["content"] = [_without_names(part) if isinstance(part, dict) else part for part in content]
+        yield item
         return
     plain = as_it_is(payload)
     messages = [plain] if plain is not None else converted(element, payload, _image)
@@ -40,9 +48,13 @@ def _items(element: Element, payload: Payload) -> Iterator[Payload]:
         yield from _from_chat(element.seq, message)
 
 
+def _without_names(part: Payload) -> Payload:
+    return part if _NAMES.isdisjoint(part) else {name: value for name, value in part.items() if name not in _NAMES}
+
+
 def _is_item(payload: Payload, kind: Any) -> bool:
     """Returns whether a payload is already an item of the Responses API, with valid parts."""
-    if "role" not in payload:
+    if "role" not in payload or (isinstance(kind, str) and kind in ITEMS and kind != "message"):
         return isinstance(kind, str) and kind in ITEMS
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
         return False
@@ -50,6 +62,8 @@ def _is_item(payload: Payload, kind: Any) -> bool:
         return False
     content, role = payload.get("content"), payload["role"]
     known: Any = IN_REPLIES if role == "assistant" else IN_MESSAGES
+    if role == "user" and not has_content(payload):
+        return False
     if isinstance(content, list):
         return all(isinstance(p, dict) and isinstance(p.get("type"), str) and p["type"] in known for p in content)
     return isinstance(content, str) and bool(content) and role in ("user", "assistant", "system", "developer")

@@ -11,8 +11,8 @@ from compaction_store.errors import NotRenderable, Unreadable
 from compaction_store.models import Payload
 from compaction_store.rendering import given
 from compaction_store.rendering import view as rendering
-from compaction_store.rendering.given import System, digest
-from compaction_store.rendering.view import Rendered, RequestParts, View
+from compaction_store.rendering.given import Parts, System, digest
+from compaction_store.rendering.view import Rendered, View
 
 _LAST_POS = 2**63 - 1
 
@@ -52,7 +52,7 @@ def has_digest(receipt: Mapping[str, Any] | None, name: str, wanted: str | None)
     return None if found is None or wanted is None else bool(found == wanted)
 
 
-def _hashes(parts: RequestParts) -> Payload:
+def _hashes(parts: Parts) -> Payload:
     found = {"sha256": parts.rendered, "tools": parts.tools, "system": parts.system}
     return {name: digest(part) for name, part in found.items() if part is not None}
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from importlib import import_module
+from typing import Any, ClassVar, Literal
 
+from compaction_store import arguments as checks
 from compaction_store.arguments import other_choice
-from compaction_store.errors import InvalidInput
+from compaction_store.errors import InvalidInput, NotRenderable
 from compaction_store.jsonable import AsDict, plain
 from compaction_store.messages import tool_pairs
+from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Measured, Payload, PendingCall
-from compaction_store.rendering import anthropic, given, openai_chat, openai_responses
-from compaction_store.rendering.given import System
+from compaction_store.rendering import caching, given
+from compaction_store.rendering.given import Parts, System
 
 MESSAGES = "messages/1"
 ANTHROPIC = "anthropic/1"
@@ -43,11 +46,11 @@ class View(AsDict):
 
     @property
     def messages(self) -> list[Payload]:
-        """The messages in order, with the replacement of each active compaction.
+        """The messages in order, with the replacement of each active compaction, or a line for a removal.
 
         A stand-in that says so is in place of an erased message.
         """
-        return [message for element in self.elements for message in element.messages]
+        return [message for element in self.elements for message in shown(element)]
 
     @property
     def tokens(self) -> int:
@@ -81,12 +84,13 @@ class View(AsDict):
         api: Literal["chat", "responses"] = "chat",
         tools: Sequence[Any] | None = None,
         system: System | None = None,
+        join: bool | None = None,
     ) -> Rendered:
         """Renders the arguments of a request to OpenAI's Chat Completions or Responses API.
 
         See `rendering.for_openai`.
         """
-        return for_openai(self, api=api, tools=tools, system=system)
+        return for_openai(self, api=api, tools=tools, system=system, join=join)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +105,6 @@ class SeenView(AsDict):
     evidence: Literal["proved", "reconstructed", "differs"]
     view: View
     receipt: Payload | None
-
-
-class RequestParts(NamedTuple):
-    """The parts of a request: the arguments that come from the view, and the tools and the system prompt."""
-
-    rendered: Payload
-    tools: Any
-    system: Any
 
 
 class Rendered(dict[str, Any]):
@@ -134,10 +130,8 @@ class Rendered(dict[str, Any]):
         self.options = options
         # The receipt has no hash of the betas, because the messages determine them and callers may add to them.
         rendered = {name: value for name, value in arguments.items() if name != "betas"}
-        self._given = RequestParts(rendered, given.tools_of(tools), given.system_of(system))
-        super().__init__(_PLACES[renderer].put(arguments, self._given.system) if self._given.system else arguments)
-        if self._given.tools:
-            self["tools"] = self._given.tools
+        self._given = Parts(rendered, given.tools_of(tools), given.system_of(system))
+        super().__init__({**arguments, **given.whole(self._given, _place(renderer, options), _cache(options))})
 
     @property
     def thread_id(self) -> str:
@@ -166,23 +160,10 @@ class Rendered(dict[str, Any]):
         return f"<Rendered by {self.renderer}: the view of thread {self.thread_id!r} at pos {self.pos}>"
 
 
-def parts_of(request: Rendered) -> RequestParts:
+def parts_of(request: Rendered) -> Parts:
     """Returns the current parts of a request, which the caller may have changed."""
     known = request._given  # noqa: SLF001 — for this package only
-    taken = _PLACES[request.renderer].take(dict(request), known.system) if known.system else dict(request)
-    left = dict(request) if taken is None else taken
-    rendered = {name: left.pop(name) for name in known.rendered if name in left}
-    # If the caller has removed or replaced the tools or the prompt, the original parts were not sent.
-    tools = left.get("tools", None if known.tools else known.tools)
-    system = left.get("system", left.get("instructions", None if taken is None else known.system))
-    return RequestParts(rendered, _known(given.tools_of, tools), _known(given.system_of, system))
-
-
-def _known(check: Callable[[object], Any], value: object) -> Any:
-    """Returns a part of a request, or None if it is invalid, because the reply must be stored even then."""
-    with suppress(InvalidInput):
-        return check(value)
-    return None
+    return given.taken_apart(dict(request), known, _place(request.renderer, request.options), _cache(request.options))
 
 
 def for_anthropic(
@@ -199,14 +180,18 @@ def for_anthropic(
     `tools` are added unchanged. `system` is text or blocks, and comes before the system messages of the view. With
     `system_messages="apart"`, all system messages come before the conversation, except those that add or remove tools.
     With "in_place", later system messages stay in the conversation. `thinking` says whether to drop thinking that is
-    older than a compaction, to keep all thinking, or to drop all. `cache` adds a cache breakpoint with this lifetime
-    after the last summary.
+    older than a compaction, to keep all thinking, or to drop all. `cache` adds up to four cache breakpoints with this
+    lifetime: after the tools, the system prompt, the last summary and the last message.
     """
     _check("system_messages", system_messages, ("apart", "in_place"))
     _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
     _check("cache", cache, (None, "5m", "1h"))
+    if cache is not None:
+        caching.check(given.tools_of(tools), given.system_of(system), cache)
     options = {"system_messages": system_messages, "thinking": thinking, "cache": cache}
-    arguments = anthropic.request(view.elements, anthropic.Options(system_messages, thinking, cache))
+    with _naming_the_way_out(view):
+        anthropic = _renderer("anthropic")
+        arguments = anthropic.request(view.elements, anthropic.Options(system_messages, thinking, cache))
     return Rendered(arguments, view, ANTHROPIC, options, tools=tools, system=system)
 
 
@@ -216,19 +201,69 @@ def for_openai(
     api: Literal["chat", "responses"] = "chat",
     tools: Sequence[Any] | None = None,
     system: System | None = None,
+    join: bool | None = None,
 ) -> Rendered:
     """Renders the arguments for OpenAI's Chat Completions API (`messages`) or Responses API (`input`).
 
-    `tools` are added unchanged. `system` becomes the first message of a chat, or the `instructions` of Responses.
+    `tools` are added unchanged. `system` becomes the first message of a chat, or the `instructions` of Responses. With
+    `join`, consecutive messages of one role and name are joined, and the first message is the user's, because the chat
+    templates of some models refuse anything else, such as Mistral's and Gemma's. This is the default of chat. In
+    Responses, items with an id are not joined, and the default is not to join.
     """
     _check("api", api, ("chat", "responses"))
-    if api == "chat":
-        return Rendered(openai_chat.request(view.elements), view, OPENAI_CHAT, {}, tools=tools, system=system)
-    arguments = openai_responses.request(view.elements)
-    return Rendered(arguments, view, OPENAI_RESPONSES, {}, tools=tools, system=system)
+    join = api == "chat" if join is None else join
+    checks.instance(join, bool, "join")
+    renderer = OPENAI_CHAT if api == "chat" else OPENAI_RESPONSES
+    with _naming_the_way_out(view):
+        arguments = _renderer(f"openai_{api}").request(view.elements, join=join)
+    return Rendered(arguments, view, renderer, {"join": join}, tools=tools, system=system)
 
 
-_PLACES = {ANTHROPIC: given.ANTHROPIC, OPENAI_CHAT: given.OPENAI_CHAT, OPENAI_RESPONSES: given.OPENAI_RESPONSES}
+def _renderer(api: str) -> Any:
+    """Returns the module for an API. It is loaded with the first request, because a program seldom uses all of them."""
+    return import_module(f"compaction_store.rendering.{api}")
+
+
+@contextmanager
+def _naming_the_way_out(view: View) -> Iterator[None]:
+    """Adds to a `NotRenderable` how to take the message out of the view."""
+    try:
+        yield
+    except NotRenderable as error:
+        refused = NotRenderable(f"{error}; {_way_out(view, error.seq)}", seq=error.seq, part=error.part)
+    else:
+        return
+    raise refused
+
+
+def _way_out(view: View, seq: int) -> str:
+    index = next(index for index, element in enumerate(view.elements) if element.seq == seq)
+    items = tool_pairs.items_of(view.elements)
+    span = tool_pairs.Links(items).closed(index, index)
+    if span is None:
+        return f"append the result of its call, or hide the message with rewind(thread_id, {seq - 1})"
+    low, high = span
+    inside = [payload for item in items[low : high + 1] for payload in item]
+    names = ["system"] if any(map(tool_pairs.is_system, inside)) else []
+    last = tool_pairs.last_user(items)
+    if last is not None and low <= last <= high:
+        names.append("last_user")
+    allow = f", allow={{{', '.join(map(repr, names))}}}" if names else ""
+    start, end = view.elements[low].seq, view.elements[high].end_seq
+    return f"compact(thread_id, lambda ctx: ctx.remove({start}, {end}{allow})) takes it out of the view"
+
+
+def _place(renderer: str, options: Payload) -> given.Place:
+    if renderer == OPENAI_CHAT:
+        return given.OPENAI_CHAT_JOINED if options["join"] else given.OPENAI_CHAT
+    return given.ANTHROPIC if renderer == ANTHROPIC else given.OPENAI_RESPONSES
+
+
+def _cache(options: Payload) -> str | None:
+    found: str | None = options.get("cache")
+    return found
+
+
 _RENDERERS: dict[str, Callable[..., Rendered]] = {
     ANTHROPIC: for_anthropic,
     OPENAI_CHAT: for_openai,

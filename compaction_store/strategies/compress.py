@@ -151,7 +151,7 @@ class _Job:
         self.elements = tuple(
             elements_of((e.payload for e in encoded), lambda payload: counting.tokens(payload, next(sizes).size))
         )
-        self._builder = PlanBuilder(View("", 0, self.elements), counter=counting, awaits=awaits)
+        self._builder = PlanBuilder(View("", 0, self.elements), counter=counting, awaits=awaits, leaves_lines=False)
         self._ctx = CompactionContext(self._builder)
         self.old = 0
         if self.elements and self.ladder.summarize is not None and self._over:

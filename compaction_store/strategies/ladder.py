@@ -24,7 +24,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
 from compaction_store.messages.framing import Role
-from compaction_store.models import Element, Summary
+from compaction_store.models import Element, Span, Summary
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
 from compaction_store.strategies.changes import Change, changes_of
@@ -107,8 +107,10 @@ class Ladder(base.Summarizing):
         builder = builder_of(ctx)
         before, mark = ctx.elements, builder.mark()
         goal = Goal.of(before, limit, ctx.budget)
+        line = builder.line_tokens(Span(before[0].seq, before[-1].end_seq)) if before else 0
         caps = Caps(self.start_cap, self.floor_cap, self.truncate_tool_arguments)
-        rungs = Rungs(ctx.counter, caps, self.pins, self._tail, verbatim=self.keep_recent_tokens is not None)
+        verbatim = self.keep_recent_tokens is not None
+        rungs = Rungs(ctx.counter, caps, self.pins, self._tail, verbatim=verbatim, line=line)
         if self.summarize is not None:
             yield from self._summaries(ctx, self.summarize, goal, rungs)
         if ctx.total_tokens <= goal.limit:

@@ -76,16 +76,27 @@ class Choice(NamedTuple):
 
 
 class Rungs:
-    """Plans the rungs that need no model. `recent` returns the index at which the recent elements begin."""
+    """Plans the rungs that need no model. `recent` returns the index at which the recent elements begin.
+
+    `line` is the number of tokens of the line that a removal leaves.
+    """
 
     def __init__(
-        self, counter: Counter, caps: Caps, pins: Pins, recent: Callable[[Sequence[Element]], int], *, verbatim: bool
+        self,
+        counter: Counter,
+        caps: Caps,
+        pins: Pins,
+        recent: Callable[[Sequence[Element]], int],
+        *,
+        verbatim: bool,
+        line: int,
     ) -> None:
         self._counter = counter
         self._caps = caps
         self._pins = pins
         self._recent = recent
         self._verbatim = verbatim
+        self._line = line
 
     def choose(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Choice:
         """Returns the first draft that fits. The drafts are tried in the order of `_forms`.
@@ -125,6 +136,7 @@ class Rungs:
         draft = Draft(
             layout, goal.limit, self._counter, self._caps, self._recent(elements), means=means, kept=kept,
             cut_summaries=cut_summaries, least_cut=self._caps.floor if goal.is_soft else 0,
+            line=self._line,
         )  # fmt: skip
         return draft.fit(verbatim=self._verbatim)
 

@@ -15,6 +15,7 @@ from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
 
+from compaction_store.compaction.binding import orders_in
 from compaction_store.compaction.summary_room import LEAST_TEXT, frame_tokens, joined
 from compaction_store.messages.framing import Role, framed_text
 from compaction_store.models import Payload
@@ -64,9 +65,9 @@ class Draft:
     """A view that is being made to fit: the tokens of its elements, and what was cut, joined and removed.
 
     The recent elements begin at the index `recent` and are removed after all others. The elements in `kept` are never
-    changed. Summaries of this run are kept too, unless `cut_summaries` is set: then summaries are cut, and removed if
-    nothing else can be changed. A cut must save more than `least_cut` tokens, because each cut is recorded. Smaller
-    cuts are made only before a summary is removed.
+    changed. Where elements are removed, a line of `line` tokens is left. Summaries of this run are kept too, unless
+    `cut_summaries` is set: then summaries are cut, and removed if nothing else can be changed. A cut must save more
+    than `least_cut` tokens, because each cut is recorded. Smaller cuts are made only before a summary is removed.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Draft:
         kept: AbstractSet[int] = frozenset(),
         cut_summaries: bool = False,
         least_cut: int = 0,
+        line: int = 0,
     ) -> None:
         elements = layout.elements
         self.layout = layout
@@ -92,6 +94,7 @@ class Draft:
         self.kept = kept
         self.cut_summaries = cut_summaries
         self.least_cut = least_cut
+        self.line = line
         self.tokens = [element.tokens for element in elements]
         self.total = sum(self.tokens)
         self.forms: dict[int, tuple[Payload, ...]] = {}
@@ -258,7 +261,8 @@ class Draft:
             texts = [text for text in found if text is not None]
             role: Role = "assistant" if first.role == "assistant" else "user"
             most = max(least, taken - self.over)
-            shorter = joined(texts, (first.seq, last.end_seq), role, most, self.counter)
+            standing = orders_in(self.layout.elements[low : high + 1])
+            shorter = joined(texts, (first.seq, last.end_seq), role, most, self.counter, standing)
             if shorter is None or (tokens := self.counter.messages(shorter[1])) >= taken:
                 continue
             self.joined[low, high] = shorter[0].text, tokens, taken
@@ -289,8 +293,9 @@ class Draft:
             if self._removable(low, high, frozenset()) == [(low, high)]:
                 _, tokens, taken = self.joined.pop((low, high))
                 self.total += taken - tokens
-                self.lost += taken
+                spans = len(self.removed)
                 self.removed = _merged([*self.removed, (low, high)])
+                self.lost += taken - self.line * (len(self.removed) - spans)
 
     def _unjoin(self) -> None:
         for _, tokens, taken in self.joined.values():
@@ -312,7 +317,10 @@ class Draft:
         yield from range(end, count)
 
     def _removable(self, low: int, high: int, spared: AbstractSet[int]) -> list[tuple[int, int]]:
-        return list(self.layout.for_removal(low, high, spared | self._calls_kept | self.kept)) if low <= high else []
+        if low > high:
+            return []
+        found = self.layout.for_removal(low, high, spared | self._calls_kept | self.kept)
+        return [span for span in found if self._taken(*span) > self.line]
 
     @cached_property
     def _calls_kept(self) -> AbstractSet[int]:
@@ -331,7 +339,9 @@ class Draft:
 
     def _worth(self, found: Iterable[tuple[int, int]], gains: Mapping[int, int]) -> int:
         """Returns how many more tokens are saved by removing the spans than by cutting them to the floor."""
-        return sum(self.tokens[i] - gains.get(i, 0) for low, high in found for i in range(low, high + 1))
+        return sum(
+            sum(self.tokens[i] - gains.get(i, 0) for i in range(low, high + 1)) - self.line for low, high in found
+        )
 
     def _remove_until(self, indexes: Sequence[int], order: Sequence[int], *, and_summaries: bool) -> None:
         """Removes more and more elements, in the given order, until the remaining elements fit after they are cut.

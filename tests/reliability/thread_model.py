@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, NoReturn
 
 from compaction_store.messages.framing import frame
+from compaction_store.messages.stand_ins import left_out
 from compaction_store.models import Payload
 from compaction_store.models.messages import Erased
 
@@ -344,13 +345,15 @@ class Planning:
 
     def remove(self, start: int, end: int, allow: frozenset[str]) -> None:
         pieces = self.check("removal", start, end, allow)
-        self._place("removal", start, end, sum(p.tokens for p in pieces), (), (), allow)
+        self._place(
+            "removal", start, end, sum(p.tokens for p in pieces), (), (), allow, tokens_of(left_out(start, end))
+        )
 
     def _place(
         self, kind: str, start: int, end: int, before: int, messages: tuple[Payload, ...], inputs: tuple[int, ...],
-        allow: frozenset[str],
+        allow: frozenset[str], line: int = 0,
     ) -> None:  # fmt: skip
-        after = sum(map(tokens_of, messages))
+        after = line + sum(map(tokens_of, messages))
         # Records inside the span are folded with it from now on.
         self.in_plan = [i for i in self.in_plan if not start <= (self.attempts[i].start or 0) <= end]
         self.in_plan.append(len(self.attempts))

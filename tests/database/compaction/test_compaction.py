@@ -19,6 +19,7 @@ from support.faces import Face, Faces
 import compaction_store as cs
 from compaction_store.errors import NoProgress
 from compaction_store.messages.framing import frame
+from compaction_store.messages.stand_ins import left_out
 from compaction_store.models.compactions import status_in_words
 from compaction_store.strategies import Ask
 
@@ -48,9 +49,10 @@ def test_a_run_writes_one_record_a_span_with_everything_about_it(thread: Face) -
         "summary_text": "kept", "prompt": "say less", "usage": {"input_tokens": 7}, "coverage": {"parts": 1},
         "replacement": [frame("kept", 1, 4)], "reason": "it was time",
     }  # fmt: skip
-    assert (second.kind, second.replacement, second.tokens_after, second.run_id) == ("removal", [], 0, first.run_id)
+    line = cs.tokens.o200k_base().messages([left_out(5, 6)])
+    assert (second.kind, second.replacement, second.tokens_after, second.run_id) == ("removal", [], line, first.run_id)
     assert run.view == thread.view("t")
-    assert run.view.tokens == 600 + (frame_tokens or 0) == thread.thread("t").view_tokens
+    assert run.view.tokens == 600 + (frame_tokens or 0) + line == thread.thread("t").view_tokens
     assert thread.view("t", at=12).messages == chat()
     assert [m.payload for m in thread.replay("t")] == chat()
     assert thread.audit.verify("t").findings == ()

@@ -223,7 +223,8 @@ def test_blank_text_and_fields_of_responses_are_left_out() -> None:
         "content": [text(""), {"type": "text", "text": "a", "citations": None, "parsed_output": None}],
     }  # fmt: skip
     assert anthropic(view(user("q"), said, user(" \n"), user("b")))["messages"][1:] == [
-        {"role": "assistant", "content": "a"}, user("b"),
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": [text("(A message without content.)"), text("b")]},
     ]  # fmt: skip
 
 
@@ -318,26 +319,10 @@ def test_of_several_blocks_the_last_is_sent_and_one_without_content_is_none() ->
 
 
 def test_for_openai_a_block_is_notes() -> None:
-    thread = view(folded(1, 3, 9, reply(BLOCK)), user("c"))
+    thread = view(folded(1, 3, 9, reply(BLOCK)), reply(text("b")), user("c"))
     assert chat(thread)[0] == responses(thread)[0] == frame("They met.", 1, 3)
     with pytest.raises(NotRenderable):
         for_openai(view({"type": "compaction", "encrypted_content": "x"}))
-
-
-# ---- caches
-
-
-@pytest.mark.parametrize(("cache", "mark"), [("5m", {"type": "ephemeral"}), ("1h", {"type": "ephemeral", "ttl": "1h"})])
-def test_a_breakpoint_stands_after_the_last_summary(cache: str, mark: Payload) -> None:
-    thread = view(
-        folded(1, 2, 9, frame("a", 1, 2)), user("b"), folded(4, 5, 10, frame("c", 4, 5)), user("d"), reply(text("e"))
-    )
-    blocks = anthropic(thread, cache=cache)["messages"][0]["content"]
-    assert [block.get("cache_control") for block in blocks] == [None, None, mark, None]
-    assert "cache_control" not in json.dumps(anthropic(thread))
-    assert "cache_control" not in json.dumps(anthropic(view(user("a")), cache=cache))
-    [block] = anthropic(view(folded(1, 2, 9, reply(BLOCK)), user("b")), cache=cache)["messages"][0]["content"]
-    assert block == {**BLOCK, "cache_control": mark}
 
 
 # ---- from one format to another

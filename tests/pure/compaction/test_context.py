@@ -27,6 +27,7 @@ from compaction_store.errors import (
     SystemInside,
 )
 from compaction_store.messages.framing import frame
+from compaction_store.messages.stand_ins import left_out
 from compaction_store.models import Element, Span
 from compaction_store.rendering.view import View
 from compaction_store.strategies import Ask
@@ -203,7 +204,7 @@ def test_system_and_last_user_messages_stay_unless_insisted_upon() -> None:
     ctx.compact(1, 2, "S", allow={"system", "larger"})
     ctx.remove(4, 5, allow={"last_user"})
     assert shape(ctx) == [(1, 2), (3, 3), (4, 5)]
-    assert ctx.result_messages == [frame("S", 1, 2), assistant()]
+    assert ctx.result_messages == [frame("S", 1, 2), assistant(), left_out(4, 5)]
 
 
 def test_stand_ins_keep_the_calls_and_results_they_replace() -> None:

@@ -125,18 +125,18 @@ def test_a_cliff_is_the_first_round_that_loses_much_more() -> None:
 
 
 def test_money_is_that_of_the_calls_and_of_each_fold() -> None:
-    """Calls of 100, 300, 500 tokens; without the first 200 the last two are of 100 and 300."""
+    """Calls of 100, 300, 500 tokens; without the first 200, but with a line of 16, the last two are of 116 and 316."""
     policy = Policy("drop", (drop_first,), TokenBudget(1000, trigger=250, target=100))
     prices = Prices.of_json(PRICES)
     found = evaluate([thread(100, 100, 100, 100, 100, 5)], [policy], counter=COUNTER, prices=prices, model="m")
     [result] = found.policies
     [run], [money] = result.runs, result.money
-    assert [(call.seq, call.tokens, call.prefix) for call in run.calls] == [(2, 100, 0), (4, 100, 0), (6, 300, 100)]
-    # 100 fresh; 100 fresh after the fold; 200 fresh after 100 from the cache.
-    assert money.modelled == pytest.approx((100 * 12 + 100 * 12 + 100 * 1 + 200 * 12) / 1e6)
+    assert [(call.seq, call.tokens, call.prefix) for call in run.calls] == [(2, 100, 0), (4, 116, 0), (6, 316, 116)]
+    # 100 fresh; 116 fresh after the fold; 200 fresh after 116 from the cache.
+    assert money.modelled == pytest.approx((100 * 12 + 116 * 12 + 116 * 1 + 200 * 12) / 1e6)
     [fold] = money.folds
     assert (fold.record, fold.calls, fold.needed) == (1, 2, False)
-    assert fold.saved == pytest.approx(2 * 200 * 1 / 1e6)
+    assert fold.saved == pytest.approx(2 * 184 * 1 / 1e6)
     assert fold.billed_anew == 0
     assert fold.net == pytest.approx(fold.saved)
     assert (fold.basis, fold.summarizer, money.measured, money.wasted) == ("modelled", 0, 0, 0)
@@ -153,8 +153,8 @@ def test_what_is_billed_anew_is_what_stood_after_the_span() -> None:
     prices = Prices.of_json(PRICES)
     found = evaluate([thread(100, 100, 50, 50, 100, 100, 100, 5)], [policy], counter=COUNTER, prices=prices, model="m")
     [money] = found.policies[0].money
-    # Before the fold the cache had 400 tokens: 200, the span of 100, and 100 that are now billed again.
-    assert money.folds[0].billed_anew == pytest.approx(100 * (12 - 1) / 1e6)
+    # Before the fold the cache had 400 tokens: 200, the span of 100, and 100 that are now billed again after the line.
+    assert money.folds[0].billed_anew == pytest.approx(116 * (12 - 1) / 1e6)
 
 
 def test_a_fold_without_which_the_call_would_not_fit_is_compared_with_nothing() -> None:

@@ -1,0 +1,87 @@
+"""Keeps the users' standing orders in force: frames them apart from the rest of a summary.
+
+Only a sentence that a user wrote counts, word for word. A tool's result, a quotation, and the assistant's or the
+summarizer's own words never count, so text of strangers cannot become an order. The orders in an earlier summary's
+frame count again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from compaction_store.language.sentences import sentences
+from compaction_store.messages import framing
+from compaction_store.models import Element, Payload
+
+# How a line of a summary may begin: with a list mark, the seq of a message and its speaker.
+_HEAD = re.compile(r"\s*(?:[-*\u2022] )?(\[\d{1,19}\] user: )?")
+_QUOTES = "\"'`\u201c\u201d\u201e\u00ab\u00bb \u00a0"
+_TEXTS = frozenset({"text", "input_text"})
+
+Orders = frozenset[str]
+
+
+def orders_in(elements: Iterable[Element]) -> Orders:
+    """Returns the standing orders that the users wrote in some elements."""
+    return frozenset(
+        order for element in elements for payload in element.messages for order in _of(payload, element.is_summary)
+    )
+
+
+def _of(payload: Payload, is_summary: bool) -> Iterator[str]:
+    if is_summary:
+        found = framing.parts_of(payload)
+        for line in "" if found is None else found.orders.splitlines():
+            yield from map(_plain, _sentences(line[_head(line).end() :]))
+    elif payload.get("role") == "user":
+        # The patterns of languages are a large part of the package, and few stores summarize.
+        from compaction_store.language import orders, quotations  # noqa: PLC0415
+
+        content = payload.get("content")
+        for text in [content] if isinstance(content, str) else _texts(content):
+            quoted = list(quotations.quotations(text))
+            for order in orders.orders(text):
+                begin = text.rfind("\n", 0, order.start) + 1
+                is_quoted = any(start <= order.start < end for start, end in quoted)
+                if not is_quoted and not text[begin : order.end].lstrip().startswith(">"):
+                    yield _plain(order.text)
+
+
+def _texts(content: object) -> Iterator[str]:
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") in _TEXTS and isinstance(text := part.get("text"), str):
+            yield text
+
+
+def _head(line: str) -> re.Match[str]:
+    found = _HEAD.match(line)
+    assert found is not None  # noqa: S101 — the pattern matches an empty text too
+    return found
+
+
+def _sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in sentences(text)]
+
+
+def _plain(sentence: str) -> str:
+    return " ".join(sentence.split()).strip(_QUOTES)
+
+
+def framed(text: str, span: tuple[int, int], role: framing.Role, standing: Orders) -> Payload:
+    """Frames a summary. Its sentences that are among the standing orders come first, in a part of their own."""
+    if not standing:
+        return framing.frame(text, *span, role)
+    bound: list[str] = []
+    rest: list[str] = []
+    for line in text.splitlines():
+        head = _head(line)
+        found = _sentences(line[head.end() :])
+        own = [sentence for sentence in found if _plain(sentence) in standing]
+        if own:
+            bound.append((head[1] or "") + " ".join(own))
+            others = [sentence for sentence in found if sentence not in own]
+            rest += [head[0] + " ".join(others)] if others else []
+        else:
+            rest.append(line)
+    return framing.frame("\n".join(rest), *span, role, orders="\n".join(bound))
