@@ -3,7 +3,7 @@
 CompactionStoreError
   · InvalidInput                 an argument or another value that the caller passed is wrong
     - InvalidThreadId
-    - InvalidMessage
+    - InvalidMessage             no API's request can have the message; .index and .path
       + MessageTooLarge
       + MessageTooDeep
     - InvalidKey
@@ -115,7 +115,16 @@ class InvalidThreadId(InvalidInput):
 
 
 class InvalidMessage(InvalidInput):
-    """A message must be one JSON object, and an append must have at least one message."""
+    """A message must be one JSON object that at least one API's request can have, unless it is stored with `raw`.
+
+    `.index` is the index of the message in the list that was given, and `.path` is the place of the bad value in the
+    message, such as `content[0].text`. Either is None if it is not known.
+    """
+
+    def __init__(self, message: str, *, index: int | None = None, path: str | None = None) -> None:
+        super().__init__(message)
+        self.index = index
+        self.path = path
 
 
 class MessageTooLarge(InvalidMessage):

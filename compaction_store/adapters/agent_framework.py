@@ -85,7 +85,7 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         new = filter_new_messages(await self._shown("view", name), messages) if payloads else []
         payloads = payloads[len(payloads) - len(new) :]
         for part in batches(payloads):
-            await self._call("append", name, payloads[part])
+            await self._call("append", name, payloads[part], raw=True)
 
     async def _shown(self, method: str, *given: Any, **options: Any) -> list[Any]:
         try:

@@ -131,7 +131,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
 
     async def _append(self, name: str, known: _Known, entries: list[Any]) -> _Known:
         expected: Payload = {"expected_seq": 0} if known.head is None else {"expected_head": known.head}
-        done = await self._call("append", name, [_payload(entry) for entry in entries], **expected)
+        done = await self._call("append", name, [_payload(entry) for entry in entries], raw=True, **expected)
         for message, entry in zip(done, entries, strict=True):
             _note(known, message.seq, entry)
         known = known._replace(head=done.head, last_seq=done[-1].seq)

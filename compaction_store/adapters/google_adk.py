@@ -88,7 +88,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         if found is not None and not found.hidden:
             raise taken
         try:
-            await self._call("append", name, started, expected_seq=0 if found is None else found.last_seq)
+            await self._call("append", name, started, expected_seq=0 if found is None else found.last_seq, raw=True)
         except SequenceConflict:
             raise taken from None
         await self._change_states(app_name, user_id, app, user)
@@ -161,7 +161,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             raise SessionNotFoundError(f"Session {session.id} not found.")
         await self._change_states(session.app_name, session.user_id, app, user)
         if event.actions.compaction is None or not await self._compact(name, payload):
-            await self._call("append", name, payload)
+            await self._call("append", name, payload, raw=True)
         session.last_update_time = event.timestamp
         return await super().append_event(session, event)
 
@@ -216,7 +216,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def _change_states(self, app_name: str, user_id: str, app: Payload, user: Payload) -> None:
         for names, change in (((app_name,), app), ((app_name, user_id), user)):
             if change:
-                await self._call("append", _name(names), {"type": _STATE, "state": change})
+                await self._call("append", _name(names), {"type": _STATE, "state": change}, raw=True)
 
     async def _merged(self, app_name: str, user_id: str, own: Payload) -> Payload:
         return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)

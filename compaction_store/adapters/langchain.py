@@ -104,7 +104,9 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         replies = [to_payload(message) for message in response.result]
         if replies:
             metas = [usage(message) for message in response.result]
-            appended = yield from self._threads.call("append", sent.thread_id, replies, view=sent.view, meta=metas)
+            appended = yield from self._threads.call(
+                "append", sent.thread_id, replies, view=sent.view, meta=metas, raw=True
+            )
             self._threads.remember(sent.thread_id, appended.head, [*sent.state, *replies])
 
     def _name(self) -> str:

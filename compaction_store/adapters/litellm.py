@@ -244,7 +244,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
 
     def _append(self, store: Store, note: _Note) -> None:
         """Appends a note. Its key prevents a second copy if an earlier attempt succeeded but its answer was lost."""
-        store.append(self._log_thread, note.payload, key=note.key)
+        store.append(self._log_thread, note.payload, key=note.key, raw=True)
 
     def _insisted(self, work: Callable[[int], Any]) -> Any:
         """Calls `work` until it succeeds. Returns None if the time for closing the logger runs out first."""

@@ -80,7 +80,7 @@ class Sessions:
                 usage = {"usage": call.usage} if call.usage else {}
                 metas = [{**meta, **(usage if n == 0 else {})} for n, _ in enumerate(replies)]
                 view = yield from self._threads.view(thread_id)
-                done = yield from self._threads.call("append", thread_id, replies, view=view, meta=metas)
+                done = yield from self._threads.call("append", thread_id, replies, view=view, meta=metas, raw=True)
                 if summary is None:
                     self._threads.remember(thread_id, done.head, [*state, *replies])
         self._note(call, thread_id, state, replies)

@@ -82,7 +82,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return [from_payload(item.payload) for item in _items(self._view(key))]
 
     def add_message(self, key: str, message: Any) -> None:
-        self._store.append(key, to_payload(message))
+        self._store.append(key, to_payload(message), raw=True)
 
     def delete_messages(self, key: str) -> list[Any] | None:
         """Hides the messages or erases the thread, as `on_delete` says. Returns the messages that were in the view.
@@ -186,7 +186,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
 
     def _append(self, key: str, payloads: list[Payload]) -> None:
         for part in batches(payloads):
-            self._store.append(key, payloads[part])
+            self._store.append(key, payloads[part], raw=True)
 
     def _view(self, key: str) -> View | None:
         try:

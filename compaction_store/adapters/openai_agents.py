@@ -81,7 +81,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
 
     async def add_items(self, items: Sequence[Any]) -> None:
         for part in batches(items):
-            await _await_mutation(self._call("append", list(items[part])))
+            await _await_mutation(self._call("append", list(items[part]), raw=True))
 
     async def pop_item(self) -> Any:
         """Removes the newest item from the view and returns it; returns None if there is no item."""

@@ -129,7 +129,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
                 await self._call("custody.erase", conversation_id, reason="delete", forks=False, actor=self.actor)
                 return
             try:
-                await self._call("append", conversation_id, {OURS: None}, expected_head=state.thread.head)
+                await self._call("append", conversation_id, {OURS: None}, expected_head=state.thread.head, raw=True)
             except (HeadConflict, SequenceConflict):
                 continue
             await self._hide(conversation_id, 0, "delete")
@@ -164,7 +164,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         if state.thread is not None:
             expected = {"expected_head": state.thread.head}
         for part in batches(messages):
-            done = await self._call("append", name, messages[part], meta=metas[part], **expected)
+            done = await self._call("append", name, messages[part], meta=metas[part], raw=True, **expected)
             expected = {"expected_head": done.head}
         if apart:
             await self._hide(name, done[-1].seq - 1 if given else keep, "record")

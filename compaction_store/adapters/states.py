@@ -160,7 +160,7 @@ class Threads:
             # Expect a new thread to be empty, because another writer, such as a middleware beside a checkpointer, may
             # create it first.
             expected: dict[str, Any] = {"expected_seq": 0} if head is None else {"expected_head": head}
-            appended = yield from self.call("append", thread_id, state[place:][part], meta=meta, **expected)
+            appended = yield from self.call("append", thread_id, state[place:][part], meta=meta, raw=True, **expected)
             head = appended.head
         if head is not None:
             self.remember(thread_id, head, state)

@@ -65,6 +65,9 @@ def append(
         ),
     ] = False,
     each: Annotated[bool, typer.Option("--each", help="Append every line as soon as it arrives.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Store any JSON object, even one that no API's request can have.")
+    ] = False,
     *,
     db: Database,
     printed: Printed,
@@ -84,14 +87,15 @@ def append(
     with _open(file) as stream, db.store() as store:
         if each:
             for number, line in _lines(stream):
-                _show(out, store.append(thread, _parsed(line, number), meta=extra, durable=not not_durable))
+                message = _parsed(line, number)
+                _show(out, store.append(thread, message, meta=extra, durable=not not_durable, raw=raw))
             return
         messages = _messages(stream)
         if not messages:
             raise InvalidMessage(_NOTHING)
         written = store.append(
             thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra,
-            durable=not not_durable,
+            durable=not not_durable, raw=raw,
         )  # fmt: skip
         _show(out, written)
 

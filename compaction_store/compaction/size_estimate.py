@@ -7,7 +7,7 @@ of this size to the store's own count of that view calibrates later counts.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -25,7 +25,6 @@ _MOST_RATE = 2.0
 _LEAST_RATE = 0.25
 _WHOLE_INPUT = "prompt_tokens"
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-_COUNTS = (*_INPUT, "output_tokens", _WHOLE_INPUT, "completion_tokens")
 
 
 class Reported(NamedTuple):
@@ -34,13 +33,6 @@ class Reported(NamedTuple):
     seq: int
     tokens: int
     local: int
-
-
-def usage_of(reply: Any) -> Payload | None:
-    """Returns the usage of an SDK's reply as meta, because the stored message has no field for it."""
-    usage = None if isinstance(reply, Mapping) else getattr(reply, "usage", None)
-    counts = {name: count for name in _COUNTS if type(count := getattr(usage, name, None)) is int}
-    return {"usage": counts} if counts else None
 
 
 def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:

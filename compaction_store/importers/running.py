@@ -106,7 +106,9 @@ def import_into(
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate(_to_load(importing, iter))
-    load = cache(lambda: store.load.threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
+    load = cache(
+        lambda: store.load.threads(threads, skip_refused=skip_bad, raw=True, expected_seq=importing.expected_seq)
+    )
     return Results("import_into(…)", iterate(_imported(store, importing, lambda: next(load(), None))))
 
 
@@ -125,7 +127,9 @@ def import_into_async(
     """`import_into` for an AsyncStore. A worker thread reads the source. It and the event loop call `progress`."""
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate_async(_to_load(importing, _Pages))
-    load = cache(lambda: store.load.threads(threads, skip_refused=skip_bad, expected_seq=importing.expected_seq))
+    load = cache(
+        lambda: store.load.threads(threads, skip_refused=skip_bad, raw=True, expected_seq=importing.expected_seq)
+    )
     results = iterate_async(_imported(store, importing, lambda: anext(load(), None)))
     return AsyncResults("import_into_async(…)", results)
 

@@ -8,8 +8,10 @@ that pydantic refuses.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, time
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
@@ -31,6 +33,9 @@ MAX_BATCH = 1000
 _SIMPLE_SIZE = 64 * 1024
 MAX_DEPTH = documents.LEVELS
 MAX_META_BYTES = MOST_BYTES["meta"]
+_T = TypeVar("_T")
+_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}", re.ASCII)
+_LONGEST_PATH = 16
 # Python parses integers of at most 4,300 digits. The largest of them has this many bits.
 _MAX_INTEGER_BITS = 14_285
 _MAX_INTEGER = 10**4300
@@ -44,7 +49,14 @@ class Encoded(NamedTuple):
 
 
 class _Refused(Exception):
-    """Raised for a value that has no lossless JSON form. Only this module sees it."""
+    """Raised for a value that has no lossless JSON form. Only this module sees it.
+
+    `steps` lead from the message to the value: keys of objects and indexes of lists, the last one first.
+    """
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(why)
+        self.steps: list[str | int] = []
 
 
 class _TooDeep(_Refused):
@@ -72,7 +84,8 @@ def _plain(value: Any) -> Any:
     except (PydanticSerializationError, ValueError, RecursionError):
         # The text of these errors may quote the value.
         pass
-    raise _Refused(f"every value in a message must be convertible to JSON, not a {kind.__name__}")
+    hint = "; isoformat() converts it" if isinstance(value, date | time) else ""
+    raise _Refused(f"must be convertible to JSON, not a {kind.__name__}{hint}")
 
 
 def of_sdk(value: object) -> Any:
@@ -91,7 +104,7 @@ def plain(value: object) -> Any:
         return None
 
 
-def _checked(value: Any, depth: int = 1) -> Any:  # noqa: C901, PLR0911 — one kind of value after another
+def _checked(value: Any, depth: int = 1) -> Any:  # noqa: PLR0911 — one kind of value after another
     """Returns a value as plain JSON, with objects of SDKs converted. Raises _Refused if it has no lossless JSON form.
 
     A dict that needs no change is not copied.
@@ -101,30 +114,52 @@ def _checked(value: Any, depth: int = 1) -> Any:  # noqa: C901, PLR0911 — one 
         return value
     if kind is float:
         if value - value != 0:
-            raise _Refused("a number must be finite, not NaN or infinite")
+            raise _Refused("must be a finite number, not NaN or infinite")
         return value
     if kind is int:
         if value.bit_length() > _MAX_INTEGER_BITS or not -_MAX_INTEGER < value < _MAX_INTEGER:
-            raise _Refused("an integer must have at most 4,300 digits")
+            raise _Refused("must be an integer of at most 4,300 digits")
         return value
     if depth > MAX_DEPTH:
         raise _TooDeep
     if isinstance(value, Mapping):
-        changed = kind is not dict
-        copy = {}
-        for key, item in value.items():
-            if type(key) is not str:
-                raise _Refused(f"a key in a message must be text, not {type(key).__name__}")
-            copy[key] = new = item if type(item) is str else _checked(item, depth + 1)
-            changed = changed or new is not item
-        return copy if changed else value
+        return _checked_object(value, depth)
     if isinstance(value, list | tuple):
-        return [item if type(item) is str else _checked(item, depth + 1) for item in value]
+        return _checked_list(value, depth)
     if isinstance(value, str | int | float):
         # Subclasses, such as enumerations, are stored as their base type.
         base = next(b for b in (str, int, float) if isinstance(value, b))
         return _checked(base.__str__(value) if base is str else base(value), depth)
     return _checked(_plain(value), depth)
+
+
+def _checked_object(value: Mapping[Any, Any], depth: int) -> Any:
+    changed = type(value) is not dict
+    copy = {}
+    step: Any = None
+    try:
+        for step, item in value.items():
+            if type(step) is not str:
+                break
+            copy[step] = new = item if type(item) is str else _checked(item, depth + 1)
+            changed = changed or new is not item
+        else:
+            return copy if changed else value
+    except _Refused as refusal:
+        refusal.steps.append(step)
+        raise
+    raise _Refused(f"must have only text as keys, not {type(step).__name__}")
+
+
+def _checked_list(value: Iterable[Any], depth: int) -> list[Any]:
+    items: list[Any] = []
+    try:
+        # If an item is refused, the list has all items before it.
+        items.extend(item if type(item) is str else _checked(item, depth + 1) for item in value)
+    except _Refused as refusal:
+        refusal.steps.append(len(items))
+        raise
+    return items
 
 
 _ASCII_JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), check_circular=False)
@@ -138,24 +173,46 @@ def _dump(value: Any) -> tuple[str, int]:
         text = _ASCII_JSON.encode(value)
     # A JSON parser reads a pair of surrogates as one character, so the text would not be decoded without loss.
     if json.loads(text) != value:
-        raise _Refused("a text must have a surrogate pair as one character, not as two characters")
+        raise _Refused("must have every surrogate pair as one character, not as two characters")
     return text, len(text)
 
 
 def encode(message: Any) -> Encoded:
     """Encodes one message as the text that is stored."""
+    path = None
     try:
         payload = _checked(message)
         if type(payload) is not dict:
-            raise _Refused(f"a message must be a JSON object, not {type(message).__name__}")
+            raise _Refused(f"must be a JSON object, not {type(message).__name__}")
         text, size = _dump(payload)
     except _TooDeep:
         raise MessageTooDeep(f"a message must nest at most {MAX_DEPTH} levels deep, not more") from None
     except _Refused as refusal:
-        raise InvalidMessage(str(refusal)) from None
-    if size > MAX_MESSAGE_BYTES:
-        raise MessageTooLarge(f"a message must be at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,}")
-    return Encoded(text, size, documents.role_of(payload), payload)
+        why, path = str(refusal), path_of(reversed(refusal.steps))
+    else:
+        if size > MAX_MESSAGE_BYTES:
+            raise MessageTooLarge(f"a message must be at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,}")
+        return Encoded(text, size, documents.role_of(payload), payload)
+    raise invalid(why, path)
+
+
+def invalid(why: str, path: str | None) -> InvalidMessage:
+    """Returns the error for a value in a message, with its path, or for the message itself."""
+    text = f"a message {why}" if path is None else f"{path}: {why}"
+    return InvalidMessage(text, path=path)
+
+
+def path_of(steps: Iterable[str | int]) -> str | None:
+    """Returns the path to a value in a message, such as `content[0].text`, or None for the message itself.
+
+    A key that does not look like the name of a field may be content, so it is left out.
+    """
+    found = [
+        f"[{step}]" if isinstance(step, int) else f".{step}" if _FIELD.fullmatch(step) else "[…]" for step in steps
+    ]
+    if len(found) > _LONGEST_PATH:
+        found[_LONGEST_PATH // 2 : -_LONGEST_PATH // 2] = ["…"]
+    return "".join(found).removeprefix(".") or None
 
 
 def is_simple(value: Any) -> bool:
@@ -198,16 +255,27 @@ def is_one(messages: Any) -> bool:
 def encode_many(messages: Iterable[Any]) -> list[Encoded]:
     encoded: list[Encoded] = []
     size = 0
-    for message in messages:
+    for index, message in enumerate(messages):
         if len(encoded) == MAX_BATCH:
             raise BatchTooLarge(f"one append must have at most {MAX_BATCH:,} messages, not more")
-        encoded.append(encode(message))
+        encoded.append(at(index, encode, message))
         size += encoded[-1].size
         if size > MAX_BATCH_BYTES:
             raise BatchTooLarge(f"one append must have at most {MAX_BATCH_BYTES:,} bytes, not {size:,} or more")
     if not encoded:
         raise InvalidMessage("an append must have at least one message, but it is empty")
     return encoded
+
+
+def at(index: int, check: Callable[[Any], _T], message: Any) -> _T:
+    """Calls a check with the message at an index of a list. An error then names the place of the message."""
+    try:
+        return check(message)
+    except InvalidMessage as refusal:
+        text = str(refusal).removeprefix("a message ")
+        joint = ":" if refusal.path is None else ","
+        refused = type(refusal)(f"message {index + 1}{joint} {text}", index=index, path=refusal.path)
+    raise refused
 
 
 def encode_meta(meta: Mapping[str, Any] | None) -> str | None:

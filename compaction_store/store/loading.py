@@ -23,10 +23,11 @@ from uuid import UUID
 from compaction_store import arguments
 from compaction_store.errors import IdempotencyConflict, InvalidInput, InvalidMessage
 from compaction_store.integrity import chain
-from compaction_store.messages import encoding, provider_compactions
+from compaction_store.messages import answers, encoding, provider_compactions
 from compaction_store.messages.load_chunk import Chunk, Placed, Row
 from compaction_store.messages.provider_compactions import Record
 from compaction_store.models import Loaded, Observed, Payload, ToLoad
+from compaction_store.rendering import acceptance
 from compaction_store.tokens import BY_CALLER, Counter
 
 # The most messages and bytes of a transaction, small enough that other writers of the thread wait only briefly.
@@ -87,6 +88,7 @@ class Load:
         tokens: int | None,
         of_thread: str,
         in_memory: Iterator[Any] | None = None,
+        raw: bool = False,
     ) -> None:
         self.key = key
         self.stored = 0
@@ -102,6 +104,8 @@ class Load:
         self._encoded: deque[Row] = deque()
         self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
+        self._encode = encoding.encode if raw else acceptance.accepted
+        self._is_raw = raw
         self._log = provider_compactions.Log(key)
         # The salts of the first chunk if `load.threads` has sent it already. They show whether this load stored it.
         self._sent_salts = b""
@@ -123,6 +127,18 @@ class Load:
 
     def result(self) -> Loaded:
         return Loaded(self._first_seq, self._last_seq, self.stored, self._added, self._recorded)
+
+    def parts(self, message: Any) -> list[Any]:
+        """Returns the messages in an API's whole answer. Any other message is returned as it is."""
+        if self._is_raw or type(message) is Observed:
+            return [message]
+        try:
+            found = answers.unwrapped(message)
+        except InvalidInput as refusal:
+            refused = self._refused(refusal, self._read + 1)
+        else:
+            return [message] if found is None else found
+        raise refused
 
     # ---- reading a whole thread ahead, to store it together with others
 
@@ -180,8 +196,9 @@ class Load:
         while len(self._encoded) < CHUNK_MESSAGES and size < CHUNK_BYTES:
             if (message := next(self._in_memory, End)) is End:
                 return
-            self._unencoded.append(message)
-            row = self._encode_now(message)
+            parts = self.parts(message)
+            self._unencoded.extend(parts)
+            row = self._encode_now(message) if len(parts) == 1 else None
             if row is None:
                 return
             self._encoded.append(row)
@@ -326,13 +343,13 @@ class Load:
 
     def _checked(self, message: Any) -> tuple[encoding.Encoded, bytes | None, int | None]:
         if type(message) is not ToLoad:
-            return encoding.encode(message), self._meta, self._tokens
+            return self._encode(message), self._meta, self._tokens
         meta, tokens = self._meta, self._tokens
         if message.meta is not None:
             meta = _meta(message.meta)
         if message.tokens is not None:
             tokens = _tokens(message.tokens)
-        return encoding.encode(message.message), meta, tokens
+        return self._encode(message.message), meta, tokens
 
     def count(self, plain: Payload, size: int, place: int | None = None) -> int:
         try:
@@ -343,7 +360,10 @@ class Load:
 
     def _refused(self, refusal: InvalidInput, place: int) -> InvalidInput:
         where = f"message {place:,} of the load, of which {self.stored:,} are stored"
-        return type(refusal)(f"{where}: {refusal}{self._of_thread}")
+        text = f"{where}: {refusal}{self._of_thread}"
+        if isinstance(refusal, InvalidMessage):
+            return type(refusal)(text, index=place - 1, path=refusal.path)
+        return type(refusal)(text)
 
 
 def _meta(meta: Mapping[str, Any] | None) -> bytes | None:

@@ -37,6 +37,7 @@ class Options(NamedTuple):
     tokens: int | None
     skip_refused: bool
     expected_seq: int | None = None
+    raw: bool = False
 
 
 def check(threads: object) -> None:
@@ -143,7 +144,7 @@ def begin(given: object, options: Options) -> Thread:
         arguments.check_thread_id(thread_id)
     load = loading.Load(
         Key(key[0]).text if key else options.key, options.counter, expected_seq=options.expected_seq, meta=options.meta,
-        tokens=options.tokens, of_thread=arguments.about(thread_id),
+        tokens=options.tokens, of_thread=arguments.about(thread_id), raw=options.raw,
     )  # fmt: skip
     thread = Thread(ThreadKey(None, options.tenant, thread_id), load, messages)
     try:

@@ -102,7 +102,7 @@ def test_a_terminal_gets_tables_and_a_pipe_gets_json_unless_an_option_says_other
 
 def test_what_others_wrote_cannot_drive_a_terminal(run: Run, store: cs.Store) -> None:
     hostile = "\x1b]0;owned\x07\x1b[2J \x9b31m \u202etfel \r over \b\b [bold]markup[/bold] :smile:"
-    store.append("evil\x1b[31m", {"role": "user\x1b", "content": hostile})
+    store.append("evil\x1b[31m", {"role": "user\x1b", "content": hostile}, raw=True)
     store.append("t", {"role": "user", "content": hostile})
     for arguments in (("threads",), ("view", "t"), ("view", "t", "--full"), ("replay", "t"), ("replay", "t", "--full")):
         seen = run.on_terminal(*arguments, NO_COLOR="1")

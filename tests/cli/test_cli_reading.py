@@ -66,7 +66,7 @@ def test_replay_is_byte_for_byte_what_is_stored(run: Run, store: cs.Store) -> No
         '{"b":1.0,"a":[1e-7,-0.0],"content":"x\\u009b"}',
     ]
     for text in texts:
-        store.append("t", json.loads(text))
+        store.append("t", json.loads(text), raw=True)
     stored = [m.text for m in store.replay("t")]
     assert run("replay", "t", "--payloads").stdout.splitlines() == stored
     lines = run("replay", "t").stdout.splitlines()

@@ -78,7 +78,7 @@ def _fill(url: str, text: str) -> str:
     name = f"x: 5 entries by content: no findings{text}{_FORGED}"
     with cs.Store.open(url) as store:
         store.append(name, [{"role": "user", "content": f"hello{text}{_FORGED}"}] * 3)
-        store.append(name, {"role": f"assistant{text}", "content": [{"type": f"thinking{text}", "x": text}]})
+        store.append(name, {"role": f"assistant{text}", "content": [{"type": f"thinking{text}", "x": text}]}, raw=True)
         actor = f"alice{text}{_FORGED}"
         store.compact(
             name, lambda ctx: ctx.compact(1, 2, f"short{text}"), force=True, actor=actor

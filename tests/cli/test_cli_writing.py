@@ -29,7 +29,7 @@ def _said(store: cs.Store, thread: str) -> list[str]:
 def test_messages_are_appended_as_an_object_a_list_or_lines(
     run: Run, store: cs.Store, given: str, said: list[str]
 ) -> None:
-    written = run.json("append", "t", stdin=given)
+    written = run.json("append", "t", "--raw", stdin=given)
     assert [m["seq"] for m in written] == list(range(1, len(said) + 1))
     assert "content" not in written[0]
     assert _said(store, "t") == said
@@ -45,10 +45,11 @@ def test_messages_are_appended_as_an_object_a_list_or_lines(
         ('{"content":"a","content":"b"}', "an object has the same name twice"),
         ('{"content":NaN}', "NaN"),
         ("[" * 100_000, "deep"),
-        ('"text"', "a message must be a JSON object"),
+        ('"text"', "must be a JSON object"),
         ("\0", "line 1 must be JSON"),
         ('{"content":"one', "unterminated string starting at column 12"),
-        ('{"content":"one"}\n' * 1001, "1,000"),
+        ('{"role":"user","content":"one"}\n' * 1001, "1,000"),
+        ('[{"role":"user","content":"one"},{"role":"user"}]', "message 2, content: is missing"),
     ],
 )
 def test_what_is_no_message_is_refused_and_nothing_is_appended(
@@ -65,7 +66,9 @@ def test_a_key_makes_a_repetition_harmless_and_a_seq_guards(run: Run, store: cs.
         [written] = run.json("append", "t", str(file), "--key", "k", "--meta", '{"source":"web"}')
         assert written["seq"] == 1
     assert store.message("t", 1).meta == {"source": "web"}
-    assert "the key was used" in run("append", "t", "--key", "k", stdin='{"content":"other"}', code=1).stderr
+    assert (
+        "the key was used" in run("append", "t", "--key", "k", stdin='{"role":"user","content":"other"}', code=1).stderr
+    )
     assert "t" in run("append", "t", str(file), "--expected-seq", "7", code=1).stderr
     assert "cannot read" in run("append", "t", "missing.jsonl", code=2).stderr
     assert "must be a JSON object" in run("append", "t", str(file), "--meta", "[]", code=2).stderr
@@ -74,10 +77,12 @@ def test_a_key_makes_a_repetition_harmless_and_a_seq_guards(run: Run, store: cs.
 
 
 def test_an_append_says_if_it_is_not_durable(run: Run) -> None:
-    assert [m["durable"] for m in run.json("append", "t", stdin='[{"n":1},{"n":2}]')] == [True, True]
-    assert [m["durable"] for m in run.json("append", "t", "--not-durable", stdin='{"n":3}')] == [False]
-    assert [m["durable"] for m in run.json("append", "t", "--not-durable", "--each", stdin='{"n":4}')] == [False]
-    seen = run("append", "t", "--not-durable", "--table", stdin='{"n":5}').stdout
+    assert [m["durable"] for m in run.json("append", "t", "--raw", stdin='[{"n":1},{"n":2}]')] == [True, True]
+    assert [m["durable"] for m in run.json("append", "t", "--not-durable", "--raw", stdin='{"n":3}')] == [False]
+    assert [m["durable"] for m in run.json("append", "t", "--not-durable", "--raw", "--each", stdin='{"n":4}')] == [
+        False
+    ]
+    seen = run("append", "t", "--not-durable", "--raw", "--table", stdin='{"n":5}').stdout
     assert seen.endswith("tokens, not yet durable\n")
 
 
@@ -200,7 +205,7 @@ def test_messages_are_redacted_and_a_thread_erased_unless_it_is_held(run: Run, f
     assert stub["thread_id"] == f"erased:{stub['thread_uid']}"
     assert f"the stub is {stub['thread_id']}" in erased.stdout
     assert run.json("verify", stub["thread_id"])[0]["findings"] == []
-    assert "was erased" in run("append", stub["thread_id"], stdin='{"content":"more"}', code=1).stderr
+    assert "was erased" in run("append", stub["thread_id"], stdin='{"role":"user","content":"more"}', code=1).stderr
     assert "no such thread" in run("view", THREAD, code=1).stderr
     [anew] = run.json("append", THREAD, stdin='{"role":"user","content":"more"}')
     assert (anew["seq"], run.json("view", THREAD)[0]["pos"]) == (1, 1)
@@ -228,7 +233,7 @@ def test_verify_finds_what_was_changed_behind_the_stores_back(run: Run, filled: 
 
 def test_the_message_is_stored_as_it_was_sent(run: Run, store: cs.Store) -> None:
     sent: Payload = {"role": "user", "content": ["\x1b[31m", 1.5, None, {"ä": "\u2028"}]}
-    run("append", "t", stdin=json.dumps(sent))
+    run("append", "t", "--raw", stdin=json.dumps(sent))
     assert store.message("t", 1).payload == sent
 
 

@@ -34,7 +34,7 @@ def shard(superuser: psycopg.Connection[Any], thread_uid: UUID) -> Any:
 
 def test_a_fork_is_beside_its_parent_and_has_its_name(cluster: str, superuser: psycopg.Connection[Any]) -> None:
     with cs.Store.open(cluster) as store:
-        store.append("p", [{"n": i} for i in range(5)])
+        store.append("p", [{"n": i} for i in range(5)], raw=True)
         home = shard(superuser, store.thread("p").thread_uid)
         names = [f"f{i}" for i in range(8)]
         for name in names:
@@ -55,7 +55,7 @@ def test_a_fork_is_beside_its_parent_and_has_its_name(cluster: str, superuser: p
 
 def test_erasures_reach_forks_and_their_forks(cluster: str) -> None:
     with cs.Store.open(cluster) as store:
-        store.append("p", [{"n": i} for i in range(5)])
+        store.append("p", [{"n": i} for i in range(5)], raw=True)
         store.fork("p", "f")
         store.fork("f", "g")
         assert [(fork.thread_id, fork.seqs) for fork in store.custody.redact("p", 2, reason="r").forks] == [
@@ -68,7 +68,7 @@ def test_erasures_reach_forks_and_their_forks(cluster: str) -> None:
         assert [fork.seqs for fork in store.custody.erase("p", reason="r", dry_run=True).forks] == [(1, 3, 4, 5)] * 2
         assert [fork.thread_id for fork in store.custody.erase("p", reason="r").forks] == ["f", "g"]
         assert [m.payload for m in store.replay("g")] == [None] * 5
-        assert store.append("p", {"n": 1})[0].seq == 1
+        assert store.append("p", {"n": 1}, raw=True)[0].seq == 1
         assert [found for report in store.audit.verify() for found in report.findings] == []
 
 
@@ -77,7 +77,7 @@ def test_a_fork_in_another_shard_is_not_left_out_of_an_erasure_silently(
 ) -> None:
     cs.migrate.upgrade(empty_url)
     with cs.Store.open(cluster) as store, cs.Store.open(empty_url) as other:
-        other.append("p", {"n": 1})
+        other.append("p", {"n": 1}, raw=True)
         home = shard(superuser, other.thread("p").thread_uid)
         name = next(n for n in map(str, range(200)) if shard(superuser, other.fork("p", n).thread_uid) != home)
         for thread in ("p", name):
@@ -111,8 +111,8 @@ def test_nothing_is_written_to_a_shard_that_was_moved_during_the_call(
     cs.migrate.upgrade(empty_url)
     move = "UPDATE pg_catalog.pg_dist_placement SET groupid = %s"
     with cs.Store.open(cluster, deadline=0.5) as store, cs.Store.open(empty_url) as other:
-        store.append("p", {"n": 1})
-        other.append("q", {"n": 1})
+        store.append("p", {"n": 1}, raw=True)
+        other.append("q", {"n": 1}, raw=True)
         bundle = list(other.audit.export("q"))
         calls = (
             lambda: store.fork("p", "f"),

@@ -333,7 +333,7 @@ def test_verify_knows_a_cluster_and_looks_at_every_shard_and_node(
 ) -> None:
     citus.distribute(cluster)
     with cs.Store.open(cluster) as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
         assert store.audit.verify("t", level="schema").findings == ()
         superuser.execute("ALTER TABLE compaction_store.messages NO FORCE ROW LEVEL SECURITY")
         superuser.execute(
@@ -351,8 +351,8 @@ def test_on_a_cluster_messages_are_loaded_and_bundles_imported(
     lines = golden()["bundle-1.jsonl"]
     citus.distribute(cluster)
     with cs.Store.open(cluster) as store:
-        assert store.load.messages("u", [{"n": 1}], key="k").added == 1
-        assert store.load.messages("u", [{"n": 1}], key="k").added == 0
+        assert store.load.messages("u", [{"n": 1}], key="k", raw=True).added == 1
+        assert store.load.messages("u", [{"n": 1}], key="k", raw=True).added == 0
         assert store.audit.verify("u").findings == ()
         assert store.load.bundle(lines).added
         assert not store.load.bundle(lines).added
@@ -396,8 +396,8 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
     cluster: str, superuser: psycopg.Connection[Any]
 ) -> None:
     with cs.Store.open(cluster) as store:
-        store.append("stored before", {"n": 1})
-        stub = store.custody.erase((store.append("erased before", {"n": 1}), "erased before")[1], reason="r")
+        store.append("stored before", {"n": 1}, raw=True)
+        stub = store.custody.erase((store.append("erased before", {"n": 1}, raw=True), "erased before")[1], reason="r")
     citus.distribute(cluster)
     # Without a key, Citus itself would crash; here the functions look for the name.
     superuser.execute("""
@@ -411,8 +411,8 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
             with pytest.raises(cs.ThreadNotFound):
                 store.view(nobody)
         with pytest.raises(cs.SequenceConflict):
-            store.append("refused", {"n": 1}, expected_seq=3)
-        store.append("t", {"n": 1})
+            store.append("refused", {"n": 1}, expected_seq=3, raw=True)
+        store.append("t", {"n": 1}, raw=True)
         first = store.thread("t").thread_uid
         store.custody.hold("t", reason="r")
         with pytest.raises(cs.Held):
@@ -423,7 +423,7 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
             erased = other.custody.erase("t", reason="r")
             assert [m.payload for m in other.replay(erased.thread_id)] == [None]
         # This store still has the key of the erased thread.
-        assert store.append("t", {"n": 2})[0].seq == 1
+        assert store.append("t", {"n": 2}, raw=True)[0].seq == 1
         assert store.thread("t").thread_uid != first
         assert [m.payload for m in store.replay("t")] == [{"n": 2}]
         names = superuser.execute("SELECT thread_id FROM compaction_store.names ORDER BY thread_id").fetchall()
@@ -468,8 +468,8 @@ def test_verify_all_compares_the_names_of_a_cluster_with_its_threads(
     citus.distribute(cluster)
     with cs.Store.open(cluster) as store:
         for name in ("gone", "kept", "twice", "moved"):
-            store.append(name, {"n": 1})
-        stub = store.custody.erase((store.append("erased", {"n": 1}), "erased")[1], reason="r")
+            store.append(name, {"n": 1}, raw=True)
+        stub = store.custody.erase((store.append("erased", {"n": 1}, raw=True), "erased")[1], reason="r")
         key = {name: store.thread(name).thread_uid for name in ("gone", "kept", "twice", "moved")}
         insert = (
             "INSERT INTO compaction_store.names SELECT compaction_store.name_uid('default', %(name)s), 'default',"
@@ -530,7 +530,7 @@ def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuse
         store.revoke(thread_id, 3)
         store.compact(thread_id, lambda ctx: ctx.compact(16, 19, "more"))
         told = {"role": "assistant", "content": [{"type": "compaction", "content": "all of it"}]}
-        store.append(thread_id, told | {"usage": {"input_tokens": 900}}, view=store.view(thread_id))
+        store.append(thread_id, told | {"usage": {"input_tokens": 900}}, view=store.view(thread_id), raw=True)
         yield list(reported(store, thread_id))
         redacted = store.custody.redact(thread_id, [13, *range(4, 7)], reason="r")
         yield redacted.seqs, redacted.records

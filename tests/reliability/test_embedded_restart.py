@@ -119,7 +119,7 @@ def test_what_was_in_flight_is_stored_once(environment: Path, faces: Faces) -> N
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill_three_times)
         while not killing.done():
-            seqs.append(store.append("t", HI | {"n": len(seqs)})[0].seq)
+            seqs.append(store.append("t", HI | {"n": len(seqs)}, raw=True)[0].seq)
     killing.result()
     assert seqs == list(range(2, len(seqs) + 2))
     assert [m.payload["n"] for m in store.replay("t", after=1)] == list(range(len(seqs)))
@@ -191,7 +191,7 @@ def fill(store: Face) -> int:
     seq = 0
     while True:
         try:
-            seq = store.append("t", HI | {"x": os.urandom(500_000).hex()})[0].seq
+            seq = store.append("t", HI | {"x": os.urandom(500_000).hex()}, raw=True)[0].seq
         except cs.DatabaseError:
             return seq
 

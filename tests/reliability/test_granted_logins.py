@@ -172,7 +172,7 @@ def test_a_granted_application_does_its_work_and_an_auditor_signs_and_verifies(
     url: str, logins: dict[str, str], superuser: Any, tmp_path: Path
 ) -> None:
     with cs.Store.open(logins["application"]) as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
         assert store.audit.verify("t", level="schema").findings == ()
     name = f"cs_auditor_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
@@ -189,7 +189,7 @@ def test_a_granted_application_does_its_work_and_an_auditor_signs_and_verifies(
             made = reader.audit.checkpoint(KEY, cs.CheckpointLog(tmp_path / "all", KEY.key), all_tenants=True)
             assert made.origin == KEY.name
         with cs.Store.open(auditor) as store, pytest.raises(PermissionDenied):
-            store.append("t", {"n": 2})
+            store.append("t", {"n": 2}, raw=True)
     finally:
         superuser.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -49,7 +49,7 @@ def test_advisory_locks_hold_up_no_checkpoint_and_no_migration(
     for number in _FORMER:
         stranger.execute("SELECT pg_advisory_lock(%s)", [number])
     store = faces.open(url, deadline=5)
-    store.append("t", {"n": 1})
+    store.append("t", {"n": 1}, raw=True)
     assert store.audit.checkpoint(KEY, log).size == 1
     migrate.upgrade(url)
 
@@ -65,7 +65,7 @@ def test_a_long_transaction_of_a_stranger_holds_up_no_checkpoint_and_no_migratio
             stranger.execute(f"LOCK TABLE pg_catalog.{name} IN ACCESS SHARE MODE")
         stranger.execute("CREATE TEMP TABLE heads ON COMMIT DROP AS SELECT 1 AS thread_uid")
         store = faces.open(url, deadline=5)
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
         assert store.audit.checkpoint(KEY, log).size == 1
         migrate.upgrade(url)
         superuser.execute("SET lock_timeout = '2s'; DROP SCHEMA compaction_store CASCADE")
@@ -96,7 +96,7 @@ def test_the_application_and_the_loader_can_keep_no_checkpoint_waiting(superuser
 
 def test_a_checkpoint_is_an_auditors(faces: Any, url: str, superuser: Any, log: cs.CheckpointLog) -> None:
     name = f"cs_audits_{os.getpid()}"
-    faces.open(url).append("t", {"n": 1})
+    faces.open(url).append("t", {"n": 1}, raw=True)
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' IN ROLE compaction_store_app")
     try:
         login = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
@@ -123,7 +123,7 @@ def test_readers_of_the_version_keep_nobody_waiting(faces: Any, url: str, log: c
     with psycopg.connect(url) as reading:
         reading.execute("SELECT FROM compaction_store.alembic_version")
         store = faces.open(url, deadline=5)
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
         assert store.audit.checkpoint(KEY, log).size == 1
         migrate.upgrade(url)
 
@@ -132,13 +132,13 @@ def test_a_store_opens_while_a_checkpoint_is_made(faces: Any, url: str) -> None:
     with psycopg.connect(url) as holding:
         holding.execute("SELECT compaction_store.checkpoint_turn()")
         store = faces.open(url, deadline=5)
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
         assert store.audit.verify("t").findings == ()
 
 
 def test_a_checkpoint_that_gets_no_turn_says_who_has_it(faces: Any, url: str, log: cs.CheckpointLog) -> None:
     store = faces.open(url, deadline=2)
-    store.append("t", {"n": 1})
+    store.append("t", {"n": 1}, raw=True)
     with psycopg.connect(url, application_name="night\njob") as holding:
         holding.execute("SELECT compaction_store.checkpoint_turn()")
         user = holding.execute("SELECT current_user").fetchall()[0][0]
@@ -156,7 +156,7 @@ def test_a_checkpoint_that_gets_no_turn_says_who_has_it(faces: Any, url: str, lo
 
 def test_a_checkpoint_waits_for_another_that_ends(faces: Any, url: str, log: cs.CheckpointLog) -> None:
     store = faces.open(url)
-    store.append("t", {"n": 1})
+    store.append("t", {"n": 1}, raw=True)
     with psycopg.connect(url) as holding:
         holding.execute("SELECT compaction_store.checkpoint_turn()")
         ends = threading.Timer(0.5, holding.rollback)
@@ -211,7 +211,7 @@ def test_only_the_queue_of_appends_is_an_advisory_lock() -> None:
 def test_the_queue_of_appends_can_be_kept_from_strangers(faces: Any, url: str, superuser: Any, stranger: Any) -> None:
     """docs/threats.md says how."""
     store = faces.open(url)
-    store.append("t", {"n": 1})
+    store.append("t", {"n": 1}, raw=True)
     functions = (
         "pg_advisory_lock(bigint)", "pg_advisory_lock(integer, integer)", "pg_advisory_lock_shared(bigint)",
         "pg_advisory_lock_shared(integer, integer)", "pg_advisory_xact_lock(bigint)",
@@ -232,6 +232,6 @@ def test_the_queue_of_appends_can_be_kept_from_strangers(faces: Any, url: str, s
         values = "uuid_hash_extended(%(uid)s, 0)" if arguments == "bigint" else "1, 2"
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             stranger.execute(f"SELECT {name}({values})", {"uid": uid})
-    store.append("t", {"n": 2})
-    store.append("t", [{"n": 3}, {"n": 4}])
+    store.append("t", {"n": 2}, raw=True)
+    store.append("t", [{"n": 3}, {"n": 4}], raw=True)
     assert store.audit.verify("t", level="schema").findings == ()

@@ -146,7 +146,7 @@ def test_a_login_without_rights_learns_which_to_get(
 def test_even_a_superuser_changes_nothing_in_passing(
     store: Any, superuser: psycopg.Connection[Any], change: LiteralString, role: str
 ) -> None:
-    store.append("t", [HI, {"content": "\0\ud800"}])
+    store.append("t", [HI, {"content": "\0\ud800"}], raw=True)
     stored = list(store.replay("t"))
     superuser.execute("SELECT set_config('session_replication_role', %s, false)", [role])
     with pytest.raises(psycopg.Error, match="append-only") as caught:

@@ -335,7 +335,7 @@ def login(superuser: Any) -> Iterator[str]:
 @pytest.fixture
 def reader(url: str) -> Iterator[cs.Reader]:
     with cs.Store.open(url) as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
     with cs.Reader.open(url) as opened:
         yield opened
 
@@ -536,7 +536,7 @@ def test_what_is_found_is_what_grant_refuses(url: str, superuser: Any, login: st
 @pytest.mark.alters_roles
 def test_an_auditor_sees_who_may_more(url: str, superuser: Any, login: str) -> None:
     with cs.Store.open(url) as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
     superuser.execute(f"GRANT {_AUDITOR} TO {login}; CREATE PUBLICATION mine FOR ALL TABLES")
     address = sa.make_url(url).set(username=login, password="pw").render_as_string(hide_password=False)
     with cs.Reader.open(address) as reader:

@@ -21,7 +21,7 @@ OWNER = "compaction_store_owner"
 @pytest.fixture
 def reader(url: str) -> Iterator[cs.Reader]:
     with cs.Store.open(url) as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
     with cs.Reader.open(url) as opened:
         yield opened
 
@@ -34,7 +34,7 @@ def whats(reader: cs.Reader) -> list[str]:
 
 @pytest.mark.alters_roles
 def test_a_schema_as_shipped_has_no_findings(store: Any) -> None:
-    store.append("t", {"n": 1})
+    store.append("t", {"n": 1}, raw=True)
     report = store.audit.verify("t", level="schema")
     assert (report.findings, report.notes, report.level, report.entries) == ((), (), "schema", 1)
     first, second = list(store.audit.verify(level="schema"))
@@ -394,7 +394,7 @@ def test_what_a_search_path_puts_first_does_not_stand_in_for_a_catalogue(url: st
     name = sa.make_url(url).database
     superuser.execute(f"ALTER DATABASE {name} SET search_path = public, compaction_store, pg_catalog")
     with cs.Store.open(url) as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
         found = [finding.what for finding in store.audit.verify("t", level="schema").findings]
     assert len(found) == 1
     assert found[0].startswith("trigger messages.refuse_change: disabled")
@@ -402,7 +402,7 @@ def test_what_a_search_path_puts_first_does_not_stand_in_for_a_catalogue(url: st
 
 def test_an_auditor_may_look_at_the_schema(url: str, superuser: Any) -> None:
     with cs.Store.open(url) as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
     name = f"cs_auditor_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' IN ROLE compaction_store_auditor")
     try:

@@ -405,7 +405,7 @@ def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superus
     """Reads a few index entries for a thread of ten thousand messages, and none of another tenant."""
     with cs.Store.open(url, tenant="acme") as store, cs.Store.open(url, tenant="globex") as other:
         for name in NAMES:
-            store.append(name, {"role": "user"})
+            store.append(name, {"role": "user"}, raw=True)
         other.load.messages("long", ({"role": "user", "content": str(n)} for n in range(10_000)), tokens=1)
     superuser.execute("VACUUM ANALYZE compaction_store.messages")
     superuser.execute("SET role compaction_store_auditor")

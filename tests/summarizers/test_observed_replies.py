@@ -149,10 +149,10 @@ def test_odd_shapes_tell_of_nothing_and_never_raise(store: Face) -> None:
         {"role": "assistant", "context_management": {"applied_edits": "none"}},
         {"role": "assistant", "context_management": {"applied_edits": [1, None]}, "model": 5, "usage": "much"},
     ):
-        store.append("t", odd)
+        store.append("t", odd, raw=True)
     assert not list(store.compactions("t"))
     odd_reply = {"role": "assistant", "content": [BLOCK | {"content": "a\0\ud800"}], "model": "\0"}
-    store.append("t", odd_reply | {"usage": {"iterations": [1]}})
+    store.append("t", odd_reply | {"usage": {"iterations": [1]}}, raw=True)
     [record] = store.compactions("t")
     assert (record.model, record.summary_text) == (None, "a\0\ud800")
     assert not store.audit.verify("t").findings

@@ -19,7 +19,8 @@ async def run_load(
     try:
         await _advance(db, thread, load, None)
         async for message in source:
-            await _advance(db, thread, load, message)
+            for part in load.parts(message):
+                await _advance(db, thread, load, part)
         await _advance(db, thread, load, loading.End)
     except Exception as error:
         error.add_note(load.progress())

@@ -63,7 +63,8 @@ async def _read_ahead(thread: Thread) -> None:
     try:
         thread.source = loading.AsyncSource(thread.messages)
         async for message in thread.source:
-            thread.size += thread.load.read_ahead(message)
+            for part in thread.load.parts(message):
+                thread.size += thread.load.read_ahead(part)
             if thread.is_enough():
                 return
     except Exception as error:  # noqa: BLE001 — `_store` raises it after it has stored the threads before it

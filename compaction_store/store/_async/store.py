@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from compaction_store import arguments
@@ -29,6 +29,7 @@ from compaction_store.models import Appended, Compaction, Forked
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling import call
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.rendering import acceptance
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._async import (
     adopting,
@@ -93,16 +94,20 @@ class AsyncStore(AsyncReader):
         tokens: int | Sequence[int] | None = None,
         turn: AsyncTurn | None = None,
         durable: bool = True,
+        raw: bool = False,
     ) -> Appended:
         """Appends one message or several, all or none. The first append creates the thread.
 
-        A message is a dict of any JSON shape, a pydantic model or an SDK's object. Repeating a call with the same `key`
-        returns the first result. With `expected_seq`, the thread must end with that seq, or `SequenceConflict` is
-        raised. With `expected_head`, which an earlier append, a view or `thread` returned, the thread must still have
-        that head, or `HeadConflict` is raised. `view` is the view, or its rendering, that a reply was written from. The
-        store keeps a receipt of the view, and raises `HeadConflict` if the thread no longer has the last entry of the
-        view, for example after a failover. `meta` and `tokens` are one value for all messages, or a list with one for
-        each. If `view` is given without `meta`, the `usage` that an SDK's reply reports is stored in its meta.
+        A message is a dict, a pydantic model or an SDK's object, in the form of one of the APIs. An API's whole answer
+        (`ChatCompletion`, `Response`, Anthropic's `Message`) is taken apart. A message that no API's request can have
+        raises `InvalidMessage`, which names its index and the path of the bad value. With `raw`, any JSON object is
+        stored as it is. Repeating a call with the same `key` returns the first result. With `expected_seq`, the thread
+        must end with that seq, or `SequenceConflict` is raised. With `expected_head`, which an earlier append, a view
+        or `thread` returned, the thread must still have that head, or `HeadConflict` is raised. `view` is the view, or
+        its rendering, that a reply was written from. The store keeps a receipt of the view, and raises `HeadConflict`
+        if the thread no longer has the last entry of the view, for example after a failover. `meta` and `tokens` are
+        one value for all messages, or a list with one for each. If `view` is given without `meta`, the usage that a
+        reply reports becomes the meta of its first message.
         With `turn`, the append raises `TurnLost` if the turn has lost the thread.
 
         With `durable=False`, the call is faster because it does not wait for the server's disk or standbys. If the
@@ -112,8 +117,8 @@ class AsyncStore(AsyncReader):
         """
         thread = self._scope.writable_key(thread_id)
         arguments.instance(durable, bool, "durable")
-        given = [messages] if encoding.is_one(messages) else list(islice(messages, encoding.MAX_BATCH + 1))
-        encoded = encoding.encode_many(given)
+        arguments.instance(raw, bool, "raw")
+        given = acceptance.given(messages, raw=raw)
         checked_key = Key(key)
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
@@ -132,7 +137,7 @@ class AsyncStore(AsyncReader):
 
         async def write() -> Appended:
             batch = await writing.batch(
-                self._db, self._counter, given, encoded, meta=meta, count=tokens, has_view=view is not None
+                self._db, self._counter, given, meta=meta, count=tokens, has_view=view is not None
             )  # fmt: skip
             return await writing.append(
                 self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,

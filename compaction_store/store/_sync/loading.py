@@ -20,7 +20,8 @@ def run_load(
     try:
         _advance(db, thread, load, None)
         for message in source:
-            _advance(db, thread, load, message)
+            for part in load.parts(message):
+                _advance(db, thread, load, part)
         _advance(db, thread, load, loading.End)
     except Exception as error:
         error.add_note(load.progress())

@@ -64,7 +64,8 @@ def _read_ahead(thread: Thread) -> None:
     try:
         thread.source = loading.Source(thread.messages)
         for message in thread.source:
-            thread.size += thread.load.read_ahead(message)
+            for part in thread.load.parts(message):
+                thread.size += thread.load.read_ahead(part)
             if thread.is_enough():
                 return
     except Exception as error:  # noqa: BLE001 — `_store` raises it after it has stored the threads before it

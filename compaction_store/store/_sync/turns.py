@@ -91,6 +91,7 @@ class Turn:
         meta: Metas = None,
         tokens: int | Sequence[int] | None = None,
         durable: bool = True,
+        raw: bool = False,
     ) -> Appended:
         """Appends as the store's `append` does. Raises `TurnLost` if the turn has lost the thread.
 
@@ -99,7 +100,7 @@ class Turn:
         """
         appended: Appended = self._append(
             self.thread_id, messages, key=key, expected_seq=expected_seq, expected_head=expected_head, view=view,
-            meta=meta, tokens=tokens, turn=self, durable=durable,
+            meta=meta, tokens=tokens, turn=self, durable=durable, raw=raw,
         )  # fmt: skip
         return appended
 

@@ -11,7 +11,6 @@ from typing import Any, cast
 from uuid import uuid4
 
 from compaction_store import arguments, tokens
-from compaction_store.compaction import size_estimate
 from compaction_store.errors import InvalidInput, ThreadErased, ThreadNotFound, ThreadWentBack
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding, provider_compactions
@@ -23,6 +22,7 @@ from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.calling._sync.shared_commits import SharedCommits
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import receipts
+from compaction_store.rendering.acceptance import Given
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store.known_threads import KnownThread, KnownThreads
 
@@ -31,10 +31,9 @@ Metas = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages to append, encoded, with their token counts and metas."""
+    """Messages to append, with their token counts and metas."""
 
-    given: Sequence[Any]
-    encoded: Sequence[encoding.Encoded]
+    given: Given
     new: Sequence[queries.NewMessage]
     counter: str
 
@@ -42,27 +41,27 @@ class Batch:
 def batch(
     db: Connections,
     counter: tokens.Counter,
-    given: Sequence[Any],
-    encoded: Sequence[encoding.Encoded],
+    given: Given,
     *,
     meta: Metas,
     count: int | Sequence[int] | None,
     has_view: bool,
 ) -> Batch:
     """Counts the messages' tokens and encodes their metas."""
+    encoded = given.encoded
     if count is None and counter.takes_long(sum(e.size for e in encoded)):
         name, counts = db.run_in_thread(_counted, counter, encoded, count)
     else:
         name, counts = _counted(counter, encoded, count)
     if meta is None and has_view:
-        meta = [size_estimate.usage_of(reply) for reply in given]
+        meta = list(map(given.usage, range(len(encoded))))
     metas = _metas(meta, len(encoded))
     salts = os.urandom(16 * len(encoded))
     new = [
         queries.NewMessage(e.text, salts[16 * i : 16 * i + 16], e.role, counts[i], metas[i])
         for i, e in enumerate(encoded)
     ]
-    return Batch(given, encoded, new, name)
+    return Batch(given, new, name)
 
 
 def append(
@@ -81,7 +80,7 @@ def append(
     receipt = None if view is None else receipts.receipt(view, durable=durable)
     new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
-    seen = provider_compactions.records_for(batch.given, (e.payload for e in batch.encoded))
+    seen = provider_compactions.records_for(batch.given.replies, (e.payload for e in batch.given.encoded))
     if known is None or not db.server.has_all_threads:
         written = _write(db, shared_commits, new, seen)
     else:
@@ -165,7 +164,7 @@ def _metas(meta: Metas, count: int) -> Sequence[str | None]:
 
 def _appended(written: queries.Written, batch: Batch) -> Iterator[Message]:
     """Yields the messages as a reader would get them. Decodes them again, to share no object with the caller."""
-    for i, (e, n) in enumerate(zip(batch.encoded, batch.new, strict=True)):
+    for i, (e, n) in enumerate(zip(batch.given.encoded, batch.new, strict=True)):
         meta = None if n.meta is None else encoding.decode(n.meta)
         yield Message(
             written.first_seq + i, written.first_pos + i, e.role, encoding.decode(e.text), n.tokens,

@@ -272,11 +272,11 @@ def test_whose_content_is_withheld_is_the_callers_to_say(store: Face) -> None:
 
 
 def test_what_is_appended_during_an_export_is_left_out(store: Face) -> None:
-    store.append("t", [{"n": n} for n in range(1000)])
-    store.append("t", [{"n": n} for n in range(1000)])
+    store.append("t", [{"n": n} for n in range(1000)], raw=True)
+    store.append("t", [{"n": n} for n in range(1000)], raw=True)
     lines = store.audit.export("t")
     first = [next(lines) for _ in range(10)]
-    store.append("t", [{"n": n} for n in range(50)])
+    store.append("t", [{"n": n} for n in range(50)], raw=True)
     store.compact("t", lambda ctx: ctx.remove(1, 5))
     store.custody.hold("t", reason="audit")
     whole = [*first, *lines]
@@ -284,8 +284,8 @@ def test_what_is_appended_during_an_export_is_left_out(store: Face) -> None:
 
 
 def test_what_is_erased_during_an_export_ends_it(store: Face) -> None:
-    store.append("t", [{"n": n} for n in range(1000)])
-    store.append("t", [{"n": n} for n in range(1000)])
+    store.append("t", [{"n": n} for n in range(1000)], raw=True)
+    store.append("t", [{"n": n} for n in range(1000)], raw=True)
     lines = store.audit.export("t")
     first = [next(lines) for _ in range(10)]
     store.custody.redact("t", 1500, reason="asked")

@@ -30,7 +30,7 @@ def root(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
 def checked(store: Face, log: cs.CheckpointLog) -> Face:
     """A store of three threads, with a checkpoint over five messages each and one message more in thread a."""
     for name in ("a", "b", "c"):
-        store.append(name, [{"n": n} for n in range(5)])
+        store.append(name, [{"n": n} for n in range(5)], raw=True)
     store.audit.checkpoint(KEY, log)
-    store.append("a", {"n": 6})
+    store.append("a", {"n": 6}, raw=True)
     return store

@@ -25,8 +25,8 @@ from compaction_store.errors import InvalidCheckpoint, NotPrimary
 
 @pytest.mark.alters_roles
 def test_a_checkpoint_is_made_and_verified_against(store: Any, log: cs.CheckpointLog) -> None:
-    store.append("a", [{"n": 1}, {"n": 2}])
-    store.append("b", {"n": 1})
+    store.append("a", [{"n": 1}, {"n": 2}], raw=True)
+    store.append("b", {"n": 1}, raw=True)
     made = store.audit.checkpoint(KEY, log)
     assert (made.size, made.previous, made.origin) == (2, None, "example.org/audit/default")
     assert log.last() == made
@@ -34,11 +34,11 @@ def test_a_checkpoint_is_made_and_verified_against(store: Any, log: cs.Checkpoin
     about_logins = store.audit.verify("a", level="schema").notes
     report = store.audit.verify("a", level="checkpoint", checkpoints=log)
     assert (report.level, report.findings, report.covered, report.notes) == ("checkpoint", (), 2, about_logins)
-    store.append("a", {"n": 3})
+    store.append("a", {"n": 3}, raw=True)
     report = store.audit.verify("a", level="checkpoint", checkpoints=log)
     assert (report.findings, report.covered, report.pos) == ((), 2, 3)
     assert report.notes == (*about_logins, f"1 entry is newer than the checkpoint of {made.time.isoformat()}")
-    store.append("c", {"n": 1})
+    store.append("c", {"n": 1}, raw=True)
     report = store.audit.verify("c", level="checkpoint", checkpoints=log)
     assert (report.level, report.notes) == ("schema", (*about_logins, "no checkpoint covers the thread yet"))
     second = store.audit.checkpoint(KEY, log)
@@ -50,7 +50,7 @@ def test_a_checkpoint_is_made_and_verified_against(store: Any, log: cs.Checkpoin
 def test_an_idle_time_and_an_empty_store_are_checkpointed_too(store: Any, log: cs.CheckpointLog) -> None:
     first, second = store.audit.checkpoint(KEY, log), store.audit.checkpoint(KEY, log)
     assert (first.size, second.size, second.previous) == (0, 0, first.digest)
-    store.append("a", {"n": 1})
+    store.append("a", {"n": 1}, raw=True)
     made = [store.audit.checkpoint(KEY, log) for _ in range(3)]
     assert len({checkpoint.heads for checkpoint in made}) == 1
     assert len({checkpoint.note for checkpoint in made}) == 3
@@ -59,7 +59,7 @@ def test_an_idle_time_and_an_empty_store_are_checkpointed_too(store: Any, log: c
 
 
 def test_sinks_are_called_once_everything_is_on_disk(store: Any, log: cs.CheckpointLog) -> None:
-    store.append("a", {"n": 1})
+    store.append("a", {"n": 1}, raw=True)
     seen = []
 
     def sink(checkpoint: cs.Checkpoint, path: Path) -> None:
@@ -111,9 +111,9 @@ def test_what_is_no_log_or_no_sink_is_refused(store: Any, log: cs.CheckpointLog,
 @pytest.mark.superuser_store("a checkpoint of all tenants needs a login that is exempt from row-level security")
 def test_a_log_is_of_one_tenant_or_of_all(faces: Any, url: str, log: cs.CheckpointLog) -> None:
     one, two = faces.open(url), faces.open(url, tenant="two")
-    one.append("a", {"n": 1})
-    two.append("a", {"n": 1})
-    two.append("b", {"n": 1})
+    one.append("a", {"n": 1}, raw=True)
+    two.append("a", {"n": 1}, raw=True)
+    two.append("b", {"n": 1}, raw=True)
     assert one.audit.checkpoint(KEY, log).size == 1
     with pytest.raises(cs.InvalidInput, match=r"example\.org/audit/default"):
         two.audit.checkpoint(KEY, log)
@@ -128,7 +128,7 @@ def test_a_log_is_of_one_tenant_or_of_all(faces: Any, url: str, log: cs.Checkpoi
 
 def test_a_log_knows_its_signers(store: Any, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    store.append("a", {"n": 1})
+    store.append("a", {"n": 1}, raw=True)
     store.audit.checkpoint(KEY, cs.CheckpointLog(path, KEY.key))
     both = cs.CheckpointLog(path, KEY.key, OTHER.key.hex())
     second = store.audit.checkpoint(OTHER, both)
@@ -142,7 +142,7 @@ def test_a_log_knows_its_signers(store: Any, tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_never_finished_was_no_checkpoint(store: Any, log: cs.CheckpointLog) -> None:
-    store.append("a", {"n": 1})
+    store.append("a", {"n": 1}, raw=True)
     first = store.audit.checkpoint(KEY, log)
     whole = log.path.read_bytes()
     log.path.write_bytes(whole + whole[: len(whole) // 2])
@@ -154,7 +154,7 @@ def test_a_line_that_was_never_finished_was_no_checkpoint(store: Any, log: cs.Ch
 @pytest.mark.parametrize("change", ["cut the middle", "swap", "garbage", "other note"])
 def test_a_log_that_was_changed_is_refused(store: Any, log: cs.CheckpointLog, change: str) -> None:
     for n in range(4):
-        store.append("a", {"n": n})
+        store.append("a", {"n": n}, raw=True)
         store.audit.checkpoint(KEY, log)
     lines = log.path.read_bytes().splitlines(keepends=True)
     changed = {
@@ -171,7 +171,7 @@ def test_a_log_that_was_changed_is_refused(store: Any, log: cs.CheckpointLog, ch
 
 
 def test_a_changed_list_of_heads_is_refused(store: Any, log: cs.CheckpointLog) -> None:
-    store.append("a", {"n": 1})
+    store.append("a", {"n": 1}, raw=True)
     made = store.audit.checkpoint(KEY, log)
     path = log.path.parent / f"heads-{made.heads}"
     data = path.read_bytes()
@@ -211,7 +211,7 @@ def test_a_standby_signs_nothing(tmp_path: Path) -> None:
 
 def test_jobs_at_once_make_one_sequence(url: str, log: cs.CheckpointLog) -> None:
     with cs.Store.open(url) as store:
-        store.append("a", {"n": 0})
+        store.append("a", {"n": 0}, raw=True)
         failures: list[BaseException] = []
         done = threading.Event()
 
@@ -219,7 +219,7 @@ def test_jobs_at_once_make_one_sequence(url: str, log: cs.CheckpointLog) -> None
             n = 0
             while not done.is_set():
                 n += 1
-                store.append(f"t{n % 5}", {"n": n})
+                store.append(f"t{n % 5}", {"n": n}, raw=True)
 
         def sign() -> None:
             try:
@@ -280,7 +280,7 @@ def test_a_verification_goes_on_from_an_earlier_report(store: Any, root: Any) ->
     store.compact("a", lambda ctx: ctx.compact(1, 4, "s"), force=True)
     first = store.audit.verify("a")
     assert store.audit.verify("a", since=first).entries == 0
-    store.append("a", [{"n": n} for n in range(7)])
+    store.append("a", [{"n": n} for n in range(7)], raw=True)
     store.custody.hold("a", reason="r")
     report = store.audit.verify("a", since=first)
     assert (report.entries, report.since, report.pos, report.findings) == (8, 11, 19, ())
@@ -290,7 +290,7 @@ def test_a_verification_goes_on_from_an_earlier_report(store: Any, root: Any) ->
     root.execute("UPDATE compaction_store.messages SET tokens = tokens + 1 WHERE seq IN (2, 12)")
     assert [finding.pos for finding in store.audit.verify("a", since=first).findings] == [13]
     assert [finding.pos for finding in store.audit.verify("a").findings] == [2, 13]
-    store.append("b", [{"n": n} for n in range(5)])
+    store.append("b", [{"n": n} for n in range(5)], raw=True)
     first = store.audit.verify("b")
     cut(root, "b", 3)
     [finding] = store.audit.verify("b", since=first).findings
@@ -313,7 +313,7 @@ def test_a_redaction_is_seen_by_a_verification_that_goes_on(store: Any) -> None:
 
 def test_progress_is_reported_and_ends_at_the_end(store: Any) -> None:
     for name in ("a", "b", "c"):
-        store.append(name, [{"n": n} for n in range(50)])
+        store.append(name, [{"n": n} for n in range(50)], raw=True)
     told: list[tuple[int, int]] = []
     store.audit.verify("a", progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
@@ -350,7 +350,7 @@ def test_a_finding_in_a_message_names_the_records_that_cover_it(store: Any, root
 
 @pytest.mark.parametrize("options", [{"level": "checkpoint"}, {"checkpoints": 1}, {"level": "all"}])
 def test_a_level_and_what_it_needs_go_together(store: Any, log: cs.CheckpointLog, options: dict[str, Any]) -> None:
-    store.append("a", {"n": 1})
+    store.append("a", {"n": 1}, raw=True)
     with pytest.raises(cs.InvalidInput):
         store.audit.verify("a", **options)
     with pytest.raises(cs.InvalidInput):

@@ -54,7 +54,7 @@ def test_a_fork_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: An
     """A failover lost an acknowledged message, and another took its place."""
     cut(root, "b", 4)
     with pytest.raises(cs.ThreadWentBack):
-        checked.append("b", [{"other": n} for n in range(more)])
+        checked.append("b", [{"other": n} for n in range(more)], raw=True)
     assert checked.audit.verify("b").findings == ()
     assert refusal(checked, log).endswith("another entry is there now")
     [what] = contradictions(checked, log)
@@ -64,7 +64,7 @@ def test_a_fork_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: An
 def test_what_is_newer_than_the_checkpoint_is_not_held_by_it(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
     cut(root, "a", 5)
     with pytest.raises(cs.ThreadWentBack):
-        checked.append("a", {"other": 1})
+        checked.append("a", {"other": 1}, raw=True)
     assert contradictions(checked, log) == []
     assert checked.audit.checkpoint(KEY, log).size == 3
 
@@ -75,13 +75,13 @@ def test_a_grown_thread_is_found_by_whatever_stands_at_its_old_pos(store: Any, l
         store.append(name, [{"role": "user", "content": "some words to be made shorter"} for _ in range(4)])
         store.custody.hold(name, reason="r")
         store.compact(name, lambda ctx: ctx.compact(1, 2, "s"), force=True)
-        store.append(name, {"n": 1})
+        store.append(name, {"n": 1}, raw=True)
     store.compact("record", lambda ctx: ctx.compact(3, 4, "s"), force=True)
     store.custody.release("event", reason="r")
     store.audit.checkpoint(KEY, log)
     for name in ("message", "record", "event"):
         store.custody.hold(name, reason="r")
-        store.append(name, [{"n": 2}, {"n": 3}])
+        store.append(name, [{"n": 2}, {"n": 3}], raw=True)
     assert store.audit.checkpoint(KEY, log).size == 3
     assert contradictions(store, log) == []
     for name in ("message", "record", "event"):
@@ -105,9 +105,9 @@ def test_a_new_thread_under_a_free_name_is_not_the_one_that_had_it(
     checked.custody.erase("b", reason="asked")
     gone = key_of(root, "c")
     drop(root, "c")
-    checked.append("b", {"n": 1}, expected_seq=0)
+    checked.append("b", {"n": 1}, expected_seq=0, raw=True)
     with pytest.raises(cs.ThreadWentBack):
-        checked.append("c", {"n": 1}, expected_seq=0)
+        checked.append("c", {"n": 1}, expected_seq=0, raw=True)
     for name in ("b", "c"):
         report = checked.audit.verify(name, level="checkpoint", checkpoints=log)
         assert report.notes[-1] == "no checkpoint covers the thread yet"

@@ -132,7 +132,7 @@ def test_no_one_of_many_threads_is_signed_unproved(store: Any, log: cs.Checkpoin
         message(store, f"t{n}")
     store.audit.checkpoint(KEY, log)
     for n in range(12):
-        store.append(f"t{n}", [{"role": "user", "content": f"more {i}"} for i in range(n * n)] or {"n": 1})
+        store.append(f"t{n}", [{"role": "user", "content": f"more {i}"} for i in range(n * n)] or {"n": 1}, raw=True)
         store.append(f"new {n}", [{"role": "user", "content": f"new {i}"} for i in range(n * n + 1)])
     for n in (3, 9):
         rewritten(root, f"t{n}", {1: said("forged")}).put_head(root)

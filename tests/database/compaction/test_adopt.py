@@ -106,7 +106,7 @@ def test_a_compaction_of_the_same_span_meanwhile_is_a_conflict(store: Face) -> N
 
 
 def test_system_messages_stay_before_the_stand_ins(store: Face) -> None:
-    store.append("t", [SYSTEM, *TALK[:2], SYSTEM | {"content": "Answer in German."}, *TALK[2:]])
+    store.append("t", [SYSTEM, *TALK[:2], SYSTEM | {"content": "Answer in German."}, *TALK[2:]], raw=True)
     records = store.adopt("t", compacted(KEPT, ITEM), view=store.view("t"))
     assert [(r.start_seq, r.end_seq, len(r.replacement or ())) for r in records] == [(2, 3, 0), (5, 6, 2)]
     assert store.view("t").messages == [SYSTEM, SYSTEM | {"content": "Answer in German."}, KEPT, ITEM]

@@ -162,7 +162,7 @@ def test_only_a_reply_with_a_receipt_and_a_usage_tells(store: Face) -> None:
     view = store.view("t")
     store.append("t", {"role": "assistant", "content": TEXT, "usage": {"input_tokens": 999}})
     store.append("t", {"role": "assistant", "content": 'It says "usage":{"input_tokens":1}.'}, view=view)
-    store.append("t", {"role": "assistant", "content": [{"usage": {"input_tokens": 1}}]}, view=view)
+    store.append("t", {"role": "assistant", "content": [{"usage": {"input_tokens": 1}}]}, view=view, raw=True)
     assert store.fit("t", TokenBudget(10_000)).measured.source == "local"
 
 

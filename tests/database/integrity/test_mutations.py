@@ -73,7 +73,7 @@ def build(store: cs.Store) -> list[str]:
         store.append(name, {"role": "assistant", "content": "yes"}, view=store.view(name))
         store.compact(name, lambda ctx: ctx.compact(2, 4, "fewer"), force=True, actor="me")
         store.compact(name, lambda ctx: ctx.compact(2, 5, cs.Summary("still", model="m")), force=True)
-        store.append(name, [{"type": "reasoning", "n": i} for i in range(3)])
+        store.append(name, [{"type": "reasoning", "n": i} for i in range(3)], raw=True)
         store.custody.hold(name, reason="r", actor="legal")
         store.custody.release(name, reason="r")
         if n:

@@ -103,7 +103,7 @@ def thread(keeper: cs.Store, tampered: psycopg.Connection[Any]) -> str:
     view = keeper.view(thread_id)
     keeper.append(thread_id, {"role": "assistant", "content": "hi"}, view=view)
     keeper.append(thread_id, [{"role": "user", "content": str(i)} for i in range(9)], key="many", meta={"n": 1})
-    keeper.append(thread_id, {"type": "reasoning"})
+    keeper.append(thread_id, {"type": "reasoning"}, raw=True)
     failed = {"kind": "summary", "outcome": "failed"}
     commit(tampered, thread_id, failed, failed)
     commit(tampered, thread_id, full_record(2, 6))
@@ -337,7 +337,7 @@ def test_a_forged_record_is_found(
     """Such a record would fold the view. It is also found in a thread without records."""
     if is_first:
         other = uuid.uuid4().hex
-        keeper.append(other, [{"n": i} for i in range(20)])
+        keeper.append(other, [{"n": i} for i in range(20)], raw=True)
     else:
         other = thread
         if number == 3:
@@ -359,7 +359,7 @@ def test_a_forged_event_is_found_in_a_thread_without_events(
     keeper: cs.Store, tamperer: Tamperer, thread: str, pos: int, level: Any
 ) -> None:
     other = uuid.uuid4().hex
-    keeper.append(other, [{"n": i} for i in range(20)])
+    keeper.append(other, [{"n": i} for i in range(20)], raw=True)
     tamperer.run(
         "INSERT INTO compaction_store.events SELECT (json_populate_record(e, json_build_object("
         " 'thread_uid', %s::text, 'pos', %s::int8))).* FROM compaction_store.events AS e WHERE thread_uid = %s",
@@ -427,7 +427,7 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
     keeper: cs.Store, tamperer: Tamperer, thread: str
 ) -> None:
     thread = uuid.uuid4().hex
-    keeper.append(thread, [{"n": i} for i in range(10)])
+    keeper.append(thread, [{"n": i} for i in range(10)], raw=True)
     kept = keeper.audit.verify(thread)
     uid = key_of(tamperer.connection, thread)
     tamperer.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > 8", uid)
@@ -494,9 +494,9 @@ def test_a_long_healthy_thread_has_no_findings_at_either_level(store: Any, super
         store.append("t", {"role": "user", "content": f"größe {i} \ud800 \0"}, key=f"k{i}", meta={"n": i})
     store.append("t", {"role": "assistant", "content": "…"}, view=store.view("t"))
     for i in range(0, 1800, 300):
-        store.append("t", [{"n": i + n} for n in range(300)], key=f"batch {i}", meta=[{"n": i}] * 300)
+        store.append("t", [{"n": i + n} for n in range(300)], key=f"batch {i}", meta=[{"n": i}] * 300, raw=True)
         commit(superuser, "t", full_record(i + 7, i + 20))
-    store.append("t", {"type": "reasoning"}, tokens=7)
+    store.append("t", {"type": "reasoning"}, tokens=7, raw=True)
     for level in LEVELS:
         report = store.audit.verify("t", level=level)
         assert report.findings == ()
@@ -516,20 +516,20 @@ def test_a_long_healthy_thread_has_no_findings_at_either_level(store: Any, super
 )
 def test_a_thread_that_ends_with_a_page_has_no_findings(store: Any, count: int) -> None:
     for start in range(0, count, 1000):
-        store.append("t", [{"n": n} for n in range(start, min(count, start + 1000))])
+        store.append("t", [{"n": n} for n in range(start, min(count, start + 1000))], raw=True)
     assert store.audit.verify("t").findings == ()
     assert store.audit.verify("t", level="structure").entries == count
 
 
 def test_a_report_is_neither_true_nor_false(store: Any) -> None:
-    store.append("t", {})
+    store.append("t", {}, raw=True)
     report = store.audit.verify("t")
     with pytest.raises(TypeError, match="findings"):
         bool(report)
 
 
 def test_an_unknown_level_is_refused(store: Any) -> None:
-    store.append("t", {})
+    store.append("t", {}, raw=True)
     with pytest.raises(cs.InvalidInput, match="structure, content"):
         store.audit.verify("t", level="all")
 
@@ -550,7 +550,7 @@ def test_verifying_a_long_thread_takes_little_memory(url: str) -> None:
 def test_verifying_large_messages_takes_little_memory(url: str) -> None:
     with cs.Store.open(url) as store:
         for _ in range(10):
-            store.append("t", [{"content": "x" * 200_000}] * 50)
+            store.append("t", [{"content": "x" * 200_000}] * 50, raw=True)
         tracemalloc.start()
         report = store.audit.verify("t")
         peak = tracemalloc.get_traced_memory()[1]
@@ -561,7 +561,7 @@ def test_verifying_large_messages_takes_little_memory(url: str) -> None:
 
 def test_appends_and_records_during_a_verification_are_no_findings(url: str, superuser_url: str) -> None:
     with cs.Store.open(url) as store:
-        store.append("t", [{"n": n} for n in range(1000)])
+        store.append("t", [{"n": n} for n in range(1000)], raw=True)
         done = threading.Event()
 
         def write() -> None:
@@ -569,7 +569,7 @@ def test_appends_and_records_during_a_verification_are_no_findings(url: str, sup
                 for i in itertools.count(1):
                     if done.is_set():
                         return
-                    store.append("t", [{"n": i}] * (i % 5 + 1))
+                    store.append("t", [{"n": i}] * (i % 5 + 1), raw=True)
                     if i % 3 == 0 and i < 900:
                         commit(connection, "t", full_record(4 * i, 4 * i + 2))
 

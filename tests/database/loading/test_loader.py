@@ -41,8 +41,8 @@ def test_what_is_loaded_is_what_would_have_been_appended(store: Any) -> None:
         {"b": 1, "a": [1.0, 2**70, None, True]},
         {"type": "function_call", "call_id": "c", "arguments": "{}"},
     ]
-    store.append("appended", odd)
-    loaded = store.load.messages("loaded", odd)
+    store.append("appended", odd, raw=True)
+    loaded = store.load.messages("loaded", odd, raw=True)
     assert loaded == Loaded(first_seq=1, last_seq=4, count=4, added=4)
     one, other = list(store.replay("appended")), list(store.replay("loaded"))
     assert [(m.seq, m.pos, m.role, m.text, m.tokens) for m in one] == [
@@ -73,12 +73,12 @@ def test_chunks_of_the_full_size(store: Any) -> None:
 
 def test_a_chunk_ends_where_it_has_enough_bytes(store: Any, superuser: psycopg.Connection[Any]) -> None:
     large = [{"content": "x" * 6_000_000, "i": i} for i in range(7)]
-    assert store.load.messages("t", iter(large), key="k").added == 7
+    assert store.load.messages("t", iter(large), key="k", raw=True).added == 7
     sizes = superuser.execute(
         "SELECT key, call_size FROM compaction_store.messages WHERE key IS NOT NULL ORDER BY seq"
     ).fetchall()
     assert sizes == [("k", 3), ("k#3", 3), ("k#6", None)]
-    assert store.load.messages("t", iter(large), key="k").added == 0
+    assert store.load.messages("t", iter(large), key="k", raw=True).added == 0
     sound(store, 7)
 
 
@@ -140,7 +140,7 @@ def test_a_load_goes_on_whatever_the_sizes_of_the_chunks(store: Any, monkeypatch
 @pytest.mark.usefixtures("small")
 def test_a_longer_source_under_the_same_key_adds_its_end(store: Any) -> None:
     store.load.messages("t", messages(250), key="k")
-    store.append("t", {"content": "between"})
+    store.append("t", {"content": "between"}, raw=True)
     assert store.load.messages("t", messages(420), key="k") == Loaded(1, 421, 420, 170)
     assert stored(store) == [*messages(250), {"content": "between"}, *messages(420)[250:]]
     sound(store, 421)

@@ -56,7 +56,7 @@ def test_a_list_is_loaded_as_an_iterator_is(faces: Any, url: str, bad: int | Non
     told = []
     for thread, source in (("list", mixed(bad)), ("tuple", tuple(mixed(bad))), ("iterator", iter(mixed(bad)))):
         try:
-            loaded: Any = store.load.messages(thread, source, key="k", tokens=tokens)
+            loaded: Any = store.load.messages(thread, source, key="k", tokens=tokens, raw=True)
         except InvalidMessage as error:
             loaded = str(error).replace(thread, "the thread"), error.__notes__
         stored = [(m.seq, m.payload, m.meta, m.tokens) for m in store.replay(thread)]
@@ -94,7 +94,7 @@ def test_messages_are_made_ready_while_the_database_checks(
 
     monkeypatch.setattr(payload, "encode", encoded)
     monkeypatch.setattr(queries, "load", watched)
-    items = [{"role": "user", "n": number} for number in range(350)]
+    items = [{"role": "user", "content": "x", "n": number} for number in range(350)]
     assert store.load.messages("t", items, tokens=1).count == 350
     assert made == [(100, 200), (200, 300), (300, 350), (350, 350)]
     assert ready == list(range(350))
@@ -129,7 +129,7 @@ def test_what_interrupts_a_load_while_the_database_checks_ends_it(
             raise error
         return encode(message)
 
-    items = [{"role": "user", "n": number} for number in range(350)]
+    items = [{"role": "user", "content": "x", "n": number} for number in range(350)]
     with monkeypatch.context() as patch:
         patch.setattr(payload, "encode", encoded)
         with pytest.raises(error):
@@ -144,7 +144,7 @@ def test_a_load_is_cancelled_while_the_database_checks(
     url: str, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow_check(superuser)
-    items = [{"role": "user", "n": number} for number in range(350)]
+    items = [{"role": "user", "content": "x", "n": number} for number in range(350)]
     encode = payload.encode
 
     def slowly(message: Any) -> payload.Encoded:
@@ -209,8 +209,8 @@ def test_nothing_of_a_callers_own_runs_while_the_database_checks(
         one, Own(), ToLoad(Own()), {"role": "user", "content": [Own()]}, ToLoad(one, meta=OwnDict(n=1)),
         {"role": "user", "content": [OwnDict(n=1)]}, (OwnDict(one)),
     ]  # fmt: skip
-    assert store.load.messages("t", kinds * 50, tokens=1).count == 350
-    assert store.load.messages("u", OwnList([one] * 350), tokens=1).count == 350
+    assert store.load.messages("t", kinds * 50, tokens=1, raw=True).count == 350
+    assert store.load.messages("u", OwnList([one] * 350), tokens=1, raw=True).count == 350
     # The one that looks.
     assert seen == {1}
 
@@ -228,10 +228,10 @@ def test_a_callers_own_counter_and_iterator_run_while_no_transaction_is_open(
     def source() -> Iterator[Any]:
         for number in range(250):
             look()
-            yield {"n": number}
+            yield {"role": "user", "content": "x", "n": number}
 
     counting = faces.open(url, counter=look)
-    assert counting.load.messages("t", [{"n": number} for number in range(250)]).count == 250
+    assert counting.load.messages("t", [{"n": number} for number in range(250)], raw=True).count == 250
     assert store.load.messages("u", source(), tokens=1).count == 250
     # The one that looks.
     assert seen == {1}

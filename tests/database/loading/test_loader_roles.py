@@ -100,7 +100,7 @@ def test_a_connection_in_another_encoding_stores_the_same(url: str, encoding: st
     )
     given = [ToLoad({"role": "größe", "content": "größe"}, meta={"id": "größe"})]
     with cs.Store.open(engine=engine) as store:
-        store.load.messages("t", given)
+        store.load.messages("t", given, raw=True)
         assert [(m.payload, m.meta) for m in store.replay("t")] == [(given[0].message, given[0].meta)]
         sound(store, 1)
     engine.dispose()

@@ -161,7 +161,7 @@ def test_records_are_described_newest_first(thread: Face) -> None:
 
 def test_long_summaries_and_many_records_come_in_pages(store: Face) -> None:
     long = "They agreed on this and that. " * 120
-    store.append("t", [said(part) | {"content": long} for part in range(1, 26)])
+    store.append("t", [said(part) | {"content": long} for part in range(1, 26)], raw=True)
     for seq in range(1, 25):
         store.compact("t", lambda ctx, seq=seq: ctx.compact(seq, seq, long[:-90]))
     recall = Tools(store, max_tokens=700)

@@ -114,7 +114,7 @@ CIRCULAR["self"] = CIRCULAR
 )
 def test_what_json_cannot_say_is_refused(store: Any, message: Any) -> None:
     refused(store, InvalidMessage, lambda: store.append("t", message))
-    refused(store, InvalidMessage, lambda: store.append("t", [{"content": "good"}, message]))
+    refused(store, InvalidMessage, lambda: store.append("t", [{"content": "good"}, message], raw=True))
 
 
 @pytest.mark.parametrize("message", [MARKER, MARKER.encode(), None, 7, 1.5, True, [1, 2], [MARKER], [[{}]], [None], ()])
@@ -132,7 +132,7 @@ def test_two_hundred_levels_are_stored_and_one_more_is_refused(store: Any, kind:
     for depth in (201, 1000, 10_000):
         refused(store, MessageTooDeep, partial(store.append, "t", nested(depth, kind)))
     deepest = nested(200, kind)
-    assert store.append("t", deepest)[0].payload == deepest
+    assert store.append("t", deepest, raw=True)[0].payload == deepest
     assert store.message("t", 1).payload == store.view("t").messages[0] == deepest
 
 
@@ -142,27 +142,27 @@ def test_an_object_that_contains_itself_is_refused(store: Any) -> None:
 
 def test_sixteen_mebibytes_are_stored_and_one_byte_more_is_refused(store: Any) -> None:
     room = 16 * MIB - len('{"content":""}')
-    error = refused(store, MessageTooLarge, lambda: store.append("t", {"content": MARKER.ljust(room + 1)}))
+    error = refused(store, MessageTooLarge, lambda: store.append("t", {"content": MARKER.ljust(room + 1)}, raw=True))
     assert "16,777,217" in str(error)
-    refused(store, MessageTooLarge, lambda: store.append("t", {"content": "é" * (room // 2 + 1)}))
-    refused(store, MessageTooLarge, lambda: store.append("t", {"content": "\ud800" * (room // 6 + 1)}))
-    written = store.append("t", {"content": "x" * room})[0]
+    refused(store, MessageTooLarge, lambda: store.append("t", {"content": "é" * (room // 2 + 1)}, raw=True))
+    refused(store, MessageTooLarge, lambda: store.append("t", {"content": "\ud800" * (room // 6 + 1)}, raw=True))
+    written = store.append("t", {"content": "x" * room}, raw=True)[0]
     assert written.text is not None
     assert len(written.text) == 16 * MIB
     assert store.message("t", 1) == written
 
 
 def test_a_thousand_messages_are_one_append_and_one_more_is_refused(store: Any) -> None:
-    refused(store, BatchTooLarge, lambda: store.append("t", [{"content": MARKER}] * 1001))
-    assert len(store.append("t", [{}] * 1000)) == 1000
+    refused(store, BatchTooLarge, lambda: store.append("t", [{"content": MARKER}] * 1001, raw=True))
+    assert len(store.append("t", [{}] * 1000, raw=True)) == 1000
 
 
 def test_an_endless_generator_is_refused(store: Any) -> None:
-    refused(store, BatchTooLarge, lambda: store.append("t", iter(lambda: {"content": MARKER}, None)))
+    refused(store, BatchTooLarge, lambda: store.append("t", iter(lambda: {"content": MARKER}, None), raw=True))
 
 
 def test_more_than_sixty_four_mebibytes_at_once_are_refused(store: Any) -> None:
-    refused(store, BatchTooLarge, lambda: store.append("t", [{"content": MARKER.ljust(13 * MIB)}] * 5))
+    refused(store, BatchTooLarge, lambda: store.append("t", [{"content": MARKER.ljust(13 * MIB)}] * 5, raw=True))
 
 
 BAD_NAMES = ["", "x" * 256, "é" * 128, "a\0b", "\ud800", None, 7, b"t", ["t"]]
@@ -171,7 +171,7 @@ BAD_NAMES = ["", "x" * 256, "é" * 128, "a\0b", "\ud800", None, 7, b"t", ["t"]]
 @pytest.mark.parametrize("name", BAD_NAMES, ids=lambda name: repr(name)[:12])
 def test_a_thread_id_that_is_none_is_refused_everywhere(store: Any, name: Any) -> None:
     for call in (
-        lambda: store.append(name, {"content": MARKER}),
+        lambda: store.append(name, {"content": MARKER}, raw=True),
         lambda: list(store.replay(name)),
         lambda: store.view(name),
         lambda: store.message(name, 1),
@@ -184,13 +184,13 @@ def test_a_thread_id_that_is_none_is_refused_everywhere(store: Any, name: Any) -
 
 @pytest.mark.parametrize("name", [n for n in BAD_NAMES if n is not None], ids=lambda name: repr(name)[:12])
 def test_a_key_that_is_none_is_refused(store: Any, name: Any) -> None:
-    refused(store, InvalidKey, lambda: store.append("t", {"content": MARKER}, key=name))
+    refused(store, InvalidKey, lambda: store.append("t", {"content": MARKER}, key=name, raw=True))
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, " ", "'; --", "%s %b", "a\nb", "~", "../t", "\U0001f600"])
 def test_any_other_text_is_a_thread_id_and_a_key(store: Any, name: str) -> None:
-    first = store.append(name, {"content": MARKER}, key=name)
-    assert store.append(name, {"content": MARKER}, key=name) == first
+    first = store.append(name, {"content": MARKER}, key=name, raw=True)
+    assert store.append(name, {"content": MARKER}, key=name, raw=True) == first
     assert store.thread(name).thread_id == name
     assert [t.thread_id for t in store.threads()] == [name]
     assert not store.audit.verify(name).findings
@@ -206,21 +206,21 @@ def test_any_other_text_is_a_thread_id_and_a_key(store: Any, name: str) -> None:
 )  # fmt: skip
 def test_meta_that_is_none_is_refused(store: Any, meta: Any) -> None:
     with pytest.raises(cs.InvalidInput):
-        store.append("t", {"content": MARKER}, meta=meta)
-    refused(store, InvalidMeta, lambda: store.append("t", {"content": MARKER}, meta=[meta]))
-    refused(store, InvalidMeta, lambda: store.append("t", [{}, {}], meta=[{}, meta]))
+        store.append("t", {"content": MARKER}, meta=meta, raw=True)
+    refused(store, InvalidMeta, lambda: store.append("t", {"content": MARKER}, meta=[meta], raw=True))
+    refused(store, InvalidMeta, lambda: store.append("t", [{}, {}], meta=[{}, meta], raw=True))
 
 
 def test_eight_kibibytes_of_meta_are_stored(store: Any) -> None:
     meta = {"m": "x" * (8192 - len('{"m":""}'))}
-    assert store.append("t", {}, meta=meta)[0].meta == store.message("t", 1).meta == meta
+    assert store.append("t", {}, meta=meta, raw=True)[0].meta == store.message("t", 1).meta == meta
     store.set_metadata("t", meta)
     assert store.thread("t").metadata == meta
 
 
 @pytest.mark.parametrize("metadata", [None, MARKER, [MARKER], 7, {1: MARKER}, {"m": MARKER * 800}, {"m": math.inf}])
 def test_metadata_that_is_none_is_refused(store: Any, metadata: Any) -> None:
-    store.append("t", {})
+    store.append("t", {}, raw=True)
     with pytest.raises(cs.InvalidInput) as caught:
         store.set_metadata("t", metadata)
     assert all(MARKER not in f"{error!r}" for error in chain(caught.value))
@@ -228,10 +228,10 @@ def test_metadata_that_is_none_is_refused(store: Any, metadata: Any) -> None:
 
 
 def test_conflicts_show_no_content(store: Any) -> None:
-    store.append("t", {"content": "first"}, key="k")
+    store.append("t", {"content": "first"}, key="k", raw=True)
     for options in ({"key": "k"}, {"expected_seq": 9}):
         with pytest.raises(cs.Conflict) as caught:
-            store.append("t", {"content": MARKER}, **options)
+            store.append("t", {"content": MARKER}, **options, raw=True)
         assert all(MARKER not in f"{error!r} {vars(error)!r}" for error in chain(caught.value))
 
 
@@ -241,7 +241,7 @@ def test_a_refusal_by_the_server_shows_no_content(store: Any, superuser: psycopg
         "ALTER TABLE compaction_store.messages ADD CONSTRAINT no_marker CHECK (payload::text NOT LIKE '%marker%')"
     )
     for messages in ({"content": MARKER}, [{"content": MARKER}, {}]):
-        error = refused(store, cs.DatabaseError, partial(store.append, "t", messages))
+        error = refused(store, cs.DatabaseError, partial(store.append, "t", messages, raw=True))
         assert isinstance(error, cs.DatabaseError)
         assert error.sqlstate == "23514"
         assert "no_marker" in str(error)
@@ -296,8 +296,8 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("message", AWKWARD, ids=range(len(AWKWARD)))
 def test_awkward_json_comes_back_as_it_was(store: Any, message: dict[str, Any]) -> None:
     meta = message if len(json.dumps(message)) < 4000 else None
-    written = [*store.append("t", message, meta=meta, key="k")]
-    written += store.append("t", [message, message])
+    written = [*store.append("t", message, meta=meta, key="k", raw=True)]
+    written += store.append("t", [message, message], raw=True)
     stored = list(store.replay("t"))
     assert stored == written
     for found in stored:
@@ -306,12 +306,12 @@ def test_awkward_json_comes_back_as_it_was(store: Any, message: dict[str, Any]) 
         assert found.text == written[0].text
     assert same(store.view("t").messages, [message] * 3)
     assert store.message("t", 1) == stored[0]
-    assert store.append("t", message, meta=meta, key="k") == written[:1]
+    assert store.append("t", message, meta=meta, key="k", raw=True) == written[:1]
     assert not store.audit.verify("t").findings
 
 
 def test_the_text_is_compact_utf_8(store: Any) -> None:
-    texts = [m.text for m in store.append("t", [{"b": 1.0, "a": [-0.0, 2**70, "é"]}, {"é": "\ud800"}])]
+    texts = [m.text for m in store.append("t", [{"b": 1.0, "a": [-0.0, 2**70, "é"]}, {"é": "\ud800"}], raw=True)]
     assert texts == ['{"b":1.0,"a":[-0.0,1180591620717411303424,"é"]}', '{"\\u00e9":"\\ud800"}']
     assert [m.text for m in store.replay("t")] == texts
 
@@ -320,11 +320,11 @@ def test_two_halves_of_a_character_that_would_come_back_as_one_are_refused(store
     for message in ({"a": "\ud83d\ude00"}, {"\ud83d\ude00": 1}):
         with pytest.raises(InvalidMessage, match="surrogate"):
             store.append("t", message)
-    assert store.append("t", {"a": "\ude00\ud83d"})[0].payload == {"a": "\ude00\ud83d"}
+    assert store.append("t", {"a": "\ude00\ud83d"}, raw=True)[0].payload == {"a": "\ude00\ud83d"}
 
 
 def test_two_keys_that_json_spells_alike_are_never_stored_as_one(store: Any) -> None:
-    refused(store, InvalidMessage, lambda: store.append("t", {"\ud83d\ude00": 1, "\U0001f600": 2}))
+    refused(store, InvalidMessage, lambda: store.append("t", {"\ud83d\ude00": 1, "\U0001f600": 2}, raw=True))
 
 
 def test_subclasses_and_other_mappings_are_stored_as_what_they_are_underneath(store: Any) -> None:
@@ -332,9 +332,9 @@ def test_subclasses_and_other_mappings_are_stored_as_what_they_are_underneath(st
         role=Colour.RED, n=Number.TWO, t=(1, 2), d=UserDict(a=1), m=MappingProxyType({"x": Colour.RED})
     )
     stored = {"role": "red", "n": 2, "t": [1, 2], "d": {"a": 1}, "m": {"x": "red"}}
-    written = store.append("t", [message, MappingProxyType(message), UserDict(message)])
+    written = store.append("t", [message, MappingProxyType(message), UserDict(message)], raw=True)
     assert [m.payload for m in written] == [stored] * 3
-    assert store.append("t", UserDict(message))[0].payload == stored
+    assert store.append("t", UserDict(message), raw=True)[0].payload == stored
     assert [m.payload for m in store.replay("t")] == [stored] * 4
 
 
@@ -355,7 +355,7 @@ JSON = st.recursive(
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(st.dictionaries(TEXT, JSON, max_size=6), min_size=1, max_size=4))
 def test_any_json_object_comes_back_as_it_was(store: Any, messages: list[dict[str, Any]]) -> None:
-    written = store.append("t", messages if len(messages) > 1 else messages[0])
+    written = store.append("t", messages if len(messages) > 1 else messages[0], raw=True)
     stored = list(store.replay("t", last=len(messages)))
     assert stored == written
     assert same([m.payload for m in stored], messages)

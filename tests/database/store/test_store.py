@@ -22,7 +22,7 @@ from compaction_store.errors import InvalidMessage
 
 
 def test_what_is_appended_is_what_replay_returns(store: Any) -> None:
-    messages = [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "c", "arguments": "{}"}]
+    messages = [{"role": "user", "content": "hi"}, {"type": "function_call_output", "call_id": "c", "output": "{}"}]
     written = [store.append("t", messages[0])[0], store.append("t", messages[1])[0]]
     assert [m.payload for m in store.replay("t")] == messages
     assert list(store.replay("t")) == written
@@ -70,7 +70,8 @@ def test_a_batch_with_one_bad_message_stores_none(store: Any) -> None:
 
 
 def test_what_append_returns_is_what_readers_get(store: Any) -> None:
-    written = store.append("t", [{"b": 1, "a": [2.0]}, {"role": "tool", "x": "é\0"}], meta={"id": "e1"}, tokens=[3, 4])
+    odd = [{"b": 1, "a": [2.0]}, {"role": "tool", "x": "é\0"}]
+    written = store.append("t", odd, meta={"id": "e1"}, tokens=[3, 4], raw=True)
     assert written == list(store.replay("t")) == [store.message("t", 1), store.message("t", 2)]
     assert written[0].text == '{"b":1,"a":[2.0]}'
     assert [m.redacted for m in written] == [False, False]
@@ -178,7 +179,7 @@ def test_meta_is_one_for_all_or_one_each(store: Any) -> None:
 
 
 def test_tokens_are_counted_unless_given(store: Any, superuser: psycopg.Connection[Any]) -> None:
-    written = store.append("t", [{"content": "é" * 10}, {}])
+    written = store.append("t", [{"content": "é" * 10}, {}], raw=True)
     assert [m.tokens for m in written] == [13, 3]
     assert store.append("t", say(1), tokens=0)[0].tokens == 0
     assert [m.tokens for m in store.append("t", [say(2), say(3)], tokens=5)] == [5, 5]
@@ -201,7 +202,7 @@ def test_tokens_may_be_counted_by_any_callable(faces: Any, url: str, superuser: 
         return len(message["content"])
 
     store = faces.open(url, counter=letters)
-    assert [m.tokens for m in store.append("t", [{"content": "four"}, {"content": ""}])] == [4, 0]
+    assert [m.tokens for m in store.append("t", [{"content": "four"}, {"content": ""}], raw=True)] == [4, 0]
     row = superuser.execute("SELECT DISTINCT counter FROM compaction_store.messages").fetchone()
     assert row is not None
     assert row[0].endswith("letters")
@@ -216,7 +217,7 @@ def test_a_counter_that_does_not_count_stores_nothing(faces: Any, url: str) -> N
 
 
 def test_a_reply_keeps_the_receipt_of_its_view(store: Any, superuser: psycopg.Connection[Any]) -> None:
-    store.append("t", [say(1), {"content": "é\0"}])
+    store.append("t", [say(1), {"content": "é\0"}], raw=True)
     view = store.view("t")
     store.append("t", {"role": "assistant", "content": "so"}, view=view)
     store.append("t", [say(4), say(5)], view=view)
@@ -292,7 +293,7 @@ def test_replay_may_be_left_in_the_middle(store: Any) -> None:
 
 
 def test_the_view_of_an_uncompacted_thread_is_its_replay(store: Any) -> None:
-    store.append("t", [say(1), {"type": "x", "content": None}])
+    store.append("t", [say(1), {"type": "x", "content": None}], raw=True)
     view = store.view("t")
     assert view.messages == payloads(store.replay("t"))
     assert (view.thread_id, view.pos) == ("t", 2)
@@ -563,19 +564,21 @@ def test_time_never_goes_back_within_a_thread(store: Any, superuser: psycopg.Con
 
 
 def test_changing_an_object_afterwards_changes_nothing_stored(store: Any) -> None:
-    message: dict[str, Any] = {"role": "user", "content": [{"text": "as it was"}]}
+    message: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": "as it was"}]}
     meta = {"list": [1]}
     written = store.append("t", message, meta=meta)[0]
     message["content"][0]["text"] = "changed"
     meta["list"].append(2)
-    assert written.payload == {"role": "user", "content": [{"text": "as it was"}]}
+    assert written.payload == {"role": "user", "content": [{"type": "text", "text": "as it was"}]}
     assert written.meta == {"list": [1]}
     written.payload["content"].clear()
     store.view("t").messages[0]["content"].clear()
     stored = store.message("t", 1)
-    assert stored.payload == {"role": "user", "content": [{"text": "as it was"}]}
+    assert stored.payload == {"role": "user", "content": [{"type": "text", "text": "as it was"}]}
     assert stored.meta == {"list": [1]}
-    assert store.append("t", {"role": "user", "content": [{"text": "as it was"}]})[0].text == written.text
+    assert (
+        store.append("t", {"role": "user", "content": [{"type": "text", "text": "as it was"}]})[0].text == written.text
+    )
 
 
 def test_what_is_printed_shows_no_content(store: Any) -> None:

@@ -231,7 +231,7 @@ def test_no_tenant_sees_another_through_a_pooler_in_five_thousand_calls(pooled: 
 ])  # fmt: skip
 def test_with_the_tenant_forgotten_there_is_an_error_and_never_rows(pooled: str, statement: str) -> None:
     with cs.Store.open(pooled, tenant="one") as store:
-        store.append("t", {"n": 1})
+        store.append("t", {"n": 1}, raw=True)
         store.custody.hold("t", reason="r")
     with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as connection:
         for _ in range(2 * POOL):
@@ -250,7 +250,7 @@ def test_what_collides_in_every_tenant_changes_only_its_own(faces: Any, url: str
         store.compact("t", lambda ctx: ctx.compact(1, 2, "fewer"), force=True)
     before = {t: _rows(superuser, t) for t in ("tenant-0", "tenant-2")}
     one = stores[1]
-    one.append("t", {"n": 1}, key="other")
+    one.append("t", {"n": 1}, key="other", raw=True)
     one.revoke("t", 1, reason="r")
     one.compact("t", lambda ctx: ctx.compact(1, 3, "fewer"), force=True)
     one.set_metadata("t", {"x": 1})
@@ -258,7 +258,7 @@ def test_what_collides_in_every_tenant_changes_only_its_own(faces: Any, url: str
     one.custody.release("t", reason="r")
     one.custody.retain("t", datetime(2001, 1, 1, tzinfo=UTC), reason="r")
     one.custody.redact("t", [1], reason="r")
-    one.load.messages("t", [{"n": n} for n in range(3)], key="load")
+    one.load.messages("t", [{"n": n} for n in range(3)], key="load", raw=True)
     one.custody.erase("t", reason="r", override="o")
     assert {t: _rows(superuser, t) for t in ("tenant-0", "tenant-2")} == before
     for store in (stores[0], stores[2]):

@@ -173,7 +173,7 @@ def _message(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
 
 
 def _meta(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
-    [written] = store.append("t", {"content": "x"}, meta=what, tokens=1)
+    [written] = store.append("t", {"content": "x"}, meta=what, tokens=1, raw=True)
     _same(store.message("t", written.seq).meta, what)
 
 

@@ -1,0 +1,204 @@
+"""Decides what an append accepts: a message that a request to at least one of the APIs can have.
+
+The log is append-only. So a message that no renderer can express is refused before it is stored, unless the caller
+asks for it with `raw`. An API's reply may have parts that are newer than this release, so their types are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from compaction_store.api_rules.anthropic import BLOCKS, belongs_to_assistant
+from compaction_store.api_rules.openai_chat import PARTS
+from compaction_store.api_rules.openai_responses import IN_MESSAGES, IN_REPLIES, ITEMS, MAY_BE_NULL
+from compaction_store.arguments import other, other_choice
+from compaction_store.errors import BatchTooLarge, InvalidMessage
+from compaction_store.messages import answers, encoding
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.models import Payload
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+# A message of the assistant may have any of these fields instead of content.
+_INSTEAD = ("tool_calls", "function_call", "refusal", "audio", "reasoning", "reasoning_content", "thinking")
+_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
+_PICTURES = frozenset({"image_url", "input_image", "file", "input_file"})
+# The types of parts that one request can have together: of Anthropic's API, with those that are converted for it, of
+# Chat Completions, and of Responses.
+_TOGETHER = (frozenset(BLOCKS) | _TEXTS.keys() | _PICTURES | {"reasoning"}, PARTS, frozenset(IN_MESSAGES))
+_NEEDED = (
+    {kind: (kind,) for kind in PARTS}
+    | {kind: (field,) for kind, field in (IN_MESSAGES | IN_REPLIES).items() if field}
+    | {kind: needed for kind, (needed, _) in BLOCKS.items()}
+)
+_SPEAKERS = frozenset({"system", "developer", "user", "assistant"})
+# The endings of types of items. A reply may have items with new types.
+_NEWER = ("_call", "_output", "_request", "_response")
+_RAW = "; raw=True stores the message as it is"
+_Steps = tuple[str | int, ...]
+
+
+class Given(NamedTuple):
+    """The messages of an append, encoded. `replies` has the object of the caller that each message came from.
+
+    `answers` has the indexes of the first messages of whole answers.
+    """
+
+    encoded: list[encoding.Encoded]
+    replies: list[Any]
+    answers: set[int]
+
+    def usage(self, index: int) -> Payload | None:
+        """Returns the usage to store with a message. The first message of a whole answer has the answer's usage."""
+        before = index and self.replies[index - 1] is self.replies[index] and index not in self.answers
+        return None if before else answers.usage_of(self.replies[index], is_whole=index in self.answers)
+
+
+def given(messages: Any, *, raw: bool = False) -> Given:
+    """Checks and encodes the messages of an append. Whole answers of APIs are taken apart, unless `raw` is true."""
+    found = Given([], [], set())
+    size = 0
+    for index, message in enumerate([messages] if encoding.is_one(messages) else messages):
+        parts = None if raw else encoding.at(index, answers.unwrapped, message)
+        if parts is not None:
+            found.answers.add(len(found.encoded))
+        for part in [message] if parts is None else parts:
+            if len(found.encoded) == encoding.MAX_BATCH:
+                raise BatchTooLarge(f"one append must have at most {encoding.MAX_BATCH:,} messages, not more")
+            encoded = encoding.at(index, encoding.encode if raw else accepted, part)
+            found.encoded.append(encoded)
+            found.replies.append(message)
+            size += encoded.size
+            if size > encoding.MAX_BATCH_BYTES:
+                most = encoding.MAX_BATCH_BYTES
+                raise BatchTooLarge(f"one append must have at most {most:,} bytes, not {size:,} or more")
+    if not found.encoded:
+        raise InvalidMessage("an append must have at least one message, but it is empty")
+    return found
+
+
+def accepted(message: Any) -> encoding.Encoded:
+    """Encodes a message. Raises InvalidMessage if no API's request can have the message."""
+    encoded = encoding.encode(message)
+    payload = encoded.payload
+    content = payload.get("content")
+    # Most messages have only a role and a text.
+    if not (type(content) is str and content and payload.get("role") in _SPEAKERS and "tool_calls" not in payload):
+        _Check(is_reply=not isinstance(message, Mapping)).message(payload)
+    return encoded
+
+
+def has_content(payload: Payload) -> bool:
+    """Returns whether the content of a message is more than empty text."""
+    content = payload.get("content")
+    if not isinstance(content, list):
+        return bool(content)
+    texts = (
+        (_TEXTS.get(p["type"]), p) if isinstance(p, dict) and isinstance(p.get("type"), str) else (None, p)
+        for p in content
+    )
+    return any(name is None or part.get(name) for name, part in texts)
+
+
+class _Check:
+    """Checks one message. The types of a reply's parts and items may be newer than this release."""
+
+    def __init__(self, *, is_reply: bool) -> None:
+        self._is_reply = is_reply
+
+    def message(self, payload: Payload) -> None:
+        role, kind = payload.get("role"), payload.get("type")
+        if isinstance(kind, str) and kind in ITEMS and kind != "message":
+            self._item(payload, kind)
+        elif role is None and self._is_reply and isinstance(kind, str) and kind.endswith(_NEWER):
+            return
+        elif not isinstance(role, str) or role not in _ROLES:
+            given = ", but is missing" if role is None else other_choice(role)
+            _refuse(f"must be one of {', '.join(_ROLES)}{given}", "role")
+        elif role == "assistant":
+            self._reply(payload)
+        elif role in ("tool", "function"):
+            _text(payload, "tool_call_id" if role == "tool" else "name")
+            if "content" not in payload:
+                _refuse("is missing", "content")
+            self._content(payload["content"], role)
+        elif "content" not in payload:
+            _refuse("is missing", "content")
+        elif payload["content"] is None:
+            _refuse("must be text or a list of parts, not None", "content")
+        else:
+            self._content(payload["content"], role)
+            if role == "user" and not has_content(payload):
+                _refuse("must not be empty", "content")
+
+    def _item(self, item: Payload, kind: str) -> None:
+        for name in () if self._is_reply else ITEMS[kind]:
+            if item.get(name) is None and name not in MAY_BE_NULL:
+                _refuse("is missing", name)
+        name = CALLS.get(kind) or RESULTS.get(kind) or ""
+        if name and not (kind == "local_shell_call_output" and isinstance(item.get("id"), str)):
+            _text(item, name)
+
+    def _reply(self, payload: Payload) -> None:
+        if "content" not in payload and not any(payload.get(name) for name in _INSTEAD):
+            _refuse("is missing, and so are calls", "content")
+        self._content(payload.get("content"), "assistant")
+        calls = payload.get("tool_calls")
+        if calls is not None and not isinstance(calls, list):
+            _refuse(f"must be a list of calls{other(calls)}", "tool_calls")
+        for place, call in enumerate(calls or ()):
+            self._call(call, ("tool_calls", place))
+
+    @staticmethod
+    def _call(call: Any, at: _Steps) -> None:
+        if not isinstance(call, dict):
+            _refuse(f"must be an object{other(call)}", *at)
+        _text(call, "id", *at)
+        kind = "custom" if isinstance(call.get("custom"), dict) else "function"
+        if not isinstance(inner := call.get(kind), dict):
+            _refuse(f"must be an object{other(inner)}", *at, kind)
+        _text(inner, "name", *at, kind)
+
+    def _content(self, content: Any, role: str, *at: str | int) -> None:
+        at = at or ("content",)
+        if content is None or isinstance(content, str):
+            return
+        if not isinstance(content, list):
+            _refuse(f"must be text or a list of parts{other(content)}", *at)
+        kinds: dict[str, int] = {}
+        for place, part in enumerate(content):
+            kinds.setdefault(self._part(part, role, *at, place), place)
+        if role != "assistant" and not any(kinds.keys() <= together for together in _TOGETHER):
+            strange = next((kind for kind in kinds if not any(kind in together for together in _TOGETHER)), None)
+            place = kinds[next(reversed(kinds)) if strange is None else strange]
+            why = "has a type that no API knows" if strange else "must be of the same API as the parts before it"
+            _refuse(why, *at, place)
+
+    def _part(self, part: Any, role: str, *at: str | int) -> str:
+        if not isinstance(part, dict):
+            _refuse(f"must be an object with a type{other(part)}", *at)
+        kind = part.get("type")
+        if not isinstance(kind, str):
+            _refuse(f"must be text{other(kind)}", *at, "type")
+        if (text := _TEXTS.get(kind)) is not None:
+            if part.get(text) is not None or role != "assistant":
+                _text(part, text, *at, may_be_empty=True)
+        elif (name := CALLS.get(kind) or RESULTS.get(kind)) is not None:
+            _text(part, name, *at)
+            if kind in RESULTS:
+                self._content(part.get("content"), "tool", *at, "content")
+        elif role != "assistant" and not belongs_to_assistant(kind):
+            for name in _NEEDED.get(kind, ()):
+                if part.get(name) is None:
+                    _refuse("is missing", *at, name)
+        return kind
+
+
+def _text(part: Payload, name: str, *at: str | int, may_be_empty: bool = False) -> None:
+    value = part.get(name)
+    if not isinstance(value, str) or not (value or may_be_empty):
+        _refuse("is missing" if name not in part else f"must be text{other_choice(value)}", *at, name)
+
+
+def _refuse(why: str, *at: str | int) -> NoReturn:
+    raise encoding.invalid(f"{why}{_RAW}", encoding.path_of(at))
