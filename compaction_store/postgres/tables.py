@@ -208,6 +208,7 @@ events = sa.Table(
     sa.Column("entry", sa.LargeBinary, nullable=False),
     sa.Column("body", _json),
     sa.Index("events_audit_idx", "tenant", "created_at", "thread_uid", "pos"),
+    sa.Index("events_origin_idx", "tenant", "thread_uid", postgresql_where=sa.text("pos = 1 AND kind = 'origin'")),
     sa.Index("events_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(LISTED_EVENT)),
     sa.Index(
         "events_unknown_idx", "thread_uid", "pos", postgresql_where=sa.text("critical AND kind NOT IN ('redaction')")

@@ -42,6 +42,8 @@ class Thread:
         self.tenant, self.thread_id = tenant, thread_id
         self.uid = uid or new_key(tenant, thread_id)
         self.metadata = "{}"
+        #: The time of the first entry in microseconds.
+        self.start = START
         self.checkpoint: Line | None = None
         self.entries: list[Line] = []
         self.name_salt: bytes | None = sha256(b"salt of the name").digest()[:16]
@@ -53,7 +55,7 @@ class Thread:
 
     def _next(self) -> tuple[int, int, str]:
         pos = len(self.entries) + 1
-        return pos, START + 1_000_003 * (pos - 1), sha256(b"salt %d" % pos).hexdigest()[:32]
+        return pos, self.start + 1_000_003 * (pos - 1), sha256(b"salt %d" % pos).hexdigest()[:32]
 
     def _count(self, kind: str) -> int:
         return sum(line["type"] == kind for line in self.entries)

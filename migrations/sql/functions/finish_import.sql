@@ -222,5 +222,18 @@ BEGIN
             WHERE t.thread_uid = p_thread_uid AND t.thread_id = 'erased:' || t.thread_uid
         )
     WHERE h.thread_uid = p_thread_uid;
+    -- A fork that is stored names its parent's key and the entry that it was made at. Another thread with this key would
+    -- make the fork look changed, and would keep the true parent out. On a cluster, the fork may be in another shard.
+    IF NOT compaction_store.is_distributed() AND EXISTS (
+        SELECT FROM (
+            SELECT regexp_match(e.body::text, '"pos":([0-9]{1,18}),"seq":[0-9]{1,18},"entry":"([0-9a-f]{64})"') AS parts
+            FROM compaction_store.events AS e
+            WHERE e.tenant = p_tenant AND e.pos = 1 AND e.kind = 'origin'
+                AND substring(e.body::text, 12, 36) = p_thread_uid::text
+        ) AS o
+        WHERE compaction_store.entry_at(p_thread_uid, o.parts[1]::bigint) IS DISTINCT FROM decode(o.parts[2], 'hex')
+    ) THEN
+        RAISE EXCEPTION 'the thread must have the entry at which a stored fork of it was made' USING ERRCODE = 'CS010';
+    END IF;
 END
 $$;

@@ -17,7 +17,10 @@ DECLARE
     v_found json[] := '{}';
     v_child uuid;
     v_child_until bigint;
+    v_forked_at bigint;
+    v_forked_head bytea;
     v_copied_seq bigint;
+    v_origin text[];
     v_last_pos bigint;
     v_name text;
     v_salt bytea;
@@ -31,8 +34,8 @@ BEGIN
         EXIT WHEN i > cardinality(v_queue);
         v_copied := compaction_store.copied_to(v_queue[i]);
         SELECT h.last_pos INTO v_last_pos FROM compaction_store.heads AS h WHERE h.thread_uid = v_queue[i];
-        FOR v_child, v_child_until IN
-            SELECT f.child, f.at_seq
+        FOR v_child, v_child_until, v_forked_at, v_forked_head IN
+            SELECT f.child, f.at_seq, f.at_pos, f.head
             FROM compaction_store.events AS e CROSS JOIN LATERAL compaction_store.fork_of(e.body::text) AS f
             WHERE e.thread_uid = v_queue[i] AND e.pos > v_copied AND e.pos <= v_last_pos AND e.kind = 'fork'
                 AND f.child IS NOT NULL
@@ -52,13 +55,22 @@ BEGIN
             PERFORM compaction_store.queue_up(v_child);
             SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = v_child FOR UPDATE;
             CONTINUE WHEN NOT FOUND;
-            -- An imported thread can name any thread as its fork, so check that the fork names this thread as its
-            -- parent.
-            SELECT substring(
-                e.body::text FROM format('^[{]"parent":"%s","pos":[0-9]{1,18},"seq":([0-9]{1,18}),', v_queue[i])
-            )::bigint INTO v_copied_seq
+            -- An imported thread can name any thread as its fork, and can have the key of an absent parent. So the fork
+            -- must name this thread as its parent, this thread must have the entry that the fork was made at, and the
+            -- fork must have the entry that it had when it was made. It ended then with at most one redaction, one hold
+            -- or release, and one retention after the copies.
+            SELECT regexp_match(
+                e.body::text,
+                format('^[{]"parent":"%s","pos":([0-9]{1,18}),"seq":([0-9]{1,18}),"entry":"([0-9a-f]{64})"', v_queue[i])
+            ) INTO v_origin
             FROM compaction_store.events AS e WHERE e.thread_uid = v_child AND e.pos = 1 AND e.kind = 'origin';
-            CONTINUE WHEN v_copied_seq IS NULL;
+            CONTINUE WHEN v_origin IS NULL
+                OR compaction_store.entry_at(v_queue[i], v_origin[1]::bigint) IS DISTINCT FROM decode(v_origin[3], 'hex')
+                OR NOT EXISTS (
+                    SELECT FROM generate_series(v_forked_at + 1, v_forked_at + 4) AS p (pos)
+                    WHERE compaction_store.entry_at(v_child, p.pos) = v_forked_head
+                );
+            v_copied_seq := v_origin[2]::bigint;
             v_child_until := least(v_until[i], v_child_until, v_copied_seq);
             v_queue := v_queue || v_child;
             v_until := v_until || v_child_until;

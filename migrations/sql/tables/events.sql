@@ -23,6 +23,8 @@ CREATE TABLE compaction_store.events (
 -- Like messages_listed_idx, but with every row, because a thread has few events, and the pos of its first event is not
 -- known. The condition is always true, like that of compactions_listed_idx.
 CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) WHERE (pos * 1) IS NOT NULL;
+-- The forks of a tenant. An import looks for those that name the imported thread as their parent.
+CREATE INDEX events_origin_idx ON compaction_store.events (tenant, thread_uid) WHERE pos = 1 AND kind = 'origin';
 CREATE INDEX events_audit_idx ON compaction_store.events (tenant, created_at, thread_uid, pos);
 -- The critical events of unknown kinds. Views of a thread that has one are refused. The condition must be the same as
 -- in refuse_unknown.
