@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from compaction_store.errors import InvalidInput
@@ -26,12 +26,12 @@ _decode = json.JSONDecoder().decode
 
 
 class RowRequest(NamedTuple):
-    """A request for rows of one kind, or for the thread's head if `kind` is None.
+    """A request for rows of one kind, for the thread's head if `kind` is None, or for its view if it is "active".
 
     `start` is the first ordinal of the rows, or for events the first pos. `done` and `total` are the walk's progress.
     """
 
-    kind: Kind | None
+    kind: Kind | Literal["active"] | None
     start: int = 0
     limit: int = 1
     done: int = 0

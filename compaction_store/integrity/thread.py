@@ -41,7 +41,7 @@ def verify_rows(
         while (entry := (yield from run.next())) is not None:
             yield from run.check(entry)
         if not run.is_outdated:
-            return run.report()
+            return (yield from run.report())
         head = run.head
 
 
@@ -126,14 +126,29 @@ class _Verification:
                     )
             start = page[-1].ordinal + 1 if page else end + 1
 
-    def report(self) -> Report:
+    def report(self) -> Generator[RowRequest, Rows, Report]:
         notes = self._finish()
+        yield from self._compare_active()
         walk = self._walk
         return Report(
             self._name, self._level, walk.count, walk.redactions.rows, walk.findings.listed(), self.head.head,
             walk.redactions.count, notes, pos=self.head.last_pos, since=0 if self._since is None else self._since.pos,
             covered=0 if self._covered > walk.pos else self._covered,
         )  # fmt: skip
+
+    def _compare_active(self) -> RowReader:
+        """Compares the records in the view with those that the records themselves say must be there.
+
+        Only an index can be the cause of a difference if nothing else was found.
+        """
+        walk, head = self._walk, self.head
+        is_whole = self._level != "structure" and self._since is None and head.erased_pos is None
+        if walk.findings or not is_whole or not walk.knows_views or not head.last_seq or not head.last_number:
+            return
+        _, *rows = yield RowRequest("active", head.last_pos)
+        numbers = [row[0] for row in rows]
+        if numbers != walk.in_force.active(head.last_pos):
+            walk.findings.add(None, "views do not show the records that are in force: an index may lack a row")
 
     def _finish(self) -> tuple[str, ...]:
         """Checks the head. Returns notes about entries that could not be checked."""
@@ -150,7 +165,7 @@ class _Verification:
             walk.findings.add(None, "the thread's time is not that of its first entry")
         if walk.count and self._since is None and chain.born_at(head.thread_uid) != chain.milliseconds(walk.first_at):
             walk.findings.add(None, "the thread's key is not a UUID of version 7 with the time of its first entry")
-        hidden_seq = walk.hiding.hidden_seq
+        hidden_seq = walk.in_force.hidden_seq
         if self._since is None and head.hidden_seq != hidden_seq:
             walk.findings.add(
                 None, f"the head's hidden_seq is {head.hidden_seq}, by the clears in force it must be {hidden_seq}"

@@ -15,7 +15,7 @@ from compaction_store.integrity import chain, origins
 from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry, header, message_header
 from compaction_store.integrity.erasure import Range
 from compaction_store.integrity.findings import Findings
-from compaction_store.integrity.hiding import Hiding
+from compaction_store.integrity.in_force import RecordsInForce
 from compaction_store.integrity.redactions import NEVER, Redactions
 from compaction_store.messages import documents
 from compaction_store.models.vocabulary import CRITICAL_EVENTS, EVENT_KINDS, KINDS
@@ -61,7 +61,7 @@ class Walk:
         self._copied_to = 0
         self.findings = Findings()
         self.redactions = Redactions(self._find_at)
-        self.hiding = Hiding()
+        self.in_force = RecordsInForce()
         self._content = content
         self._may_withhold = may_withhold
         self._latest = latest
@@ -108,7 +108,7 @@ class Walk:
             self._check_record(entry)
             if outcome == "applied":
                 self.findings.folded_by(entry.ordinal, start, end)
-            self.hiding.record(entry)
+            self.in_force.record(entry)
         elif self.last_kind == "redaction":
             # If the body of a redaction is withheld, the walk cannot know which rows it erased.
             is_known = self._content and not (self._may_withhold and entry.body is None)
@@ -249,6 +249,11 @@ class Walk:
             )
         if mark is True or mark == "applied":
             self._unknown_critical = self._unknown_critical or entry.pos
+
+    @property
+    def knows_views(self) -> bool:
+        """Whether all entries are of kinds from which this release can compute views."""
+        return self._unknown_critical is None
 
     def _notes(self) -> tuple[str, ...]:
         notes = list(self._unknown)

@@ -101,8 +101,9 @@ _CONSTRAINTS = """
     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
     WHERE n.nspname = 'compaction_store' AND k.contype <> 'n' AND NOT c.relispartition
 """
-# Unique indexes are facts. Other indexes are facts only if a write may run foreign code through them: if they have an
-# expression or a condition, or use an operator class or another object that is not part of Postgres.
+# Unique indexes are facts. Other indexes are facts only if a write may run foreign code through them, or may leave them
+# out: if they have an expression or a condition, use an operator class or another object that is not part of Postgres,
+# or are not kept up to date.
 _INDEXES = """
     SELECT 'unique index ' || x.relname,
         pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')
@@ -117,7 +118,8 @@ _INDEXES = """
     SELECT 'index ' || x.relname, pg_catalog.concat_ws(', ',
         CASE WHEN i.indexprs IS NOT NULL THEN 'with an expression' END,
         CASE WHEN i.indpred IS NOT NULL THEN 'with a condition' END,
-        CASE WHEN o.own THEN 'with what is not part of Postgres' END)
+        CASE WHEN o.own THEN 'with what is not part of Postgres' END,
+        CASE WHEN NOT (i.indisvalid AND i.indisready AND i.indislive) THEN 'invalid' END)
     FROM pg_catalog.pg_index AS i
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid
     JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
@@ -133,7 +135,8 @@ _INDEXES = """
     ) AS o
     WHERE n.nspname = 'compaction_store' AND NOT i.indisunique
         AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-        AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR o.own)
+        AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR o.own
+            OR NOT (i.indisvalid AND i.indisready AND i.indislive))
 """
 # This leaves out Citus's own trigger, and the internal triggers of foreign keys, because a user's tables may have
 # foreign keys to these tables.

@@ -207,6 +207,9 @@ async def _walk(
         rows: Rows
         if wanted.kind is None:
             rows = [await db.call(queries.thread_state, thread, None)]
+        elif wanted.kind == "active":
+            outline = await db.call(queries.outline, thread, wanted.start, None, None)
+            rows = [(row.number,) for row in outline]
         else:
             content = level != "structure"
             rows = found = await db.call(queries.entries, thread, wanted.kind, wanted.start, content, wanted.limit)

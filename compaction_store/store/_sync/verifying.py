@@ -208,6 +208,9 @@ def _walk(
         rows: Rows
         if wanted.kind is None:
             rows = [db.call(queries.thread_state, thread, None)]
+        elif wanted.kind == "active":
+            outline = db.call(queries.outline, thread, wanted.start, None, None)
+            rows = [(row.number,) for row in outline]
         else:
             content = level != "structure"
             rows = found = db.call(queries.entries, thread, wanted.kind, wanted.start, content, wanted.limit)

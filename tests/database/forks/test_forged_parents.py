@@ -19,7 +19,7 @@ from .conftest import message
 
 
 def origin(store: Face, fork: str) -> dict[str, object]:
-    return next(dict(event.body) for event in store.events(fork) if event.kind == "origin")
+    return next(dict(event.body) for event in store.audit.events(fork) if event.kind == "origin")
 
 
 def forged(store: Face, fork: str, *, head: str, name: str = "innocent") -> list[bytes]:
@@ -52,28 +52,28 @@ def other(faces: Faces, other_url: str) -> Face:
 @pytest.mark.parametrize("true_head", [False, True])
 def test_a_forged_parent_of_a_stored_fork_is_refused(whole: Face, other: Face, true_head: bool) -> None:
     whole.fork("p", "f")
-    bundle = list(whole.export("f"))
-    other.import_bundle(bundle)
+    bundle = list(whole.audit.export("f"))
+    other.load.bundle(bundle)
     head = whole.thread("f").head.hex() if true_head else "0" * 64
     with pytest.raises(cs.InvalidBundle, match="the entry at which a stored fork of it was made"):
-        other.import_bundle(forged(other, "f", head=head))
-    assert other.verify("f").findings == ()
-    other.import_bundle(list(whole.export("p")))
-    assert [fork.thread_id for fork in other.redact("p", 3, reason="case 3").forks] == ["f"]
-    assert [report.findings for report in other.verify_all()] == [(), ()]
+        other.load.bundle(forged(other, "f", head=head))
+    assert other.audit.verify("f").findings == ()
+    other.load.bundle(list(whole.audit.export("p")))
+    assert [fork.thread_id for fork in other.custody.redact("p", 3, reason="case 3").forks] == ["f"]
+    assert [report.findings for report in other.audit.verify()] == [(), ()]
 
 
 @pytest.mark.parametrize("true_head", [False, True])
 def test_a_fork_that_comes_after_a_forged_parent_is_not_reached(whole: Face, other: Face, true_head: bool) -> None:
     whole.fork("p", "f")
     head = whole.thread("f").head.hex() if true_head else "0" * 64
-    other.import_bundle(forged(whole, "f", head=head))
-    other.import_bundle(list(whole.export("f")))
+    other.load.bundle(forged(whole, "f", head=head))
+    other.load.bundle(list(whole.audit.export("f")))
     for dry_run in (True, False):
-        done = other.redact("innocent", [1, 2, 3], reason="mine", dry_run=dry_run)
+        done = other.custody.redact("innocent", [1, 2, 3], reason="mine", dry_run=dry_run)
         assert done.forks == ()
     assert [said.redacted for said in other.replay("f")] == [False] * 12
-    other.erase("innocent", reason="mine")
+    other.custody.erase("innocent", reason="mine")
     assert [said.text for said in other.replay("f")] == [said.text for said in whole.replay("f")]
 
 
@@ -81,13 +81,13 @@ def test_true_forks_are_reached_whatever_follows_their_copies(whole: Face, other
     """A fork that repeats an erasure, a hold and a retention of its parent ends with these when it is made."""
     whole.fork("p", "early", at=whole.thread("p").last_pos)
     at = whole.thread("p").last_pos
-    whole.redact("p", 3, reason="case 3")
-    whole.hold("p", reason="case 4")
-    whole.retain("p", until=datetime(2030, 1, 1, tzinfo=UTC), reason="case 4")
+    whole.custody.redact("p", 3, reason="case 3")
+    whole.custody.hold("p", reason="case 4")
+    whole.custody.retain("p", until=datetime(2030, 1, 1, tzinfo=UTC), reason="case 4")
     whole.fork("p", "late", at=at)
     whole.append("late", message(13))
     for name in ("p", "early", "late"):
-        other.import_bundle(list(whole.export(name)))
-    done = other.redact("p", 5, reason="case 5", override="a court's order")
+        other.load.bundle(list(whole.audit.export(name)))
+    done = other.custody.redact("p", 5, reason="case 5", override="a court's order")
     assert [fork.thread_id for fork in done.forks] == ["early", "late"]
-    assert [report.findings for report in other.verify_all()] == [()] * 3
+    assert [report.findings for report in other.audit.verify()] == [()] * 3
