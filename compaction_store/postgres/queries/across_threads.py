@@ -21,6 +21,7 @@ from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import OUTCOMES
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, transaction
+from compaction_store.postgres.queries.functions import ThreadRow
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
 
 # With this setting, a function that Citus calls on a node may run statements, but only on rows of the same shard.
@@ -32,7 +33,7 @@ _REPORTED = """
     WHERE h.thread_uid = ANY (%b::uuid[])
 """
 # The index of the thread_uid in a row of `due`.
-_UID = 10
+_UID = ThreadRow._fields.index("thread_uid")
 # A record is in force if it is applied, and neither revoked nor erased. Spans of records in force are nested or
 # disjoint. An outer span belongs to a later record, so of all spans around this one, the innermost has the lowest
 # number. The query finds it with compactions_span_start_idx and compactions_span_end_idx; their comment explains the
