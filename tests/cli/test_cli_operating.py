@@ -97,7 +97,7 @@ def test_a_login_is_granted_what_it_needs_and_no_more(
     granted = run.json("grant", login, "auditor")
     assert granted == [{"login": login, "role": "auditor", "granted": True}]
     assert len(its.json("threads")) == 1
-    assert "compaction_store_app" in its("append", THREAD, stdin='{"content":"x"}', code=3).stderr
+    assert "compaction-store grant LOGIN application" in its("append", THREAD, stdin='{"content":"x"}', code=3).stderr
     assert "is no longer a member" in run("grant", login, "auditor", "--revoke", "--table").stdout
     its("threads", code=3)
     run("grant", login, "application")
