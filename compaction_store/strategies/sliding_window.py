@@ -34,6 +34,8 @@ _OWN = "SlidingWindow("
 _FULL = 4
 # If there is little room, the summarizer is given the budget's trigger divided by this number.
 _LEAST = 16
+# This number of messages at the end is kept even if the view would get below the trigger without them.
+_LAST = 2
 ThresholdOption = Threshold | Predicate | int | None
 
 
@@ -164,7 +166,7 @@ class SlidingWindow(base.Summarizing):
         outline = self._outline(ctx, tail, sealed=not self._is_full(ctx))
         if self.threshold is None and budget is not None and budget.is_over(ctx.total_tokens):
             builder_of(ctx).idle_reason = "the sliding window found nothing more to fold"
-            smaller = self._under_trigger(ctx, budget, outline, tail, least)
+            smaller = self._under_trigger(ctx, budget, outline, tail, max(least, min(tail, _LAST)))
             if smaller is None:
                 return
             outline, stay = smaller

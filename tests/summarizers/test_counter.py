@@ -206,7 +206,10 @@ def test_a_budget_goes_by_the_exact_count_and_the_records_say_so(store: Face, cl
     exact = taken(dict(seen.for_anthropic()))
     counter = AnthropicCounter(client, model="claude-x", deadline=60)
     budget = TokenBudget(
-        context_window=seen.tokens * 2, trigger=(seen.tokens + exact) // 2, counter=counter, target=600
+        context_window=seen.tokens * 2,
+        trigger=(seen.tokens + exact) // 2,
+        counter=counter,
+        target=seen.tokens * 9 // 10,
     )
     assert exact > budget.trigger_tokens > seen.tokens
     store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=5))
@@ -250,7 +253,10 @@ def test_no_transaction_is_open_and_no_connection_held_while_the_api_counts(
 
     api.counting = looks
     budget = TokenBudget(
-        seen.tokens * 2, trigger=seen.tokens, target=600, counter=AnthropicCounter(client, model="m", deadline=60)
+        seen.tokens * 2,
+        trigger=seen.tokens,
+        target=seen.tokens * 9 // 10,
+        counter=AnthropicCounter(client, model="m", deadline=60),
     )
     run = store.compact("t", SlidingWindow(ExtractiveSummarizer(), retain=5), budget=budget)
     assert run.applied
