@@ -44,6 +44,7 @@ OPERATIONS = {
         "explain",
         "token_steps",
         "verify",
+        "verify_schema",
         "checkpoint",
         "review",
         "record_evaluation",

@@ -69,6 +69,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "load.bundle": lambda s, g: s.load.bundle(g.bundle),
     "load.messages": lambda s, _: s.load.messages("t", [HI] * 3, key="k", tokens=1),
     "load.threads": lambda s, _: list(s.load.threads([("u", [HI])], key="k", tokens=1)),
+    "leases": lambda s, _: s.leases(BUDGET),
     "message": lambda s, _: s.message("t", 1),
     "audit.names_of": lambda s, g: s.audit.names_of([g.record.thread_uid]),
     "audit.neighbours": lambda s, _: s.audit.neighbours("t", 1),
@@ -97,6 +98,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "turn": lambda s, _: _turn(s),
     "audit.verify": lambda s, _: s.audit.verify("t"),
     "audit.verify of all": lambda s, _: list(s.audit.verify()),
+    "audit.verify_schema": lambda s, _: s.audit.verify_schema(),
     "view": lambda s, _: s.view("t"),
 }
 # They ask the server nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC
 from typing import Any
 
 from support.faces import Face
@@ -42,7 +43,7 @@ def test_every_public_value_can_be_written_as_json(store: Face) -> None:
         assert written(value), name
     assert written(values["Thread"])["head"] == store.thread("t").head.hex()
     assert written(first)["payload"] == TALK[0]
-    assert written(first)["created_at"] == first.created_at.isoformat()
+    assert written(first)["created_at"] == first.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     record = written(run[0])
     assert (record["status"], record["run_id"], record["body"]["summary_text"]) == ("active", str(run[0].run_id), "one")
     assert written(values["FittedView"])["measured"]["source"] == "local"
