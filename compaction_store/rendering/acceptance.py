@@ -105,6 +105,7 @@ class _Check:
 
     def __init__(self, *, is_reply: bool) -> None:
         self._is_reply = is_reply
+        self._calls: set[str] = set()
 
     def message(self, payload: Payload) -> None:
         role, kind = payload.get("role"), payload.get("type")
@@ -149,15 +150,27 @@ class _Check:
         for place, call in enumerate(calls or ()):
             self._call(call, ("tool_calls", place))
 
-    @staticmethod
-    def _call(call: Any, at: _Steps) -> None:
+    def _call(self, call: Any, at: _Steps) -> None:
         if not isinstance(call, dict):
             _refuse(f"must be an object{other(call)}", *at)
         _text(call, "id", *at)
+        self._new_call(call["id"], "id", *at)
         kind = "custom" if isinstance(call.get("custom"), dict) else "function"
         if not isinstance(inner := call.get(kind), dict):
             _refuse(f"must be an object{other(inner)}", *at, kind)
         _text(inner, "name", *at, kind)
+
+    def _call_or_result(self, part: Payload, kind: str, name: str, *at: str | int) -> None:
+        _text(part, name, *at)
+        if kind in CALLS:
+            self._new_call(part[name], name, *at)
+        if kind in RESULTS:
+            self._content(part.get("content"), "tool", *at, "content")
+
+    def _new_call(self, call_id: str, *at: str | int) -> None:
+        if call_id in self._calls:
+            _refuse("must be another id than that of a call before it", *at[1:], at[0])
+        self._calls.add(call_id)
 
     def _content(self, content: Any, role: str, *at: str | int) -> None:
         at = at or ("content",)
@@ -184,9 +197,7 @@ class _Check:
             if part.get(text) is not None or role != "assistant":
                 _text(part, text, *at, may_be_empty=True)
         elif (name := CALLS.get(kind) or RESULTS.get(kind)) is not None:
-            _text(part, name, *at)
-            if kind in RESULTS:
-                self._content(part.get("content"), "tool", *at, "content")
+            self._call_or_result(part, kind, name, *at)
         elif role != "assistant" and not belongs_to_assistant(kind):
             for name in _NEEDED.get(kind, ()):
                 if part.get(name) is None:

@@ -14,6 +14,9 @@ import compaction_store as cs
 Line = dict[str, Any]
 
 
+ERASED = {"role": "user", "content": "(A message was erased here.)"}
+
+
 def view(lines: Iterable[Line], at: int) -> list[tuple[int, int, int, list[Any]]]:
     """Returns the first and last seq, the tokens and the messages of each element of the view at a pos."""
     known = [line for line in lines if line.get("pos", at + 1) <= at]
@@ -31,12 +34,12 @@ def view(lines: Iterable[Line], at: int) -> list[tuple[int, int, int, list[Any]]
         start, end = record["start_seq"], record["end_seq"]
         around = (o for o in in_force if o["start_seq"] <= start and end <= o["end_seq"])
         if max(o["number"] for o in around) == record["number"]:
-            shown = [None] if record["body"] is None else json.loads(record["body"])["replacement"]
+            shown = [ERASED] if record["body"] is None else json.loads(record["body"])["replacement"]
             found.append((start, end, record["tokens_after"], shown))
     folded = {seq for start, end, *_ in found for seq in range(start, end + 1)}
     for line in known:
         if line["type"] == "message" and line["seq"] not in folded:
-            payload = None if line["payload"] is None else json.loads(line["payload"])
+            payload = ERASED if line["payload"] is None else json.loads(line["payload"])
             found.append((line["seq"], line["seq"], line["tokens"], [payload]))
     return sorted(found, key=lambda element: element[0])
 

@@ -95,7 +95,7 @@ def test_messages_are_made_ready_while_the_database_checks(
     monkeypatch.setattr(payload, "encode", encoded)
     monkeypatch.setattr(queries, "load", watched)
     items = [{"role": "user", "content": "x", "n": number} for number in range(350)]
-    assert store.load.messages("t", items, tokens=1).count == 350
+    assert store.load.messages("t", items, tokens=1, raw=True).count == 350
     assert made == [(100, 200), (200, 300), (300, 350), (350, 350)]
     assert ready == list(range(350))
 
@@ -133,8 +133,8 @@ def test_what_interrupts_a_load_while_the_database_checks_ends_it(
     with monkeypatch.context() as patch:
         patch.setattr(payload, "encode", encoded)
         with pytest.raises(error):
-            store.load.messages("t", items, tokens=1, key="k")
-    assert store.load.messages("t", items, tokens=1, key="k").count == 350
+            store.load.messages("t", items, tokens=1, key="k", raw=True)
+    assert store.load.messages("t", items, tokens=1, key="k", raw=True).count == 350
     assert [m.payload for m in store.replay("t")] == items
     sound(store, 350)
 
@@ -163,7 +163,7 @@ def test_a_load_is_cancelled_while_the_database_checks(
                 assert task.cancelled()
             monkeypatch.setattr(payload, "encode", encode)
             for wait in (0.15, 0.2, 0.25, 0.3):
-                assert (await store.load.messages(f"t {wait}", items, tokens=1, key="k")).count == 350
+                assert (await store.load.messages(f"t {wait}", items, tokens=1, key="k", raw=True)).count == 350
                 assert [m.payload async for m in store.replay(f"t {wait}")] == items
 
     asyncio.run(main())
@@ -232,7 +232,7 @@ def test_a_callers_own_counter_and_iterator_run_while_no_transaction_is_open(
 
     counting = faces.open(url, counter=look)
     assert counting.load.messages("t", [{"n": number} for number in range(250)], raw=True).count == 250
-    assert store.load.messages("u", source(), tokens=1).count == 250
+    assert store.load.messages("u", source(), tokens=1, raw=True).count == 250
     # The one that looks.
     assert seen == {1}
 
