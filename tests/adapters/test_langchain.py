@@ -71,7 +71,7 @@ def read(store: Store) -> list[BaseMessage]:
 
 
 def test_messages_come_back_as_they_were_stored(store: Store) -> None:
-    store.append("k", [to_payload(message) for message in GIVEN])
+    store.append("k", [to_payload(message) for message in GIVEN], raw=True)
     assert read(store) == GIVEN
     assert [type(message) for message in read(store)] == [type(message) for message in GIVEN]
     assert list(store.view("k").messages) == [to_payload(message) for message in read(store)]
@@ -91,7 +91,7 @@ def test_a_message_of_an_applications_own_class_comes_back_as_the_standard_class
 
 
 def test_an_imported_message_is_read(store: Store) -> None:
-    store.append("k", [{"role": "developer", "content": "Be brief."}, {"role": "assistant", "content": None}])
+    store.append("k", [{"role": "developer", "content": "Be brief."}, {"role": "assistant", "content": None}], raw=True)
     assert read(store) == [SystemMessage("Be brief."), AIMessage("")]
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from support import cluster
 from support.faces import Faces
 
-from compaction_store import DatabaseUnavailable, InvalidInput, Store
+from compaction_store import InvalidInput, LoginRefused, Store
 from compaction_store.errors import PermissionDenied, UnsupportedDatabase
 
 MESSAGE = {"role": "user", "content": "Hello."}
@@ -30,7 +30,7 @@ def test_a_store_takes_the_role_that_it_is_opened_with(faces: Faces, url: str) -
 
 
 def test_a_role_that_there_is_not_is_refused_at_once(faces: Faces, url: str) -> None:
-    with pytest.raises(DatabaseUnavailable, match="role"):
+    with pytest.raises(LoginRefused, match="role"):
         faces.open(url, role="no such role")
 
 

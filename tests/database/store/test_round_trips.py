@@ -115,7 +115,7 @@ class Operations:
         yield "custody.retain", count(lambda: store.custody.retain("hold", _LATER, reason="r"))
         yield "set_metadata", count(lambda: store.set_metadata("hold", {"a": 1}))
         yield "compactions", count(lambda: list(store.compactions("records")))
-        yield "events", count(lambda: list(store.audit.events("hold")))
+        yield "audit.events", count(lambda: list(store.audit.events("hold")))
         yield "audit.explain", count(lambda: store.audit.explain("records", 7))
         [reply] = store.append("records", {"role": "assistant", "content": "so"}, view=store.view("records"))
         yield "seen_by", count(lambda: store.seen_by("records", reply.seq))
