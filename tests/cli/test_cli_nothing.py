@@ -58,7 +58,7 @@ def test_an_empty_list_names_the_tenant(run: Run, filled: cs.Store, arguments: t
 
 
 def test_where_no_thread_is_due_the_tenant_is_named(run: Run, filled: cs.Store) -> None:
-    due = ("compact", "--due", "--window", "500", "--dry-run")
+    due = ("compact", "--due", "--window", "2000", "--dry-run")
     filled.append(THREAD, {"role": "user", "content": "What did he write of the tide? " * 90})
     assert run(*due, *OTHER, "--table").stdout == "no thread is due in tenant 'acme'\n"
     assert run(*due, *OTHER, "--json").stdout == ""

@@ -13,8 +13,8 @@ from sqlalchemy import create_engine
 from support import cluster
 from support.faces import Faces
 
-from compaction_store import InvalidInput, LoginRefused, Store
-from compaction_store.errors import PermissionDenied, UnsupportedDatabase
+from compaction_store import InvalidInput, Store
+from compaction_store.errors import LoginRefused, PermissionDenied, UnsupportedDatabase
 
 MESSAGE = {"role": "user", "content": "Hello."}
 
