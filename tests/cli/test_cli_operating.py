@@ -104,7 +104,7 @@ def test_a_login_is_granted_what_it_needs_and_no_more(
     assert "is no longer a member" in run("grant", login, "auditor", "--revoke", "--table").stdout
     its("threads", code=3)
     run("grant", login, "application")
-    its("append", THREAD, stdin=message)
+    its("append", THREAD, stdin='{"role":"user","content":"x"}')
     assert filled.thread(THREAD).last_seq == 26
     assert "owner and application at once" in run("grant", login, "owner", code=2).stderr
     assert "there is no login" in run("grant", "no such login", "auditor", code=2).stderr
