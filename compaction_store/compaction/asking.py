@@ -14,7 +14,7 @@ from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.messages.framing import ROLES, Role
 from compaction_store.models import Element, Payload
 
-Summarize = Callable[[Sequence[Element]], "SummaryResult | Awaitable[SummaryResult]"]
+Summarize = Callable[[Sequence[Element]], SummaryResult | Awaitable[SummaryResult]]
 
 ALLOWED = frozenset({"larger", "system", "last_user"})
 
