@@ -27,7 +27,7 @@ BAD = {
     "it is not UTF-8": b'{"content":"SECRET \xff"}',
     "an object has the same name twice": b'{"role":"user","content":"SECRET","content":"b"}',
     "NaN or infinite": b'{"role":"user","content":NaN,"SECRET":1}',
-    "a number must be finite": b'{"role":"user","content":"SECRET","n":1e999}',
+    "must be a finite number": b'{"role":"user","content":"SECRET","n":1e999}',
     "a number is too long": b'{"role":"user","content":"SECRET","n":' + b"7" * 5000 + b"}",
     "nest at most 200": b'{"role":"user","content":' + b"[" * 300 + b"]" * 300 + b"}",
     "is nested too deeply": b'{"role":"user","content":' + b"[" * 200_000 + b"]" * 200_000 + b"}",

@@ -97,6 +97,13 @@ def classes_in(annotation: Any) -> Iterator[type]:
             yield from classes_in(part)
 
 
+def is_no_value(kind: type) -> bool:
+    """Strategies and what they are given have options and objects, which are never written as JSON."""
+    return kind.__name__ in {*NOT_VALUES, "Fold", "Folded"} or kind.__module__.startswith("compaction_store.strategies")
+        ("compaction_store.strategies", "compaction_store.probes")
+    )
+
+
 def values() -> dict[str, type]:
     """Returns the package's classes that public objects return, and those in their fields."""
     found: dict[str, type] = {}
@@ -105,7 +112,7 @@ def values() -> dict[str, type]:
         for kind in classes_in(waiting.pop()):
             is_ours = kind.__module__.startswith("compaction_store") and not issubclass(kind, Exception)
             is_value = dataclasses.is_dataclass(kind) or issubclass(kind, (tuple, list, dict))
-            if is_ours and is_value and kind.__name__ not in NOT_VALUES and kind.__name__ not in found:
+            if is_ours and is_value and kind.__name__ not in found and not is_no_value(kind):
                 found[kind.__name__] = kind
                 waiting += hints(kind).values()
     return found
