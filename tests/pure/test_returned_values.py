@@ -100,8 +100,6 @@ def classes_in(annotation: Any) -> Iterator[type]:
 def is_no_value(kind: type) -> bool:
     """Strategies and what they are given have options and objects, which are never written as JSON."""
     return kind.__name__ in {*NOT_VALUES, "Fold", "Folded"} or kind.__module__.startswith("compaction_store.strategies")
-        ("compaction_store.strategies", "compaction_store.probes")
-    )
 
 
 def values() -> dict[str, type]:
