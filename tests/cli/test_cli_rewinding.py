@@ -20,7 +20,7 @@ def test_a_rewind_says_what_it_hides_and_what_it_revokes(run: Run, store: cs.Sto
     assert done.stdout.startswith("t: record 2 hides seqs 9-10: ")
     written = run.json("rewind", "t", "4", "--authority", '{"ticket": "X-1"}')[0]
     assert [(r["kind"], r["revokes"], r["status"]) for r in written["records"]] == [
-        ("revocation", 1, None), ("rewind", None, "active"),
+        ("revocation", 1, "applied"), ("rewind", None, "active"),
     ]  # fmt: skip
     assert written["view_tokens"] == store.view("t").tokens
     assert store.compaction("t", 2).actor == "anna"

@@ -32,6 +32,7 @@ from compaction_store.store._async import audit as audit_aio
 from compaction_store.store._async import custody as custody_aio
 from compaction_store.store._async import loader as loader_aio
 from compaction_store.store._sync import audit, custody, loader
+from compaction_store.strategies.base import Planner
 
 MODULES = (cs, models, recall, strategies, summarizers, tokens, importers, api_rules, grants)
 FUNCTIONS = (
@@ -98,8 +99,8 @@ def classes_in(annotation: Any) -> Iterator[type]:
 
 
 def is_no_value(kind: type) -> bool:
-    """Strategies and what they are given have options and objects, which are never written as JSON."""
-    return kind.__name__ in {*NOT_VALUES, "Fold", "Folded"} or kind.__module__.startswith("compaction_store.strategies")
+    """A strategy has options and objects, which are never written as JSON."""
+    return kind.__name__ in {*NOT_VALUES, "Fold", "Folded"} or issubclass(kind, Planner)
 
 
 def values() -> dict[str, type]:
