@@ -122,7 +122,7 @@ def test_a_page_that_another_build_made_is_said_at_the_end_not_to_be_compared(ru
     data = json.loads(envelope.unpacked(envelope.carried_data(file.read_bytes()) or ""))
     page = render(ReportDocument.model_validate(data | {"build": "f" * 64}))
     file.write_bytes(envelope.ended(page.rsplit(b"\n", 2)[0].replace(b"<h1>Audit", b"<h1>An audit") + b"\n"))
-    # Whoever forges a page can also name another build, so this is no success.
+    # A forger of a page can also name another build, so this is no success.
     told = run("verify", str(file), "--table", code=1).stdout.splitlines()[-1]
     run("verify", str(file), "--json", code=1)
     assert told == "1 report, 0 findings; not checked: whether the page shows what its bundles say"

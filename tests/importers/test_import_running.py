@@ -346,6 +346,6 @@ def test_a_source_does_not_choose_a_thread_of_the_application(store: Face, prefi
     [grown] = run(store, Made({"b": items(1, 3)}), prefix=prefix)
     assert grown.loaded is not None
     assert grown.loaded.added == 1
-    # Whoever names the thread may append to it.
+    # Any caller who names the thread may append to it.
     assert run(store, Made({"victim": items(5)}), thread_id=f"{prefix}victim")[0].loaded is not None
     assert stored(store, f"{prefix}victim") == [message(0), message(5)]

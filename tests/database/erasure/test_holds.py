@@ -59,7 +59,7 @@ def test_a_retention_forbids_to_erase_before_its_end_and_the_newest_counts(threa
         thread.custody.erase("t", reason="r")
     thread.custody.retain("t", BEFORE.astimezone(None), reason="shortened")
     assert thread.custody.redact("t", 5, reason="r").pos == 19
-    thread.custody.retain("t", datetime.max.replace(tzinfo=UTC), reason="for ever")
+    thread.custody.retain("t", datetime.max.replace(tzinfo=UTC), reason="no end")
     with pytest.raises(cs.Held):
         thread.custody.redact("t", 6, reason="r")
     thread.custody.retain("t", datetime.min.replace(tzinfo=UTC), reason="not at all")

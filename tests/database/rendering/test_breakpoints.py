@@ -146,7 +146,7 @@ def test_a_receipt_has_the_hashes_of_the_tools_and_the_prompt_without_breakpoint
     assert store.seen_by("t", sent.seq).evidence == "proved"
     assert found.same_tools
     assert found.same_system is (None if system is None else True)
-    # Whoever changes the request afterwards has sent something else.
+    # A request that was changed afterwards is another request.
     request = store.view("t").for_anthropic(tools=TOOLS, system=system, cache="5m")
     request["tools"] = [{"name": "other", "input_schema": {}}]
     request["system"] = "another"
