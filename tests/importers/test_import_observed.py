@@ -198,7 +198,7 @@ ODD = [
     Observed("SECRET", kind="revocation"),  # type: ignore[arg-type]
     Observed("SE\0CRET"),
     Observed("x", summary_text=5),  # type: ignore[arg-type]
-    Observed("x", provider={"n": float("nan")}),
+    Observed("x", provider={"SECRET": float("nan")}),
     Observed("x", tokens_before=-1),
     Observed("x", tokens_after=True),
     Observed("x", provider={"SECRET": "x" * 17_000_000}),
