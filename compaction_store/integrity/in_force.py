@@ -40,6 +40,11 @@ class RecordsInForce:
             hides = kind == "clear" and entry.columns[_TRIGGER] == _HIDE
             self._spans[entry.ordinal] = _Span(start, end, entry.redacted_pos, hides)
 
+    def erase(self, number: int, pos: int) -> None:
+        """Notes that the redaction at this pos erased a record, which had its content when it was added."""
+        if (span := self._spans.get(number)) is not None:
+            self._spans[number] = span._replace(redacted_pos=pos)
+
     @property
     def hidden_seq(self) -> int | None:
         """The largest seq that clears with the trigger `hide` cover, or None. The head's must be equal to it."""
