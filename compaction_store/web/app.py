@@ -24,6 +24,7 @@ from compaction_store.errors import (
     DatabaseUnavailable,
     InvalidCheckpoint,
     InvalidInput,
+    LoginRefused,
     MessageNotFound,
     MissingExtra,
     OutcomeUnknown,
@@ -68,6 +69,7 @@ _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (UnknownEntry, (501, "This release cannot show this")),
     (OutcomeUnknown, (503, "It may have been written")),
     (DatabaseUnavailable, (503, "This cannot be read now")),
+    (LoginRefused, (503, "This cannot be read now")),
     (CompactionStoreError, (500, "This cannot be shown")),
 )
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
@@ -199,7 +201,7 @@ class _Pages:
                 if status >= _SERVERS_OWN:
                     log_failure(request, error)
                 # A failure to connect names the database's host, which is for the operator and not for the reader.
-                is_away = isinstance(error, DatabaseUnavailable)
+                is_away = isinstance(error, DatabaseUnavailable | LoginRefused)
                 return await self._error(request, status, title, _AWAY if is_away else str(error))
             except Exception as error:  # noqa: BLE001 — its text is not shown or logged, because it may have content
                 log_failure(request, error)

@@ -13,6 +13,7 @@ import pytest
 
 import compaction_store as cs
 from compaction_store import web
+from compaction_store.store._async.audit import AsyncAudit
 from web.audited import ADDRESSES, THREAD, Client, visit
 
 
@@ -103,7 +104,7 @@ def test_a_chart_is_drawn_again_after_an_erasure_and_after_a_failure(
         before = (await client.get("/chart.svg", params={"id": THREAD})).text
         store.custody.release(THREAD, reason="settled")
         store.custody.redact(THREAD, [1], reason="asked for")
-        monkeypatch.setattr(cs.AsyncReader, "token_steps", _fails)
+        monkeypatch.setattr(AsyncAudit, "token_steps", _fails)
         assert (await client.get("/chart.svg", params={"id": THREAD})).status_code == 500
         assert (await client.get("/thread", params={"id": THREAD})).status_code == 200
         await asyncio.sleep(0)

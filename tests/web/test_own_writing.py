@@ -50,7 +50,7 @@ def _thread(store: cs.Store, strategy: Any, *, turns: int = 75, every: int = 25)
     for at in range(turns):
         store.append(THREAD, list(_exchange(choose, at)))
         if at % every == every - 1:
-            store.compact(THREAD, strategy, budget=cs.TokenBudget(30_000, trigger=1_000, target=900))
+            store.compact(THREAD, strategy, budget=cs.TokenBudget(30_000, trigger=3_000, target=2_500))
     return list(store.compactions(THREAD))
 
 
