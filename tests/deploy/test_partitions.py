@@ -153,6 +153,17 @@ _WAYS = (
     ("ALTER TABLE {p} ALTER seq SET DEFAULT 1", "with a default"),
     ("CREATE INDEX ON {p} ((seq / 1))", "with an index of its own"),
     ("CREATE UNIQUE INDEX ON {p} (pos)", "with an index of its own"),
+    (
+        (
+            "UPDATE pg_index SET indpred = (SELECT indpred FROM pg_index WHERE indexrelid ="
+            " 'compaction_store.messages_key_idx'::regclass) WHERE indrelid = '{p}'::regclass AND NOT indisunique"
+        ),
+        "with an index of its own",
+    ),
+    (
+        "UPDATE pg_index SET indkey = '1 3' WHERE indrelid = '{p}'::regclass AND indisprimary",
+        "with an index of its own",
+    ),
     ("ALTER TABLE {p} SET UNLOGGED", "persistence u"),
     ("ALTER TABLE {p} SET SCHEMA public", "partition public.messages_1 of messages"),
     ("ALTER TABLE {p} RENAME TO other", "partition compaction_store.other of messages"),

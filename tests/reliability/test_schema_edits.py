@@ -158,11 +158,11 @@ FOUND = {
     ),
     "a unique index that may repeat": (
         f"UPDATE pg_index SET indisunique = false WHERE indexrelid = {of('messages_key_idx')}",
-        "unique index messages_key_idx is missing",
+        "index messages_key_idx: CREATE INDEX .*; expected: CREATE UNIQUE INDEX",
     ),
     "a unique index that is checked later": (
         f"UPDATE pg_index SET indimmediate = false WHERE indexrelid = {of('messages_key_idx')}",
-        "unique index messages_key_idx: .*invalid",
+        "index messages_key_idx: .*invalid",
     ),
     "an index that computes": (
         f"{_QUIET}CREATE INDEX mine ON {_S}.messages (public.peek(payload))", "index mine is not part of the schema",
@@ -174,7 +174,42 @@ FOUND = {
     "one of ours that computes": (
         (f"{_QUIET}DROP INDEX {_S}.messages_listed_idx;"
         f"CREATE INDEX messages_listed_idx ON {_S}.messages (tenant) WHERE public.peek(payload)"),
-        "index messages_listed_idx: with a condition, with what is not part of Postgres",
+        "index messages_listed_idx: CREATE .*, with what is not part of Postgres; expected: CREATE",
+    ),
+    "one of ours that has other columns": (
+        (f"DROP INDEX {_S}.heads_due_idx;"
+        f"CREATE INDEX heads_due_idx ON {_S}.heads (tenant, thread_uid, view_tokens_coarse)"),
+        r"index heads_due_idx: CREATE .*\(tenant, thread_uid, view_tokens_coarse\); expected: CREATE",
+    ),
+    "one of ours in another order": (
+        (f"DROP INDEX {_S}.compactions_in_force_idx;"
+        f"CREATE INDEX compactions_in_force_idx ON {_S}.compactions (thread_uid, start_seq, end_seq, number DESC)"
+        " INCLUDE (pos, redacted_pos, tokens_after, tenant) WHERE outcome = 'applied' AND revokes IS NULL"),
+        "index compactions_in_force_idx: CREATE",
+    ),
+    "one of ours that leaves rows out": (
+        (f"DROP INDEX {_S}.compactions_audit_idx;"
+        f"CREATE INDEX compactions_audit_idx ON {_S}.compactions (tenant, created_at, thread_uid, number)"
+        " WHERE number < 1000"),
+        "index compactions_audit_idx: CREATE .*WHERE",
+    ),
+    "one of ours by a cast": (
+        (f"DROP INDEX {_S}.compactions_audit_idx;"
+        f"CREATE INDEX compactions_audit_idx ON {_S}.compactions (tenant, created_at, thread_uid, (number::text))"),
+        "index compactions_audit_idx: CREATE .*, with an expression; expected",
+    ),
+    "one of ours that is gone": (f"DROP INDEX {_S}.compactions_run_idx", "index compactions_run_idx is missing"),
+    "one of ours that is not valid": (
+        f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = {of('compactions_run_idx')}",
+        "index compactions_run_idx: .*invalid",
+    ),
+    "one of ours with another condition in the catalogue": (
+        (f"UPDATE pg_index SET indpred = (SELECT indpred FROM pg_index WHERE indexrelid = {of('messages_key_idx')})"
+        f" WHERE indexrelid = {of('messages_listed_idx')}"),
+        "index messages_listed_idx: CREATE",
+    ),
+    "a key with other columns in the catalogue": (
+        f"UPDATE pg_index SET indkey = '1 3' WHERE indexrelid = {of('messages_pkey')}", "index messages_pkey: CREATE",
     ),
     "statistics that compute": (
         f"{_QUIET}CREATE STATISTICS public.mine ON (public.peek(payload)), seq FROM {_S}.messages",
@@ -311,8 +346,10 @@ NOTED = {
 }
 # On the list of the page, in these words.
 PUBLISHED = {
-    "plain indexes that are not unique": f"DROP INDEX {_S}.heads_due_idx; CREATE INDEX mine ON {_S}.heads (last_pos)",
-    "storage parameters": f"ALTER TABLE {_S}.heads SET (autovacuum_enabled = off)",
+    "plain indexes of others": f"CREATE INDEX mine ON {_S}.heads (last_pos)",
+    "storage parameters": (
+        f"ALTER TABLE {_S}.heads SET (autovacuum_enabled = off); ALTER INDEX {_S}.heads_due_idx SET (fillfactor = 70)"
+    ),
     "storage and compression of columns": f"ALTER TABLE {_S}.messages ALTER payload SET STORAGE EXTERNAL",
     "statistics targets": f"ALTER TABLE {_S}.messages ALTER tenant SET STATISTICS 1",
     "comments and security labels": f"COMMENT ON TABLE {_S}.messages IS 'mine'",

@@ -101,42 +101,34 @@ _CONSTRAINTS = """
     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
     WHERE n.nspname = 'compaction_store' AND k.contype <> 'n' AND NOT c.relispartition
 """
-# Unique indexes are facts. Other indexes are facts only if a write may run foreign code through them, or may leave them
-# out: if they have an expression or a condition, use an operator class or another object that is not part of Postgres,
-# or are not kept up to date.
+# Storage parameters are left out of the definitions. A plain index, of an administrator for example, changes only the
+# speed of an answer. An index is not plain if a write may run foreign code through it or may leave it out: if it is
+# unique, has an expression or a condition, uses an operator class or another object that is not part of Postgres, or is
+# not kept up to date. `schema_check` also compares the plain ones that are shipped, because views read them.
 _INDEXES = """
-    SELECT 'unique index ' || x.relname,
-        pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')
-        || CASE WHEN i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate THEN '' ELSE ', invalid' END
-    FROM pg_catalog.pg_index AS i
-    JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid
-    JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store' AND i.indisunique AND NOT i.indisprimary
-        AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-    UNION ALL
-    SELECT 'index ' || x.relname, pg_catalog.concat_ws(', ',
-        CASE WHEN i.indexprs IS NOT NULL THEN 'with an expression' END,
-        CASE WHEN i.indpred IS NOT NULL THEN 'with a condition' END,
-        CASE WHEN o.own THEN 'with what is not part of Postgres' END,
-        CASE WHEN NOT (i.indisvalid AND i.indisready AND i.indislive) THEN 'invalid' END)
+    SELECT CASE WHEN i.indisunique OR i.indpred IS NOT NULL OR s.flags <> '' THEN '' ELSE 'plain ' END
+            || 'index ' || x.relname,
+        pg_catalog.regexp_replace(pg_catalog.replace(
+            pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON '), ' WITH \\([^)]*\\)', '') || s.flags
     FROM pg_catalog.pg_index AS i
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid
     JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     CROSS JOIN LATERAL (
-        -- pg_depend does not list Postgres's own objects.
-        SELECT EXISTS (
-            SELECT FROM pg_catalog.pg_depend AS d
-            WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = x.oid AND d.refclassid IN (
-                'pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass, 'pg_catalog.pg_opclass'::regclass,
-                'pg_catalog.pg_type'::regclass, 'pg_catalog.pg_collation'::regclass)
-        ) AS own
-    ) AS o
-    WHERE n.nspname = 'compaction_store' AND NOT i.indisunique
-        AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-        AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR o.own
-            OR NOT (i.indisvalid AND i.indisready AND i.indislive))
+        SELECT pg_catalog.concat(
+            CASE WHEN i.indexprs IS NOT NULL THEN ', with an expression' END,
+            -- pg_depend does not list Postgres's own objects.
+            CASE WHEN EXISTS (
+                SELECT FROM pg_catalog.pg_depend AS d
+                WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = x.oid AND d.refclassid IN (
+                    'pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass,
+                    'pg_catalog.pg_opclass'::regclass, 'pg_catalog.pg_type'::regclass,
+                    'pg_catalog.pg_collation'::regclass)
+            ) THEN ', with what is not part of Postgres' END,
+            CASE WHEN NOT (i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate) THEN ', invalid' END
+        ) AS flags
+    ) AS s
+    WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 """
 # This leaves out Citus's own trigger, and the internal triggers of foreign keys, because a user's tables may have
 # foreign keys to these tables.

@@ -25,10 +25,6 @@ class Layout:
         """Returns the text of the SQL file of a view."""
         return (_folder("views") / f"{name}.sql").read_text(encoding="utf-8")
 
-    def has_unique(self, _index: sa.Index) -> bool:
-        """Returns whether the schema has this unique index."""
-        return True
-
     def has_setting(self, _setting: str) -> bool:
         """Returns whether functions keep this setting of their SQL files."""
         return True
@@ -43,15 +39,17 @@ class ClusterLayout(Layout):
 
     def sql(self, folder: str) -> str:
         others = _joined("citus") if folder == "functions" else ""
-        return super().sql(folder) + others + _joined(f"citus/{folder}")
+        # A unique index must contain the distribution column. `distribute` makes this one again.
+        found = (
+            super()
+            .sql(folder)
+            .replace("UNIQUE INDEX threads_tenant_thread_id_idx", "INDEX threads_tenant_thread_id_idx")
+        )
+        return found + others + _joined(f"citus/{folder}")
 
     def view(self, name: str) -> str:
         other = _folder("citus/views") / f"{name}.sql"
         return other.read_text(encoding="utf-8") if other.exists() else super().view(name)
-
-    def has_unique(self, index: sa.Index) -> bool:
-        # Unique indexes must contain the distribution column.
-        return "thread_uid" in index.columns
 
     def has_setting(self, setting: str) -> bool:
         return not setting.startswith("plan_cache_mode=")

@@ -55,7 +55,10 @@ _PARTITIONS = """
             SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND (
                 NOT (i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate)
                 OR (i.indisunique OR i.indexprs IS NOT NULL OR i.indpred IS NOT NULL) AND NOT EXISTS (
-                    SELECT FROM pg_catalog.pg_inherits AS h WHERE h.inhrelid = i.indexrelid))
+                    SELECT FROM pg_catalog.pg_inherits AS h JOIN pg_catalog.pg_index AS o ON o.indexrelid = h.inhparent
+                    WHERE h.inhrelid = i.indexrelid AND o.indkey::text = i.indkey::text
+                        AND pg_catalog.pg_get_expr(o.indpred, o.indrelid)
+                            IS NOT DISTINCT FROM pg_catalog.pg_get_expr(i.indpred, i.indrelid)))
         ) THEN 'with an index of its own, or an invalid one' END)
     FROM pg_catalog.pg_inherits AS e
     JOIN pg_catalog.pg_class AS c ON c.oid = e.inhrelid

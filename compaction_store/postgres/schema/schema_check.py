@@ -29,6 +29,9 @@ _OF_ALEMBIC = {
     f"table {_TABLE_ONLY}": "table",
     f"column {_TABLE_ONLY}.version_num": "character varying(32) not null",
     f"constraint {_TABLE_ONLY}.alembic_version_pkc": "PRIMARY KEY (version_num)",
+    "index alembic_version_pkc": (
+        f"CREATE UNIQUE INDEX alembic_version_pkc ON compaction_store.{_TABLE_ONLY} USING btree (version_num)"
+    ),
 }
 _ROW, _BEFORE = 1, 2
 _EVENTS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
@@ -52,8 +55,9 @@ _VIEW = re.compile(
     r"CREATE (?:OR REPLACE )?VIEW compaction_store\.(?P<name>\w+) WITH \((?P<options>[^)]*)\) AS\s(?P<query>.*?;)\s*\Z",
     re.DOTALL,
 )
+_INDEX = re.compile(r"CREATE (?P<unique>UNIQUE )?INDEX (?P<name>\w+)\s+ON (?P<table>[\w.]+) (?P<rest>[^;]+);")
 _BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
-_OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
+_OTHERWISE = (("= ANY (ARRAY", "IN ("), ("<> ALL (ARRAY", "NOT IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
 _GRANT = re.compile(
     r"\bGRANT (?P<privileges>[A-Z, ]+?)(?: \((?P<columns>[a-z_,\s]+)\))? ON\s+(?P<objects>[^;]+?)"
     r"\s+TO (?P<roles>[^;]+);"
@@ -77,7 +81,7 @@ def check_schema(seen: Facts) -> SchemaReport:
     if has_roles and (owner := _other_owner(facts)) is not None:
         found.append(f"everything belongs to {owner}, which was not a member of {_OWNER} when it migrated")
         expected, facts = ({k: v for k, v in of.items() if not _says_owner(k)} for of in (expected, facts))
-    found += _compare(expected, facts)
+    found += _compare(expected, dict(_with_shipped_indexes(facts, expected)))
     found += _partitions(seen)
     notes: tuple[str, ...] = (*role_members.notes(seen.members), *seen.notes)
     if has_roles:
@@ -151,13 +155,14 @@ def _expected(has_roles: bool, layout: Layout = SERVER) -> dict[str, str]:
         facts[f"table {table.name}"] = "table, row security, forced"
         facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {layout.rule}, check {layout.rule}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
-        facts |= dict(_unique(table, layout))
+        facts |= dict(_keys(table))
         if has_roles:
             facts[f"owner of table {table.name}"] = _OWNER
     facts[f"table {tables.staged.name}"] = "table, persistence u"
     facts |= {f"column {tables.staged.name}.{column.name}": _column(column) for column in tables.staged.columns}
     if has_roles:
         facts[f"owner of table {tables.staged.name}"] = _OWNER
+    facts |= dict(_indexes(layout))
     facts |= dict(_checks())
     facts |= dict(_views(layout, has_roles=has_roles))
     for (table_name, name), (kind, function) in _triggers(layout).items():
@@ -188,20 +193,36 @@ def _type(kind: sa.types.TypeEngine[object]) -> str:
     return name.replace(' collate "c"', " collate C")
 
 
-def _unique(table: sa.Table, layout: Layout) -> Iterator[tuple[str, str]]:
+def _keys(table: sa.Table) -> Iterator[tuple[str, str]]:
     key = ", ".join(column.name for column in table.primary_key)
     yield f"constraint {table.name}.{table.name}_pkey", f"PRIMARY KEY ({key})"
-    for index in table.indexes:
-        where = index.dialect_options["postgresql"]["where"]
-        if not index.unique and where is not None:
-            yield f"index {index.name}", "with a condition"
-        if index.unique and layout.has_unique(index):
-            columns = ", ".join(str(column.name) for column in index.columns)
-            yield (
-                f"unique index {index.name}",
-                f"CREATE UNIQUE INDEX {index.name} ON compaction_store.{table.name} USING btree ({columns})"
-                + (f" WHERE ({where})" if where is not None else ""),
-            )
+    yield (
+        f"index {table.name}_pkey",
+        _index("UNIQUE ", f"{table.name}_pkey", f"compaction_store.{table.name}", f"({key})"),
+    )
+
+
+def _indexes(layout: Layout) -> Iterator[tuple[str, str]]:
+    for match in _INDEX.finditer(layout.sql("tables")):
+        yield f"index {match['name']}", _index(match["unique"] or "", match["name"], match["table"], match["rest"])
+
+
+def _index(unique: str, name: str, table: str, rest: str) -> str:
+    # Postgres prints a list of one element as a comparison.
+    rest = re.sub(r"NOT IN \(('\w+')\)", r"<> \1", " ".join(rest.split()))
+    return f"CREATE {unique}INDEX {name} ON {table} USING btree {rest}"
+
+
+def _with_shipped_indexes(facts: dict[str, str], expected: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Leaves out the plain indexes of others, and gives the definitions of ours the form of the SQL files."""
+    for subject, fact in facts.items():
+        name = subject.removeprefix("plain ")
+        wanted = expected.get(name)
+        if not name.startswith("index "):
+            yield subject, fact
+        elif wanted is not None or name == subject:
+            is_same = wanted is not None and _bare_view(wanted) == _bare_view(fact)
+            yield name, wanted if is_same and wanted is not None else fact
 
 
 def _checks() -> Iterator[tuple[str, str]]:
