@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, options, values
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Number, Printed, Reserve, Target, Thread, Trigger, Window
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
-from compaction_store.display.visible import named
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
 from compaction_store.jsonable import time_text
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import losses, options, values
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Database, Databases, Listed, RecordFilters, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
-from compaction_store.display.visible import named
 from compaction_store.models.vocabulary import EventKind
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ def compactions(
         log = (
             (name, record)
             for name, its in db.readers(store)
-            for record in its.compactions(
-                thread, newest_first=newest_first, **filters.given
-            )
-        )  # fmt: skip
+            for record in its.compactions(thread, newest_first=newest_first, **filters.given)
+        )
         found = progress.over(islice(log, limit))
         failures = filters.given.get("outcome") in ("failed", "rejected")
         none = f"no records found in {db.where}"

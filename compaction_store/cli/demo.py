@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 import compaction_store
+from compaction_store.audit import charts
 from compaction_store.cli import choices, stats, values
 from compaction_store.cli.options import Server
 from compaction_store.cli.output import Column, Output, figures, number
-from compaction_store.display import charts
 from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:

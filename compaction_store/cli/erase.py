@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import options, values
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Printed, Reason, Thread
 from compaction_store.cli.output import Output
-from compaction_store.display.visible import named
 from compaction_store.errors import MessageNotFound
 
 if TYPE_CHECKING:

@@ -80,9 +80,7 @@ class Wanted:
             raise misuse(
                 "is required with --plant: the planted facts are not in the threads' own compactions", "--strategy"
             )
-        for spec, summarizer, window, target in product(
-            self.strategies, self.summarizers, self.windows, self.targets
-        ):  # fmt: skip
+        for spec, summarizer, window, target in product(self.strategies, self.summarizers, self.windows, self.targets):
             budget = options.budget(window, self.reserve, self.trigger, target)
             assert budget is not None  # noqa: S101 — there is a window
             parts = [

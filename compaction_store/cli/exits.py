@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from compaction_store.display.visible import shown
+from compaction_store.audit.safe_text import shown
 from compaction_store.errors import (
     CompactionStoreError,
     DatabaseError,

@@ -19,13 +19,13 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 import compaction_store
+from compaction_store.audit import safe_text
 from compaction_store.cli import checkpoint, exits, formats
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, naming
 from compaction_store.cli.output import note, without_bars
 from compaction_store.cli.progress import Progress
-from compaction_store.display import visible
 from compaction_store.errors import Conflict, InvalidBundle
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ _SUFFIX = ".jsonl"
 # Bundles without content have their own suffix, so that a folder may contain both bundles of a thread.
 _WITHHELD = ".withheld.jsonl"
 INDEX = "index.csv"
-_COLUMNS = (
-    "tenant", "thread", "thread_uid", "messages", "compactions", "entries", "head", "bytes", "sha256", "file"
-)  # fmt: skip
+_COLUMNS = ("tenant", "thread", "thread_uid", "messages", "compactions", "entries", "head", "bytes", "sha256", "file")
 # Names that Windows reserves for devices, with any suffix.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 # Characters that some systems do not allow in file names.
@@ -250,7 +248,7 @@ def _is_up_to_date(file: Path, head: bytes) -> bool:
 
 def _on_terminal(line: bytes) -> bytes:
     """Escapes a line for a terminal. Only a file or a pipe gets the exact bytes."""
-    return visible.json_shown(line.decode().rstrip("\n")).encode() + b"\n"
+    return safe_text.json_shown(line.decode().rstrip("\n")).encode() + b"\n"
 
 
 def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
 from compaction_store.cli.options import Database, Deed, Printed, Thread
-from compaction_store.display.visible import named
 
 
 def fork(

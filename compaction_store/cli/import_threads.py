@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import compaction_store
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import exits, export
 from compaction_store.cli.choices import value
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Printed, Server
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
-from compaction_store.display.visible import named
 from compaction_store.errors import CompactionStoreError, InvalidBundle
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import typer
 
 import compaction_store
 from compaction_store.arguments import written_bounds
+from compaction_store.audit.safe_text import shown
 from compaction_store.cli.bundles import Bundle
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.output import Output
-from compaction_store.display.visible import shown
 from compaction_store.errors import (
     CompactionNotFound,
     InvalidInput,

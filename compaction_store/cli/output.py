@@ -25,11 +25,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from compaction_store.audit import safe_text
+from compaction_store.audit.safe_text import named, shown
 from compaction_store.cli import formats
 from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
 from compaction_store.cli.formats import encoded
-from compaction_store.display import visible
-from compaction_store.display.visible import named, shown
 
 # ASCII replacements for characters of charts, for locales that lack these characters.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
@@ -158,7 +158,7 @@ class Output:
     def json_text(self, text: str) -> None:
         """Prints text that is already JSON."""
         if self.is_terminal:
-            text = visible.json_shown(text)
+            text = safe_text.json_shown(text)
         self._write(text.encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
@@ -183,7 +183,7 @@ class Output:
 
     def block(self, text: str) -> None:
         """Prints the lines of a user's text, indented."""
-        for part in visible.lines(text):
+        for part in safe_text.lines(text):
             self._line(part, None, _QUOTED if part else "", _QUOTED)
 
     def _line(self, text: str, style: str | None, first: str, rest: str) -> None:
@@ -320,7 +320,7 @@ class Output:
         table.add_column(max_width=_WIDEST_CELL)
         for name, cell in cells:
             # Put users' text into a second column, where none of its lines can look like a name.
-            table.add_row(Text(name, style="bold"), Text("\n".join(visible.lines(cell))))
+            table.add_row(Text(name, style="bold"), Text("\n".join(safe_text.lines(cell))))
         self.print_table(table)
 
 

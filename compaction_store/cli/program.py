@@ -18,10 +18,10 @@ import typer
 from typer.core import TyperGroup
 
 from compaction_store import __version__
+from compaction_store.audit.safe_text import shown
 from compaction_store.cli import exits
 from compaction_store.cli.bundles import expanded
 from compaction_store.cli.exits import misuse
-from compaction_store.display.visible import shown
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
 

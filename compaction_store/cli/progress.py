@@ -12,8 +12,8 @@ from typing import Self, TypeVar
 
 import rich.progress
 
+from compaction_store.audit.safe_text import shown
 from compaction_store.cli.output import bars, console
-from compaction_store.display.visible import shown
 
 _T = TypeVar("_T")
 _DELAY = 1.0

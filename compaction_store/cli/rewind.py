@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, values
 from compaction_store.cli.compact import Reason, Summarizer, show_run
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Number, Printed, Thread
 from compaction_store.cli.output import Output
-from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store.models import Compaction

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
+from compaction_store.audit.safe_text import shown
 from compaction_store.cli import options
 from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
 from compaction_store.cli.output import note
-from compaction_store.display.visible import shown
 from compaction_store.errors import MissingExtra
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable

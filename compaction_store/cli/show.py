@@ -10,12 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from compaction_store.audit import words
+from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.cli import values
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Database, Number, Printed, Thread
 from compaction_store.cli.output import Output, moment, number
-from compaction_store.display import saying
-from compaction_store.display.visible import lines, named, shown
 from compaction_store.errors import UnknownEntry
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def show(
         messages = ",".join(values.message(message) for message in originals)
         out.json_text(f'{{"compaction":{encoded(parts)},"originals":[{messages}]}}')
         return
-    left = [(f"{m.seq:,} {values.role(m.payload)}", saying.said(m.payload)) for m in originals]
-    right = [(values.role(payload), saying.said(payload)) for payload in record.replacement or []]
+    left = [(f"{m.seq:,} {values.role(m.payload)}", words.said(m.payload)) for m in originals]
+    right = [(values.role(payload), words.said(payload)) for payload in record.replacement or []]
     if record.redacted:
         right = [("", "(erased)")]
     elif record.replacement is None and record.summary_text is not None:
@@ -99,7 +99,7 @@ def _said(element: Element) -> tuple[str, str]:
     head = values.span(element.seq, element.end_seq)
     if element.number is not None:
         head += f" compaction {element.number}"
-    return head, "\n".join(saying.said(message) for message in element.messages)
+    return head, "\n".join(words.said(message) for message in element.messages)
 
 
 def _shortened(said: list[tuple[str, str]]) -> list[tuple[str, str]]:

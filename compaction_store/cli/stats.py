@@ -11,15 +11,15 @@ from uuid import UUID
 
 import typer
 
+from compaction_store.audit import charts
+from compaction_store.audit.charts import Course, Step
+from compaction_store.audit.costs import NO_ATTEMPTS, Costs
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Listed
 from compaction_store.cli.output import Column, Loss, Output, figures, note, number
 from compaction_store.cli.progress import Progress
-from compaction_store.display import charts
-from compaction_store.display.charts import Course, Step
-from compaction_store.display.costing import NO_ATTEMPTS, Costs
-from compaction_store.display.visible import named
 from compaction_store.errors import InvalidInput
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.vocabulary import OUTCOMES

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import compaction_store
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import processes
 from compaction_store.cli.output import line, note
 from compaction_store.cli.progress import Progress
-from compaction_store.display.visible import named
 from compaction_store.errors import InvalidSource
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
 from compaction_store.cli.options import Database, Number, Printed, Thread
-from compaction_store.display.visible import named
 from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:

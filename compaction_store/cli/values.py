@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from compaction_store.audit.safe_text import named
+from compaction_store.audit.words import Kept, said
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.output import line, moment, number
-from compaction_store.display.events import Kept
-from compaction_store.display.saying import said
-from compaction_store.display.visible import named
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.messages import is_erased
 

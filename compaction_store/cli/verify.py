@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import checkpoint, exits
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed
 from compaction_store.cli.output import Output, line, note
 from compaction_store.cli.progress import Progress
-from compaction_store.display.visible import named
 from compaction_store.errors import ThreadNotFound
 from compaction_store.models import LEVELS, Report
 
@@ -160,12 +160,10 @@ class _Verification:
         else:
             yield from store.audit.verify(
                 level=self.level, after=self.after or None, checkpoints=self.log, progress=progress.reached
-            )  # fmt: skip
+            )
 
 
-def _threads(
-    out: Output, verification: _Verification, given: Database, findings_only: bool
-) -> tuple[_Counted, str]:  # fmt: skip
+def _threads(out: Output, verification: _Verification, given: Database, findings_only: bool) -> tuple[_Counted, str]:
     """Verifies threads of the database. Also returns the words for where they were looked for."""
     count = findings = 0
     all_tenants, has_schema = verification.all_tenants, False

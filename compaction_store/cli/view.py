@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compaction_store.audit import words
+from compaction_store.audit.safe_text import named
+from compaction_store.audit.words import KEEPING, Kept, kept_by
 from compaction_store.cli import options, values
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed, Printed, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
-from compaction_store.display import saying
-from compaction_store.display.events import KEEPING, Kept, kept_by
-from compaction_store.display.visible import named
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Event, Message, Reader, View
@@ -176,7 +176,7 @@ def _line(seq: str, what: str, tokens: str, text: str) -> str:
 def _block(out: Output, head: str, payloads: Iterable[dict[str, Any] | None]) -> None:
     out.text(head, "bold")
     for payload in payloads:
-        out.block(saying.said(payload))
+        out.block(words.said(payload))
     out.text()
 
 

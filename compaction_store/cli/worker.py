@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 import typer
 
 import compaction_store
+from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, options, values
 from compaction_store.cli.compact import Strategy, Summarizer, Wait, leased
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Deed, Printed, Reserve, Server, Target, Trigger
 from compaction_store.cli.output import Output, note
-from compaction_store.display.visible import named
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
 
 if TYPE_CHECKING:

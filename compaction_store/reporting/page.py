@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from compaction_store.display import charts
-from compaction_store.display.comparing import Said, Sources, original, replacements, without_text
-from compaction_store.display.events import described
-from compaction_store.display.marks import Facts, Piece
-from compaction_store.display.visible import named
+from compaction_store.audit import charts
+from compaction_store.audit.marks import KnownFacts, MarkedPiece, ShownMessage, Sources, original, replacements
+from compaction_store.audit.safe_text import named
+from compaction_store.audit.words import described, without_text
 from compaction_store.errors import MissingExtra
 from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Event, Message
@@ -23,7 +22,7 @@ try:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from compaction_store.display.templates import environment
+    from compaction_store.audit.templates import environment
 except ImportError as error:
     raise MissingExtra("the page of a report", "web") from error
 
@@ -38,9 +37,9 @@ class Shown:
 
     record: Compaction
     undone: list[tuple[str, Compaction]]
-    originals: list[Said]
+    originals: list[ShownMessage]
     more: int
-    replaced: list[list[Piece]]
+    replaced: list[list[MarkedPiece]]
     compared: bool
     lost: list[str]
 
@@ -55,7 +54,7 @@ class Section:
     records: list[Shown]
     events: list[Event]
     replies: list[Reply]
-    messages: list[Said]
+    messages: list[ShownMessage]
     metadata: dict[str, Any]
 
 
@@ -92,12 +91,10 @@ def _section(document: ReportDocument, number: int, found: Contents) -> Section:
 
 def _replies(found: Contents, period: Period) -> list[Reply]:
     known = {message.seq: message for message in found.messages}
-    return [
-        reply for reply in found.thread.replies if reply.seq in known and period.has(known[reply.seq].created_at)
-    ]  # fmt: skip
+    return [reply for reply in found.thread.replies if reply.seq in known and period.has(known[reply.seq].created_at)]
 
 
-def _whole(message: Message, content: bool) -> Said:
+def _whole(message: Message, content: bool) -> ShownMessage:
     return original(message, None, content=content, whole=True)
 
 
@@ -108,11 +105,11 @@ def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
     sources = Sources(record, replaced, names)
     sources.add_all(span)
     facts = sources.facts if content else None
-    kept = Facts(replaced, names=names) if replaced else None
+    kept = KnownFacts(replaced, names=names) if replaced else None
     return Shown(
         record, _undone(found, record), [original(message, kept, content=content) for message in span[:MOST_ORIGINALS]],
         max(0, len(span) - MOST_ORIGINALS),
-        [[Piece(text, "")] if facts is None else facts.marked(text, missing="new") for text in replaced],
+        [[MarkedPiece(text, "")] if facts is None else facts.marked(text, missing="new") for text in replaced],
         facts is not None and bool(replaced), _lost(span, kept),
     )  # fmt: skip
 
@@ -123,7 +120,7 @@ def _undone(found: Contents, record: Compaction) -> list[tuple[str, Compaction]]
     return [(how, found.by_number[by]) for how, by in later if by in found.by_number]
 
 
-def _lost(span: list[Message], kept: Facts | None) -> list[str]:
+def _lost(span: list[Message], kept: KnownFacts | None) -> list[str]:
     """Returns the names and quotations of a span that are not in the summary. Each is returned once, in order."""
     if kept is None:
         return []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from compaction_store.display.visible import named
+from compaction_store.audit.safe_text import named
 from compaction_store.errors import CompactionStoreError, InvalidInput, MissingExtra
 
 try:

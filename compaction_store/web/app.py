@@ -11,12 +11,12 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from compaction_store import __version__
+from compaction_store.audit import charts, commands
+from compaction_store.audit.marks import ShownMessage, element_texts
+from compaction_store.audit.samples import MOST_DRAWN
+from compaction_store.audit.words import described, without_text
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.display import charts
-from compaction_store.display.comparing import Said, element_texts, without_text
-from compaction_store.display.events import described
-from compaction_store.display.sampling import MOST_DRAWN
 from compaction_store.errors import (
     CompactionNotFound,
     CompactionStoreError,
@@ -46,11 +46,11 @@ try:
     from starlette.responses import HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
 
-    from compaction_store.display.templates import Whole, environment
+    from compaction_store.audit.templates import Whole, environment
 except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
-from compaction_store.web import gathering, lists, printed
+from compaction_store.web import gathering, lists
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.asked import Asked, Wrong, as_object, exact
 from compaction_store.web.chart_cache import ChartCache
@@ -183,7 +183,7 @@ class _Pages:
             self._templates.get_template(template)
         self._css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
 
-    def _texts(self, element: Any) -> list[Said]:
+    def _texts(self, element: Any) -> list[ShownMessage]:
         return element_texts(element, content=self._content)
 
     def page(
@@ -231,7 +231,7 @@ class _Pages:
         template = self._templates.get_template(name)
         text = await asyncio.to_thread(
             template.render, link=link, here=request.url.path, form_token=form_token, **found
-        )  # fmt: skip
+        )
         return HTMLResponse(text, status)
 
     def _seen(self, request: Request, page: str, **what: Any) -> None:
@@ -243,7 +243,7 @@ class _Pages:
     async def threads(self, request: Request, asked: Asked) -> Response:
         after = asked.optional("after") or ""
         found = await gathering.threads(self._reader, after, self._budget)
-        more = {"title": "Threads", "after": after, "command": printed.threads_as_csv(self._tenant)}
+        more = {"title": "Threads", "after": after, "command": commands.threads_as_csv(self._tenant)}
         return await self._html(request, "threads.html", {**more, **found})
 
     async def thread(self, request: Request, asked: Asked) -> Response:
@@ -375,8 +375,8 @@ class _Pages:
         more = {
             "title": "Records", "given": given,
             "has_more": any(given[row.name] for row in FILTERS.values() if not row.is_of_samples),
-            "command": printed.records_as_csv(self._tenant, given | times),
-            "costs_command": printed.all_costs(self._tenant),
+            "command": commands.records_as_csv(self._tenant, given | times),
+            "costs_command": commands.all_costs(self._tenant),
         }  # fmt: skip
         return await self._html(request, "records.html", {**more, **found})
 
@@ -387,7 +387,7 @@ class _Pages:
             places = self._reader.audit.search(text, thread_id=thread_id, after=asked.optional("after") or "")
             found = await lists.first_within(_LONGEST_SEARCH, places)
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
-        command = None if text is None else printed.found_as_csv(self._tenant, text, thread_id)
+        command = None if text is None else commands.found_as_csv(self._tenant, text, thread_id)
         more = {"title": "Search", "q": text, "id": thread_id, "found": found, "command": command}
         return await self._html(request, "search.html", more)
 
@@ -397,7 +397,7 @@ class _Pages:
         after = (name, pos) if name is not None and pos is not None else None
         found = await gathering.erasures(self._reader, thread_id, kind, after)
         self._seen(request, "erasures", thread_id=thread_id)
-        command = printed.events_as_csv(self._tenant, thread_id, kind)
+        command = commands.events_as_csv(self._tenant, thread_id, kind)
         more = {"title": "Erasures and holds", "id": thread_id, "kind": kind, "command": command}
         return await self._html(request, "erasures.html", {**more, **found})
 
@@ -410,7 +410,7 @@ class _Pages:
         more = {
             "newest": newest, "signed_pos": signed, "now": datetime.now(UTC),
             "verified": self._verified.of(found["thread"]),
-            "command": printed.check_one(self._tenant, found["thread"].thread_id, has_checkpoint=bool(signed)),
+            "command": commands.check_one(self._tenant, found["thread"].thread_id, has_checkpoint=bool(signed)),
         }  # fmt: skip
         return await self._html(
             request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
@@ -439,7 +439,7 @@ class _Pages:
             "levels": LEVELS,
             "verified": self._verified.newest_first,
             "keys": () if self._checkpoints is None else self._checkpoints.keys,
-            "command": printed.check_all(self._tenant, has_checkpoint=newest is not None),
+            "command": commands.check_all(self._tenant, has_checkpoint=newest is not None),
         }
         return await self._html(request, "integrity.html", {**more, **found})
 
@@ -449,7 +449,7 @@ class _Pages:
         The address of a sample has the seed and fixed times, so opening it again draws the same records.
         """
         title = {
-            "title": "Sample", "most": MOST_DRAWN, "command": printed.events_as_csv(self._tenant, kind="verdict"),
+            "title": "Sample", "most": MOST_DRAWN, "command": commands.events_as_csv(self._tenant, kind="verdict"),
         }  # fmt: skip
         given = {key: asked.optional(key) for key in _OF_SAMPLE}
         seed = asked.number("seed")
@@ -463,7 +463,7 @@ class _Pages:
             **{key: value for key, value in given.items() if value is not None},
             **{key: wanted[key].isoformat() for key in ("since", "until") if wanted[key] is not None},
             "until": (wanted["until"] or datetime.now(UTC)).isoformat(),
-        }  # fmt: skip
+        }
         if fixed != {key: value for key, value in given.items() if value is not None}:
             root: str = request.scope.get("root_path", "")
             address = urlencode({"seed": seed, "count": count, **fixed})

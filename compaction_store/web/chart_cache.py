@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from uuid import UUID
 
-from compaction_store.display import charts
-from compaction_store.display.visible import named
+from compaction_store.audit import charts
+from compaction_store.audit.safe_text import named
 from compaction_store.models import Thread
 from compaction_store.store import AsyncReader
 from compaction_store.web import gathering

@@ -8,16 +8,14 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
+from compaction_store.audit import charts
+from compaction_store.audit.costs import Cost, Costs
+from compaction_store.audit.marks import KnownFacts, MarkedPiece, ShownMessage, Sources, original, replacements
+from compaction_store.audit.safe_text import json_shown
+from compaction_store.audit.samples import MOST_POPULATION, coverage
+from compaction_store.audit.words import KEEPING, said
 from compaction_store.checkpoints import Checkpoint
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.display import charts
-from compaction_store.display.comparing import Said, Sources, original, replacements
-from compaction_store.display.costing import Cost, Costs
-from compaction_store.display.events import KEEPING
-from compaction_store.display.marks import Facts, Piece
-from compaction_store.display.sampling import MOST_POPULATION, coverage
-from compaction_store.display.saying import said
-from compaction_store.display.visible import json_shown
 from compaction_store.errors import CompactionNotFound, UnknownEntry
 from compaction_store.integrity import erasure
 from compaction_store.language.names import NameReader
@@ -238,20 +236,18 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
 
 
 class _Marked(NamedTuple):
-    originals: list[Said]
-    replaced: list[list[Piece]]
+    originals: list[ShownMessage]
+    replaced: list[list[MarkedPiece]]
     compared: bool
 
 
-def _marked(
-    originals: Iterable[Message], replaced: list[str], sources: Sources | None, names: NameReader
-) -> _Marked:  # fmt: skip
+def _marked(originals: Iterable[Message], replaced: list[str], sources: Sources | None, names: NameReader) -> _Marked:
     """Marks what a record kept, lost and added. Without `sources`, the pages show no words."""
     facts = None if sources is None else sources.facts
-    kept = Facts(replaced, names=names) if replaced else None
+    kept = KnownFacts(replaced, names=names) if replaced else None
     return _Marked(
         [original(message, kept, content=sources is not None) for message in originals],
-        [facts.marked(text, missing="new") if facts is not None else [Piece(text, "")] for text in replaced],
+        [facts.marked(text, missing="new") if facts is not None else [MarkedPiece(text, "")] for text in replaced],
         facts is not None and bool(replaced),
     )
 

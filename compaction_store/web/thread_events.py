@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from compaction_store.display.events import kept_by
-from compaction_store.display.templates import moment
+from compaction_store.audit.templates import moment
+from compaction_store.audit.words import kept_by
 from compaction_store.models import Event
 from compaction_store.models.vocabulary import EventKind
 from compaction_store.store import AsyncReader

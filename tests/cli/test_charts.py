@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_store import Element
-from compaction_store.display.charts import Course, Step, course, drawn, strip, svg
+from compaction_store.audit.charts import Course, Step, course, drawn, strip, svg
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _steps = st.lists(st.integers(-50, 200), min_size=1, max_size=300)

@@ -12,7 +12,7 @@ import pytest
 
 import compaction_store as cs
 from cli.program import Run
-from compaction_store.display import visible
+from compaction_store.audit import safe_text
 
 _FORGED = "ledger: 1 entries by content: no findings"
 # Characters that control a terminal, end a line, change its direction or are invisible.
@@ -38,19 +38,19 @@ def is_harmless(seen: str) -> bool:
 @pytest.mark.parametrize("character", _HOSTILE, ids=ascii)
 def test_a_character_that_is_not_seen_is_spelled_out(character: str) -> None:
     for text in (character, f"a{character}b", character * 3, f"{character}{character}"):
-        for made in (visible.shown(text), *visible.lines(text)):
+        for made in (safe_text.shown(text), *safe_text.lines(text)):
             assert is_harmless(made), ascii(made)
             assert "\n" not in made
         # The JSON value must be unchanged.
         if not any(0xD800 <= ord(c) <= 0xDFFF for c in text):
-            written = visible.json_shown(json.dumps({"a": text}, ensure_ascii=False))
+            written = safe_text.json_shown(json.dumps({"a": text}, ensure_ascii=False))
             assert is_harmless(written), ascii(written)
             assert json.loads(written) == {"a": text}
 
 
 def test_every_character_without_a_shape_is_spelled_out() -> None:
     for code in (*range(0x3000), *range(0xD800, 0x11000), *range(0x1BC00, 0x1D200), *range(0xE0000, 0xE1000)):
-        made = visible.shown(f"a{chr(code)}b")
+        made = safe_text.shown(f"a{chr(code)}b")
         assert made == f"a{chr(code)}b" or made.isascii(), hex(code)
         assert is_harmless(made), hex(code)
 
@@ -63,14 +63,14 @@ def test_every_character_without_a_shape_is_spelled_out() -> None:
     ],
 )  # fmt: skip
 def test_what_can_be_read_stays_as_it_is(text: str) -> None:
-    assert (visible.shown(text), visible.lines(text), visible.json_shown(text)) == (text, [text], text)
+    assert (safe_text.shown(text), safe_text.lines(text), safe_text.json_shown(text)) == (text, [text], text)
 
 
 def test_joiners_and_selectors_join_nothing_but_pictures() -> None:
-    assert visible.shown("a\u200db\ufe0f") == "a\\u200db\\ufe0f"
-    assert visible.shown("👩\u200d\u200d💻") == "👩\\u200d\\u200d💻"
-    assert visible.shown("👩\u200d\n") == "👩\\u200d\\n"
-    assert visible.shown("❤\ufe0f\ufe0f") == "❤\ufe0f\\ufe0f"
+    assert safe_text.shown("a\u200db\ufe0f") == "a\\u200db\\ufe0f"
+    assert safe_text.shown("👩\u200d\u200d💻") == "👩\\u200d\\u200d💻"
+    assert safe_text.shown("👩\u200d\n") == "👩\\u200d\\n"
+    assert safe_text.shown("❤\ufe0f\ufe0f") == "❤\ufe0f\\ufe0f"
 
 
 def _fill(url: str, text: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_store.display.amounts import amounts, figures
-from compaction_store.display.marks import Facts
+from compaction_store.audit.marks import KnownFacts
+from compaction_store.language.amounts import amounts, figures
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -36,8 +36,8 @@ def test_a_figure_with_a_currency_is_none_without() -> None:
 
 
 def _marked(summary: str, original: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    new = Facts([original], only=[summary]).marked(summary, missing="new")
-    lost = Facts([summary]).marked(original, missing="lost")
+    new = KnownFacts([original], only=[summary]).marked(summary, missing="new")
+    lost = KnownFacts([summary]).marked(original, missing="lost")
     return tuple([(piece.text, piece.mark) for piece in side if piece.mark] for side in (new, lost))  # type: ignore[return-value]
 
 
@@ -63,7 +63,7 @@ def test_an_amount_is_kept_lost_or_new(
 
 
 def test_originals_are_read_until_an_amount_is_found() -> None:
-    facts = Facts(only=["EUR 19"])
+    facts = KnownFacts(only=["EUR 19"])
     facts.add("nothing here")
     assert not facts.is_complete
     facts.add("EUR 19.00")

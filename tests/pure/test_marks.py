@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from compaction_store.display import charts
-from compaction_store.display.marks import Facts
+from compaction_store.audit import charts
+from compaction_store.audit.marks import KnownFacts
 
 _WORDS = (
     "the",
@@ -59,7 +59,7 @@ def test_what_is_new_is_the_same_if_only_the_summary_is_looked_for(seed: int) ->
         return choose.choice((" ", ", ", "\n")).join(choose.choices(_WORDS, k=choose.randrange(1, most)))
 
     sources, summaries = [text(12) for _ in range(choose.randrange(1, 6))], [text(9), text(9)]
-    whole, less = Facts(), Facts(only=summaries)
+    whole, less = KnownFacts(), KnownFacts(only=summaries)
     for source in sources:
         whole.add(source)
         less.add(source)

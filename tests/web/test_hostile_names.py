@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import compaction_store as cs
-from compaction_store.display.visible import named, shown
+from compaction_store.audit.safe_text import named, shown
 from compaction_store.models import Verdict
 from web.audited import Client, visit
 from web.test_verdicts import reviewing

@@ -118,7 +118,7 @@ def test_no_template_lets_text_through_unescaped() -> None:
         file.name: file.read_text().count("Markup(") for file in package.rglob("*.py") if "Markup(" in file.read_text()
     }
     assert made == {"page.py": 2, "templates.py": 1}
-    assert "autoescape=True" in (package / "display" / "templates.py").read_text()
+    assert "autoescape=True" in (package / "audit" / "templates.py").read_text()
 
 
 def test_a_tenant_and_every_filter_may_be_hostile(url: str) -> None:

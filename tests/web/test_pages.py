@@ -19,7 +19,7 @@ from support.compactable_thread import span as planned
 from support.later_releases import POS, add_event, add_record, folded
 
 import compaction_store as cs
-from compaction_store.display import charts
+from compaction_store.audit import charts
 from web.audited import ADDRESSES, SUMMARY, THREAD, Client, visit
 
 _MOST_BYTES = 300_000

@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from compaction_store.display.marks import Piece
-from compaction_store.display.visible import CUT, is_plain, json_shown, lines, named, numbered
+from compaction_store.audit.marks import MarkedPiece
+from compaction_store.audit.safe_text import CUT, is_plain, json_shown, lines, named, numbered
 from compaction_store.jsonable import plain
 from compaction_store.messages.encoding import canonical
 from compaction_store.models.compactions import status_in_words
@@ -88,7 +88,7 @@ def _brief(text: str | None) -> str:
     return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"
 
 
-def _pieces(pieces: Iterable[Piece]) -> Markup:
+def _pieces(pieces: Iterable[MarkedPiece]) -> Markup:
     """Returns the pieces of a text, escaped and with their marks. A screen reader says a mark after its piece.
 
     This is not a template, because a page has thousands of pieces, and a template takes several times as long.

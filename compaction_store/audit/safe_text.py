@@ -61,9 +61,7 @@ def shown(text: str) -> str:
     """Returns a text in one line, with unsafe characters escaped."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        character if _is_seen(text, at) else _spelled(character) for at, character in enumerate(text)
-    )  # fmt: skip
+    return "".join(character if _is_seen(text, at) else _spelled(character) for at, character in enumerate(text))
 
 
 def lines(text: str) -> list[str]:
@@ -81,7 +79,7 @@ def numbered(text: str) -> str:
         _REFERENCES.get(character)
         or (character if _is_seen(text, at) or character in _WITHOUT_REFERENCE else f"&#{ord(character)};")
         for at, character in enumerate(text)
-    )  # fmt: skip
+    )
 
 
 def json_shown(text: str) -> str:
@@ -92,9 +90,7 @@ def json_shown(text: str) -> str:
     text = _CONTROLS.sub(" ", text)
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        character if _is_seen(text, at) else _escaped(character) for at, character in enumerate(text)
-    )  # fmt: skip
+    return "".join(character if _is_seen(text, at) else _escaped(character) for at, character in enumerate(text))
 
 
 def _is_seen(text: str, at: int) -> bool:

@@ -117,9 +117,7 @@ def drawn(line: Course, *, width: int, height: int) -> list[str]:
     columns = _columns(line, max(1, width - label - 2))
     rows = []
     for row in range(height, 0, -1):
-        cells = (
-            _EIGHTHS[max(0, min(8, round(8 * (tokens / top * height - (row - 1)))))] for tokens in columns
-        )  # fmt: skip
+        cells = (_EIGHTHS[max(0, min(8, round(8 * (tokens / top * height - (row - 1)))))] for tokens in columns)
         name = f"{top:,}" if row == height else ("0" if row == 1 else "")
         rows.append(f"{name:>{label}} │{''.join(cells)}".rstrip())
     rows.append(f"{'':>{label}} └{'─' * len(columns)}")

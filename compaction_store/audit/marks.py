@@ -1,4 +1,4 @@
-"""Marks the names and quotations that a summary kept, lost or added, compared with its sources.
+"""Marks the names and quotations that a summary kept, lost or added, for lists of originals beside their replacement.
 
 Names are paths, identifiers and numbers, and are found as `probes` finds them. Amounts of money are marked too, however
 round or short they are. A number with a minus sign differs from the same number without it.
@@ -8,30 +8,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from compaction_store.display.amounts import amounts, figures, is_negative, with_hyphens
+from compaction_store.audit.safe_text import CUT
+from compaction_store.audit.words import said
+from compaction_store.language.amounts import amounts, figures, is_negative, with_hyphens
 from compaction_store.language.names import Name, NameReader, is_claim, keys, names_in_run
 from compaction_store.language.quotations import quotations
 from compaction_store.language.words import words
+from compaction_store.models import Compaction, Element, Message, Payload
+from compaction_store.models.messages import is_erased
 from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.tokens import MARK
 
 Mark = Literal["", "kept", "lost", "new"]
 
 
-class Piece(NamedTuple):
+# The maximum number of messages, and of characters, with which a summary is compared.
+_MOST_COMPARED = 2000
+_MOST_COMPARED_BYTES = 8_000_000
+_NO_LETTERS = re.compile(r"[\W_]+")
+_NEGATIVE = re.compile(r"-([$€£¥₹]?\d(?:[\d.,]*\d)?+%?+)(?![\w/-])")
+
+
+class MarkedPiece(NamedTuple):
     """A piece of a text, with its mark."""
 
     text: str
     mark: Mark
-
-
-_SIGNS = re.compile(r"[\W_]+")
-
-
-_NEGATIVE = re.compile(r"-([$€£¥₹]?\d(?:[\d.,]*\d)?+%?+)(?![\w/-])")
 
 
 class _Negative(NamedTuple):
@@ -64,7 +70,7 @@ def _bare(text: str) -> str:
 
     If the text contains a name, the result contains the letters and digits of the name's key.
     """
-    return _SIGNS.sub("", text.casefold())
+    return _NO_LETTERS.sub("", text.casefold())
 
 
 def _all_keys(name: Name) -> Iterator[str]:
@@ -80,12 +86,12 @@ def _all_keys(name: Name) -> Iterator[str]:
         yield from ("/".join(segments[:cut]) for cut in range(2, len(segments)))
 
 
-class Facts:
+class KnownFacts:
     """The names and words of some texts, with which other texts are compared.
 
     If `only` is given, the facts can be compared with these texts alone. Names that these texts lack are not searched
-    for, which saves most of the time. Names that were cut in these texts are searched for too. Facts that are compared
-    with the same texts should share one reader `names`, which reads each name only once. `span` is the first and last
+    for, which saves most of the time. Names that were cut in these texts are searched for too. Facts
+    for the same texts should share one reader `names`, which reads each name only once. `span` is the first and last
     seq of the originals: what the package itself writes about them is never marked as new.
     """
 
@@ -169,17 +175,17 @@ class Facts:
         wanted = f" {' '.join(words(text))} "
         return any(wanted in each for each in self._words)
 
-    def marked(self, text: str, *, missing: Mark) -> list[Piece]:
+    def marked(self, text: str, *, missing: Mark) -> list[MarkedPiece]:
         """Splits a text into pieces: names and quotations in these facts are marked `kept`, others `missing`."""
-        pieces: list[Piece] = []
+        pieces: list[MarkedPiece] = []
         last = 0
         for start, end, mark in self._marks(with_hyphens(text), missing):
             if start > last:
-                pieces.append(Piece(text[last:start], ""))
-            pieces.append(Piece(text[start:end], mark))
+                pieces.append(MarkedPiece(text[last:start], ""))
+            pieces.append(MarkedPiece(text[start:end], mark))
             last = end
         if last < len(text):
-            pieces.append(Piece(text[last:], ""))
+            pieces.append(MarkedPiece(text[last:], ""))
         return pieces
 
     def _cut_pieces(self, text: str) -> list[re.Pattern[str]]:
@@ -219,3 +225,87 @@ class Facts:
             else:
                 found.append((start, end, self._has_name([name.key])))
         return found
+
+
+@dataclass(frozen=True)
+class ShownMessage:
+    """A message in a list. If its text was cut, `pieces` has its beginning, and `cut` is the length of all of it."""
+
+    head: str
+    seq: int | None
+    pieces: list[MarkedPiece]
+    cut: int
+    erased: bool = False
+
+
+def cut_text(text: str) -> tuple[str, int]:
+    """Returns the beginning of a text, and the length of the whole text if it was cut, else 0."""
+    return (text, 0) if len(text) <= CUT else (text[:CUT], len(text))
+
+
+def replacements(record: Compaction) -> list[str]:
+    """Returns the summary of a record, or the texts of the messages that replace its span."""
+    if record.summary_text is not None:
+        return [record.summary_text]
+    return [said(payload) for payload in record.replacement or []]
+
+
+def original(message: Message, kept: KnownFacts | None, *, content: bool, whole: bool = False) -> ShownMessage:
+    """Returns a message as it is shown in a list. Its text is cut unless `whole`.
+
+    Names and quotations that `kept` lacks are marked as lost.
+    """
+    head = f"{message.seq:,} {message.role or '—'}, {message.tokens:,} tokens"
+    if message.redacted or not content:
+        return ShownMessage(head, message.seq, [], 0, erased=message.redacted)
+    text, cut = (said(message.payload), 0) if whole else cut_text(said(message.payload))
+    pieces = [MarkedPiece(text, "")] if kept is None else kept.marked(text, missing="lost")
+    return ShownMessage(head, message.seq, pieces, cut)
+
+
+def element_texts(element: Element, *, content: bool) -> list[ShownMessage]:
+    """Returns the messages of one element of a view, as they are shown in a list."""
+    found = []
+    for payload in element.messages:
+        if is_erased(payload):
+            found.append(ShownMessage("", None, [], 0, erased=True))
+            continue
+        text, cut = cut_text(said(payload)) if content else ("", 0)
+        found.append(ShownMessage(_role(payload), None, [MarkedPiece(text, "")] if text else [], cut))
+    return found
+
+
+def _role(payload: Payload) -> str:
+    role = payload.get("role", payload.get("type"))
+    return role if isinstance(role, str) else ""
+
+
+class Sources:
+    """The facts of a record's originals, to compare with its replacement; none if the originals are too large."""
+
+    def __init__(self, record: Compaction, replaced: Iterable[str], names: NameReader) -> None:
+        span = record.start_seq or 0, record.end_seq or 0
+        self._is_too_long = span[1] - span[0] >= _MOST_COMPARED
+        self._facts = KnownFacts(only=replaced, names=names, span=span)
+        self._bytes = 0
+
+    def add(self, message: Message) -> bool:
+        """Adds an original. Returns False if no more need be added: all facts are found, or there is too much text."""
+        text = "" if message.payload is None or self._is_too_long else said(message.payload)
+        self._bytes += len(text)
+        if self._is_too_long or self._bytes > _MOST_COMPARED_BYTES:
+            self._is_too_long = True
+            return False
+        self._facts.add(text)
+        return not self._facts.is_complete
+
+    def add_all(self, messages: Iterable[Message]) -> None:
+        """Adds originals until no more need be added."""
+        for message in messages:
+            if not self.add(message):
+                return
+
+    @property
+    def facts(self) -> KnownFacts | None:
+        """The facts of the added originals; None if these are too large."""
+        return None if self._is_too_long else self._facts

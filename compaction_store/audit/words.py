@@ -1,0 +1,163 @@
+"""Puts messages and events in words, such as `call: read({"page": 7})` for a tool call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.models import Compaction, Event, Payload, Verdict
+from compaction_store.models.messages import is_erased
+from compaction_store.models.vocabulary import EventKind
+from compaction_store.tokens.message_text import read
+
+_ARGUMENTS = ("arguments", "input", "action")
+#: The kinds of events that say whether a thread is on hold or retained.
+KEEPING: tuple[EventKind, ...] = ("hold", "release", "retention")
+
+
+def said(payload: Payload | None) -> str:
+    """Formats a message of any API. If it has no text, call or result, returns its JSON."""
+    if payload is None or is_erased(payload):
+        return "(erased)"
+    content = payload.get("content")
+    if isinstance(content, str) and payload.keys() <= {"role", "content"}:
+        return content
+    return "\n".join(piece for piece in _pieces(payload) if piece) or json.dumps(payload, ensure_ascii=False)
+
+
+def _pieces(payload: Payload) -> Iterator[str]:
+    calls, content = payload.get("tool_calls"), payload.get("content")
+    rest = dict(payload)
+    if _is_call(payload) or _is_result(payload):
+        yield _part(payload)
+        return
+    if isinstance(content, list) and any(_is_call(part) or _is_result(part) for part in content):
+        rest.pop("content")
+        yield from _texts(rest)
+        yield from (_part(part) for part in content)
+        return
+    if isinstance(calls, list):
+        rest.pop("tool_calls")
+    yield from _texts(rest)
+    yield from (_call(call) for call in calls) if isinstance(calls, list) else ()
+
+
+def _texts(payload: Payload) -> list[str]:
+    return [] if payload.keys() <= {"role"} else read(payload)[0]
+
+
+def _part(part: Any) -> str:
+    if _is_call(part):
+        return _call(part)
+    if not _is_result(part):
+        return "\n".join(read({"content": [part]})[0])
+    text = "\n".join(read({"content": part.get("content", part.get("output"))})[0])
+    return f"{'error' if part.get('is_error') is True else 'result'}: {text}"
+
+
+def _call(call: Any) -> str:
+    """Formats a call of any API with its name and arguments. Any other value is returned as JSON."""
+    inner = call.get("function") or call.get("custom") or call if isinstance(call, dict) else None
+    if not isinstance(inner, dict):
+        return json.dumps(call, ensure_ascii=False)
+    given = next((inner[name] for name in _ARGUMENTS if name in inner), "")
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return f"call: {inner.get('name') or call.get('type')}({text})"
+
+
+def _is_call(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in CALLS
+
+
+def _is_result(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return isinstance(kind, str) and (kind in RESULTS or kind.endswith("_tool_result"))
+
+
+# ---- events
+
+
+class Kept(NamedTuple):
+    """Whether a thread is on hold, and until when it is retained, if that time is still to come."""
+
+    held: bool = False
+    until: datetime | None = None
+
+
+def kept_by(newest_first: Iterable[Event]) -> Kept:
+    """Returns what the holds, releases and retentions of a thread say. They must be newest first."""
+    events = list(newest_first)
+    hold = next((each for each in events if each.kind != "retention"), None)
+    until = next((_until(each) for each in events if each.kind == "retention"), None)
+    is_retained = until is not None and until > datetime.now(UTC)
+    return Kept(hold is not None and hold.kind == "hold", until if is_retained else None)
+
+
+def _until(event: Event) -> datetime | None:
+    text = event.body.get("until")
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def described(event: Event) -> str:
+    """Describes an event in words. Leaves out values of the wrong type, because a bundle's body may be any JSON."""
+    body = event.body
+    if event.kind == "redaction":
+        what = "the whole thread: " if body.get("whole") is True else ""
+        parts = [_ranges(body.get("seqs"), "message", "messages"), _ranges(body.get("records"), "record", "records")]
+        despite = _listed(body.get("overrides"))
+        return (
+            what
+            + " and ".join(filter(None, parts))
+            + (f", despite what was recorded at pos {despite}" if despite else "")
+        )
+    if event.kind == "refusal":
+        seqs = _ranges(body.get("seqs"), "message", "messages")
+        return f"refused to {_text(body, 'refused')}{f' {seqs}' if seqs else ''}: {_text(body, 'because')}"
+    if event.kind == "retention":
+        until = _until(event)
+        return "until an unknown time" if until is None else f"until {until:%Y-%m-%d %H:%M:%S} UTC"
+    if event.kind == "verdict" and (verdict := Verdict.of(event)) is not None:
+        return f"{verdict.verdict}: record {verdict.number:,}"
+    if event.kind in ("fork", "origin"):
+        return f"at pos {body['pos']:,}" if type(body.get("pos")) is int else ""
+    return ""
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    found = body.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _listed(given: Any) -> str:
+    return ", ".join(f"{pos:,}" for pos in given if type(pos) is int) if isinstance(given, list) else ""
+
+
+def _ranges(given: Any, one: str, many: str) -> str:
+    if not isinstance(given, list):
+        return ""
+    spans = [pair for pair in given if isinstance(pair, list) and len(pair) == 2 and all(type(n) is int for n in pair)]  # noqa: PLR2004
+    count = sum(end - start + 1 for start, end in spans)
+    named = ", ".join(f"{start:,}" if start == end else f"{start:,}-{end:,}" for start, end in spans)
+    return f"{one if count == 1 else many} {named}" if spans else ""
+
+
+def without_text(record: Compaction) -> str:
+    """Returns what to show in place of a replacement's text if a record has none.
+
+    This is the reason or, for a revocation, what the view shows again.
+    """
+    if record.outcome == "failed":
+        return "nothing: the attempt failed, and the view stayed as it was"
+    if record.outcome == "rejected":
+        return "nothing: the attempt was refused, its text was not kept, and the view stayed as it was"
+    if record.outcome == "observed":
+        return "nothing is on record here: the provider compacted on its own side"
+    if record.kind == "revocation":
+        return f"what the view showed before record {record.revokes:,}" if record.revokes else "what was there before"
+    return "nothing: the span was removed from the view"

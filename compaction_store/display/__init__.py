@@ -1,1 +1,0 @@
-"""Shows content to people: safe text, messages as text, summaries with marks on what they kept or added, and charts."""
