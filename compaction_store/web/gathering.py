@@ -474,11 +474,13 @@ async def sample(
     found = await reader.audit.sample(seed, count, among=MOST_POPULATION, **wanted)
     drawn = found.records
     name = {"seed": seed, "count": len(drawn), "population": found.population, **given}
+    # An erasure changes the population, and may change the count.
+    named = {"seed": seed, **given}
     verdicts = [
         verdict
         for thread_id, uid in dict.fromkeys((record.thread_id, record.thread_uid) for record in drawn)
         for verdict in (await _verdicts(pinned(reader, thread_id, uid), thread_id)).rows
-        if verdict.sample == name
+        if {key: value for key, value in (verdict.sample or {}).items() if key not in ("count", "population")} == named
     ]
     numbers = {(record.thread_id, record.number) for record in drawn}
     verdicts = [verdict for verdict in verdicts if (verdict.thread_id, verdict.number) in numbers]

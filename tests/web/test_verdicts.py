@@ -102,6 +102,23 @@ def test_a_sample_is_drawn_judged_and_says_how_many_records_are_bad(url: str, st
     assert store.audit.verify(THREAD, level="schema").findings == ()
 
 
+def test_an_erasure_takes_one_record_from_a_sample_and_leaves_the_other_verdicts(url: str, store: cs.Store) -> None:
+    async def steps(client: Client) -> None:
+        asked: dict[str, Any] = {"seed": 7, "count": 3, "until": UNTIL}
+        drawn = await client.get("/sample", params=asked)
+        for link in re.findall(r'href="(/record\?[^"]*)"', drawn.text):
+            form = fields((await client.get(html.unescape(link))).text) | {"verdict": "good"}
+            assert (await client.post("/verdict", data=form)).status_code == 303
+        assert "Judged 3 of 3: 3 good" in (await client.get("/sample", params=asked)).text
+        store.custody.redact(THREAD, 8, reason="asked", override="the lawsuit is settled")
+        after = (await client.get("/sample", params=asked)).text
+        assert [record.number for record in store.compactions(THREAD) if record.redacted] == [3, 4]
+        assert "Judged 2 of 2: 2 good" in after
+        assert "0 to 0 of all 2 records are bad" in after
+
+    reviewing(url, steps)
+
+
 def test_the_same_seed_draws_the_same_records(url: str) -> None:
     async def steps(client: Client) -> None:
         asked: dict[str, Any] = {"seed": 5, "count": 2, "until": UNTIL}

@@ -74,6 +74,9 @@ _SUPERSEDED_BY = """(
 ) AS superseded_by"""
 # JSON writes a text of only these characters either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
+# The parent and the last copied pos in the body of a fork's origin, which `fork` writes.
+_ORIGIN = '\'^[{]"parent":"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})","pos":([0-9]{1,18}),\''
+_TEXTS = postgresql.ARRAY(sa.Text())
 _ESCAPED = r"E'\\\\u00[0-7]'"
 
 
@@ -123,10 +126,11 @@ def compactions(
 def sample(
     connection: Connection, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
 ) -> tuple[int, list[tuple[UUID, int]]]:
-    """Draws up to `count` records at random from the first `among` records that match and have a span.
+    """Draws up to `count` records at random from the first `among` records that match and can be judged.
 
-    Returns the number of records that the draw was made from, and the keys of the drawn records. The server sends only
-    these keys.
+    Erased records cannot be judged. A copy in a fork is left out if its original can be, because otherwise forks of
+    good records would hide bad ones. Returns the number of records that the draw was made from, and the keys of the
+    drawn records. The server sends only these keys.
     """
     c = tables.compactions.c
     head = tables.heads.alias("head")
@@ -137,22 +141,61 @@ def sample(
         .correlate(tables.compactions)
         .scalar_subquery()
     )
-    matching = (
+    candidates = (
         sa.select(c.thread_uid, c.number)
         .where(c.tenant == tenant, c.number <= last_number, c.revokes.is_(None), c.start_seq.is_not(None))
-        .where(*_conditions(tuple(given)))
-        .order_by(c.created_at, c.thread_uid, c.number)
-        .limit(among)
-        .subquery("matching")
+        .where(c.redacted_pos.is_(None), *_conditions(tuple(given)))
     )
-    m = matching.c
-    named = sa.func.concat(sa.literal(f"{seed}/", sa.Text), m.thread_uid, "/", m.number)
-    rank = sa.func.sha256(sa.func.convert_to(named, "UTF8"))
-    drawn = sa.select(m.thread_uid, m.number, sa.func.count().over()).order_by(rank).limit(count)
-    compiled = drawn.compile(dialect=DIALECT)
     with transaction(connection, tenant, read_only=True):
-        rows = fetch(connection, str(compiled), {**compiled.params, **given})
+        copies = _copies(connection, candidates, given)
+        matching = (
+            candidates.where(sa.func.concat(c.thread_uid, "/", c.number) != sa.all_(sa.literal(copies, _TEXTS)))
+            .order_by(c.created_at, c.thread_uid, c.number)
+            .limit(among)
+            .subquery("matching")
+        )
+        m = matching.c
+        named = sa.func.concat(sa.literal(f"{seed}/", sa.Text), m.thread_uid, "/", m.number)
+        rank = sa.func.sha256(sa.func.convert_to(named, "UTF8"))
+        rows = _fetch(
+            connection,
+            sa.select(m.thread_uid, m.number, sa.func.count().over()).order_by(rank).limit(count),
+            given,
+        )
     return (rows[0][2] if rows else 0), [(uid, number) for uid, number, _ in rows]
+
+
+def _copies(connection: Connection, candidates: sa.Select[Any], given: Mapping[str, Any]) -> list[str]:
+    """Returns `thread_uid/number` of the candidates that a fork copied from a record that is there with its content.
+
+    A copy has the number and the commitment of its original.
+    """
+    c, e = tables.compactions.c, tables.events.c
+    origin = sa.func.regexp_match(sa.cast(e.body, sa.Text), sa.literal_column(_ORIGIN), type_=_TEXTS)
+    copied = (
+        candidates.add_columns(c.commitment, origin[1].label("parent"))
+        .join(tables.events, e.thread_uid == c.thread_uid)
+        .where(e.pos == 1, e.kind == sa.literal_column("'origin'"), c.pos <= sa.cast(origin[2], sa.BigInteger) + 1)
+    )
+    found = [
+        (uid, number, commitment, UUID(parent)) for uid, number, commitment, parent in _fetch(connection, copied, given)
+    ]
+    parents = sa.literal(list({parent for *_, parent in found}), postgresql.ARRAY(sa.Uuid()))
+    head = tables.heads.c
+    originals = (
+        sa.select(c.thread_uid, c.number, c.commitment)
+        .join(tables.heads, head.thread_uid == c.thread_uid)
+        .where(c.thread_uid == sa.any_(parents), c.redacted_pos.is_(None), c.number <= head.last_number)
+    )
+    there = set(_fetch(connection, originals)) if found else set()
+    return [f"{uid}/{number}" for uid, number, commitment, parent in found if (parent, number, commitment) in there]
+
+
+def _fetch(
+    connection: Connection, statement: sa.Select[Any], given: Mapping[str, Any] = MappingProxyType({})
+) -> list[tuple[Any, ...]]:
+    compiled = statement.compile(dialect=DIALECT)
+    return fetch(connection, str(compiled), {**compiled.params, **given})
 
 
 # The statements are cached, because compiling one takes longer than executing it.

@@ -303,9 +303,10 @@ class Audit:
     ) -> Sample:
         """Draws a random sample of matching compaction records from all threads of the tenant.
 
-        Revocations, and records without a span, are left out. The sample consists of the records with the lowest
-        SHA-256 of `seed/thread_uid/number`, in that order, so the same seed draws the same records again. If more than
-        `among` records match, the sample is drawn from the oldest `among` of them.
+        Revocations, records without a span and erased records are left out. So are the copies in forks whose original
+        is there and not erased. The sample consists of the records with the lowest SHA-256 of `seed/thread_uid/number`,
+        in that order, so the same seed draws the same records again. If more than `among` records match, the sample is
+        drawn from the oldest `among` of them.
         """
         known = SampleFilters.__annotations__
         wanted = CompactionFilter(filters=auditing.checked_filters(filters, known))
