@@ -21,7 +21,7 @@ from typing import Any
 from compaction_store import Summary, TokenBudget, tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders
 from compaction_store.compaction.asking import Steps
-from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.evaluation import Policy, PolicyResult, Rate, RecordedThread, evaluate
 from compaction_store.models import Element, Message, Payload
 from compaction_store.strategies import (
@@ -32,7 +32,7 @@ from compaction_store.strategies import (
     SlidingWindow,
     SummaryTree,
 )
-from compaction_store.strategies.base import MIN_SAVING, Planner
+from compaction_store.strategies.base import MIN_SAVING, BaseStrategy
 from compaction_store.strategies.layout import unread
 from compaction_store.summarizers import ExtractiveSummarizer, Request
 
@@ -95,7 +95,7 @@ def _message(given: Payload) -> Payload:
 # ---- policies
 
 
-class Watched(Planner):
+class Watched(BaseStrategy):
     """A strategy whose mistakes are counted."""
 
     def __init__(self, inner: Any) -> None:
@@ -112,9 +112,9 @@ class Watched(Planner):
     def steps(self, ctx: CompactionContext) -> Steps:
         before = ctx.elements
         new = [before[index] for index in unread(before)]
-        known = len(builder_of(ctx).attempts)
+        known = len(planner_of(ctx).attempts)
         yield from self.inner.steps(ctx)
-        for made in builder_of(ctx).attempts[known:]:
+        for made in planner_of(ctx).attempts[known:]:
             self.dropped += made.outcome != "applied" and made.summary is not None
             self.thin += made.outcome == "applied" and (made.tokens_after or 0) > (1 - MIN_SAVING) * (
                 made.tokens_before or 0

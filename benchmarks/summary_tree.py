@@ -17,7 +17,7 @@ from typing import Any
 
 from compaction_store import CompactionContext, TokenBudget
 from compaction_store.compaction.callbacks import run_steps
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.planner import Planner
 from compaction_store.models import Element
 from compaction_store.rendering.view import View
 from compaction_store.strategies import SummaryTree
@@ -58,10 +58,10 @@ def live(messages: int, tree_options: dict[str, Any]) -> None:
         appended += size
         if _BUDGET.is_over(tokens):
             runs += 1
-            builder = PlanBuilder(View("t", seq, tuple(view)), counter=_COUNTER, budget=_BUDGET)
-            builder.begin(tree.name)
-            ctx = CompactionContext(builder)
-            drive(run_steps(builder, tree.steps(ctx)))
+            planner = Planner(View("t", seq, tuple(view)), counter=_COUNTER, budget=_BUDGET)
+            planner.begin(tree.name)
+            ctx = CompactionContext(planner)
+            drive(run_steps(planner, tree.steps(ctx)))
             view = []
             for element in ctx.elements:
                 planned = element.number is not None and element.number < 0

@@ -35,7 +35,7 @@ from compaction_store import (
 )
 from compaction_store.deploy import roles
 from compaction_store.store._sync import audit, custody, loader, turns
-from compaction_store.strategies.base import Planner
+from compaction_store.strategies.base import BaseStrategy
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
@@ -330,7 +330,7 @@ def _row(kind: str, name: str, found: Any) -> str:
 
 def _fields(kind: type) -> dict[str, tuple[str, str]]:
     """Returns the fields of a value, each with its type and default."""
-    if issubclass(kind, Planner):
+    if issubclass(kind, BaseStrategy):
         # The fields of a strategy are its arguments.
         return {}
     if dataclasses.is_dataclass(kind):

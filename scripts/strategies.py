@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from compaction_store import CompactionContext, TokenBudget
 from compaction_store.compaction.callbacks import run_callback
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.planner import Planner
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, SlidingWindow, SummaryTree, speaker
@@ -135,11 +135,11 @@ def compacted(messages: list[Payload], name: str, strategy: Any) -> Drawn:
     )
     total = sum(element.tokens for element in elements)
     budget = TokenBudget(context_window=max(1, round(total * 0.8)))
-    builder = PlanBuilder(View("t", len(elements), elements), counter=counter, budget=budget)
-    ctx = CompactionContext(builder)
+    planner = Planner(View("t", len(elements), elements), counter=counter, budget=budget)
+    ctx = CompactionContext(planner)
     if strategy is not None:
-        builder.begin(name)
-        drive(run_callback(builder, strategy))
+        planner.begin(name)
+        drive(run_callback(planner, strategy))
     return Drawn(name, ctx.elements, len(ctx.result_messages), ctx.total_tokens)
 
 

@@ -12,7 +12,7 @@ from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.messages.framing import ROLES, Role
-from compaction_store.models import Element, Payload
+from compaction_store.models import Element, Payload, Span
 
 Summarize = Callable[[Sequence[Element]], SummaryResult | Awaitable[SummaryResult]]
 
@@ -29,7 +29,7 @@ class Stalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A strategy's request to summarize, replace or remove a span. The strategy is then sent None or an error.
+    """A request to summarize, replace or remove a span. A strategy that yields it is then sent None or an error.
 
     A summary must save at least `min_saving`, which is a number of tokens or, as a float, a share of the span's tokens.
     `room` is the maximum number of tokens of the framed summary. A longer summary is rejected or, with `cut`,
@@ -50,6 +50,10 @@ class Ask:
     framed: bool = True
     role: Role = "user"
     checks: tuple[Check, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        return Span(self.start_seq, self.end_seq)
 
 
 Steps = Generator[Ask, "Exception | None", None]

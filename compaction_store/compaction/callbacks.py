@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from compaction_store.arguments import name_of
 from compaction_store.compaction.asking import Ask, Planned, Steps
 from compaction_store.compaction.context import CompactionContext
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Summary
 from compaction_store.waiting import Call, Work, is_async
@@ -53,18 +53,18 @@ def check_callback(callback: object, *, awaits: bool) -> None:
         raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
 
 
-def run_callback(builder: PlanBuilder, callback: Any) -> Work[None]:
+def run_callback(planner: Planner, callback: Any) -> Work[None]:
     """Runs one callback to its end. If it raises an error, the caller must withdraw the plan of the callback."""
-    ctx = CompactionContext(builder)
+    ctx = CompactionContext(planner)
     if isinstance(callback, Strategy):
-        yield from run_steps(builder, callback.steps(ctx))
+        yield from run_steps(planner, callback.steps(ctx))
     else:
         result = yield Call(callback, ctx)
         if inspect.iscoroutine(result):
             result.close()
             raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
         check_nothing(result)
-    builder.finish()
+    planner.finish()
 
 
 def check_nothing(result: object) -> None:
@@ -83,30 +83,32 @@ def check_nothing(result: object) -> None:
         )
 
 
-def run_steps(builder: PlanBuilder, steps: Steps) -> Work[None]:
+def run_steps(planner: Planner, steps: Steps) -> Work[None]:
     """Runs a strategy to its end, and sends it the outcome of each request."""
     outcome: Exception | None = None
-    while waiting := (yield Call(_advance, builder, steps, outcome)):
+    while waiting := (yield Call(_advance, planner, steps, outcome)):
         [planned] = waiting
         try:
             yield planned
             outcome = None
         except Exception as error:  # noqa: BLE001 — the strategy decides how to continue
-            builder.errors.append(error)
+            planner.errors.append(error)
             outcome = error
         if planned.is_waiting:
             # The synchronous driver cannot await the result. `finish` then refuses the callback.
             return
 
 
-def _advance(builder: PlanBuilder, steps: Steps, outcome: Exception | None) -> list[Planned]:
+def _advance(planner: Planner, steps: Steps, outcome: Exception | None) -> list[Planned]:
     """Runs steps until a result must be awaited. Returns it in a list, because the driver would await a bare result."""
     while (step := _next(steps, outcome)) is not None:
         try:
-            planned = builder.ask(step)
+            planned = planner.ask(step)
+            # Strategies never read the messages, so they need not be computed.
+            planner.plan.last_planned.forget()
             outcome = None
         except Exception as error:  # noqa: BLE001 — the strategy decides how to continue
-            builder.errors.append(error)
+            planner.errors.append(error)
             outcome = error
         else:
             if planned.is_waiting:

@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from typing import Any, cast, overload
 
 from compaction_store.arguments import other
-from compaction_store.compaction.asking import Planned, Summarize, allowed_rules, check_role
+from compaction_store.compaction.asking import Ask, Planned, Summarize, allowed_rules, check_role
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.checks import Check, check_checks
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.size_estimate import check_budget
 from compaction_store.compaction.summary_request import SummaryResult
-from compaction_store.compaction.summary_room import SummaryOptions
 from compaction_store.errors import InvalidInput, InvalidSpan, Rejected
 from compaction_store.messages import encoding, tool_pairs
 from compaction_store.messages.framing import Role
@@ -31,8 +30,8 @@ class CompactionContext:
     `message_elements` and `tokens_before` describe the view before the compaction.
     """
 
-    def __init__(self, builder: PlanBuilder) -> None:
-        self._builder = builder
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
 
     @classmethod
     def from_messages(
@@ -59,32 +58,32 @@ class CompactionContext:
         if not elements:
             raise InvalidInput("messages must have at least one message")
         view = View("messages", len(elements), tuple(elements))
-        return cls(PlanBuilder(view, counter=counting, budget=budget, awaits=is_on_event_loop()))
+        return cls(Planner(view, counter=counting, budget=budget, awaits=is_on_event_loop()))
 
     @property
     def thread_id(self) -> str:
         """The thread's name."""
-        return self._builder.thread_id
+        return self._planner.plan.thread_id
 
     @property
     def budget(self) -> TokenBudget | None:
         """The `TokenBudget` that `compact` was given, with its marks converted to the store's tokens, or None."""
-        return self._builder.budget
+        return self._planner.budget
 
     @property
     def measured(self) -> Measured:
         """The best known figure for the size of the view."""
-        return self._builder.measured
+        return self._planner.measured
 
     @property
     def errors(self) -> list[Exception]:
         """The errors that callbacks and summarizers have raised so far, in order."""
-        return self._builder.errors
+        return self._planner.errors
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """The attempts of all callbacks so far, in order: planned, rejected and failed ones."""
-        return tuple(self._builder.attempts)
+        return tuple(self._planner.attempts)
 
     @property
     def authority(self) -> Payload | None:
@@ -92,53 +91,53 @@ class CompactionContext:
 
         The authority is recorded with all later attempts of the callback, including failed and rejected attempts.
         """
-        return deepcopy(self._builder.authority)
+        return deepcopy(self._planner.plan.authority)
 
     @authority.setter
     def authority(self, authority: Mapping[str, Any] | None) -> None:
-        self._builder.authority = encoding.authority(authority)
+        self._planner.plan.authority = encoding.authority(authority)
 
     @property
     def elements(self) -> tuple[Element, ...]:
         """The view with all planned compactions applied."""
-        return self._builder.plan.folded()
+        return self._planner.plan.folded()
 
     @property
     def result_messages(self) -> list[Payload]:
         """The messages that the model will be sent if the plan is committed."""
-        return self._builder.plan.messages()
+        return self._planner.plan.messages()
 
     @property
     def total_tokens(self) -> int:
         """The tokens of the view with all planned compactions applied."""
-        plan = self._builder.plan
+        plan = self._planner.plan
         return plan.tokens(0, len(plan.base) - 1)
 
     @property
     def message_elements(self) -> tuple[Element, ...]:
         """The elements of the view before the compaction. A range in `compact` counts positions in this tuple."""
-        return tuple(self._builder.plan.base)
+        return tuple(self._planner.plan.base)
 
     @property
     def tokens_before(self) -> int:
         """The tokens of the view before the compaction."""
-        return sum(element.tokens for element in self._builder.plan.base)
+        return sum(element.tokens for element in self._planner.plan.base)
 
     @property
     def counter(self) -> Counter:
         """The store's counter: it counts messages and plain text, and cuts text."""
-        return self._builder.counter
+        return self._planner.counter
 
     @property
     def links(self) -> tool_pairs.Links:
         """The links between tool calls and their results in `elements`."""
-        if not self._builder.plan.folds:
-            return self._builder.rules.links
+        if not self._planner.plan.folds:
+            return self._planner.links
         return tool_pairs.Links(tool_pairs.items_of(self.elements))
 
     def count(self, messages: Iterable[Payload]) -> int:
         """Counts the tokens of messages with the store's counter."""
-        return self._builder.count(messages)
+        return self._planner.count(messages)
 
     def safe_span(self, start_seq: int, end_seq: int) -> Span | None:
         """Returns the largest span from `start_seq` to `end_seq` that separates no tool call from its result, or None.
@@ -146,7 +145,7 @@ class CompactionContext:
         The span does not lie between a call and its result either. The other rules, for system messages and the last
         message of the user, are not checked here.
         """
-        return self._builder.rules.safe_span(Span(start_seq, end_seq))
+        return self._planner.safe_span(Span(start_seq, end_seq))
 
     @overload
     def compact(
@@ -214,11 +213,13 @@ class CompactionContext:
         span = self._span_at(start_seq) if by_position else Span(cast("int", start_seq), end_seq)
         if span is None:
             return self.planned()
-        options = SummaryOptions(reasons, reason, role, checks=check_checks(checks))
+        ask = Ask(
+            *span, cast("SummaryResult | Summarize", end_seq if by_position else summary), allow=reasons, reason=reason,
+            framed=False, role=role, checks=check_checks(checks),
+        )  # fmt: skip
         try:
-            self._builder.rules.check_new(span)
-            found = end_seq if by_position else summary
-            return self._builder.summarize(span, cast("SummaryResult | Summarize", found), options)
+            self._planner.check_new(span)
+            return self._planner.ask(ask)
         except Rejected as error:
             if by_position and isinstance(start_seq, int):
                 error.add_note(
@@ -229,7 +230,7 @@ class CompactionContext:
 
     def _span_at(self, positions: int | range | slice) -> Span | None:
         """Returns the span of positions in the view before any planning, or None if there are none."""
-        base = self._builder.plan.base
+        base = self._planner.plan.base
         if not isinstance(positions, range | slice):
             if type(positions) is not int or not -len(base) <= positions < len(base):
                 raise InvalidSpan(
@@ -249,7 +250,7 @@ class CompactionContext:
 
     def planned(self) -> Planned:
         """Returns the messages of the view with all planned compactions applied."""
-        return self._builder.planned()
+        return self._planner.planned()
 
     def replace(
         self,
@@ -261,13 +262,14 @@ class CompactionContext:
         reason: str | None = None,
     ) -> None:
         """Plans to replace a span by shorter messages, which must keep the ids of the span's tool calls and results."""
-        self._builder.replace(Span(start_seq, end_seq), messages, allowed_rules(allow, reason), reason)
+        allowed = allowed_rules(allow, reason)
+        self._planner.ask(Ask(start_seq, end_seq, replacement=tuple(messages), allow=allowed, reason=reason))
 
     def remove(self, start_seq: int, end_seq: int, *, allow: Collection[str] = (), reason: str | None = None) -> None:
         """Plans to remove a span from the view."""
-        self._builder.remove(Span(start_seq, end_seq), allowed_rules(allow, reason), reason)
+        self._planner.ask(Ask(start_seq, end_seq, allow=allowed_rules(allow, reason), reason=reason))
 
 
-def builder_of(ctx: CompactionContext) -> PlanBuilder:
-    """Returns the builder behind a context, for the strategies of this package."""
-    return ctx._builder  # noqa: SLF001 — it is hidden from callbacks of applications
+def planner_of(ctx: CompactionContext) -> Planner:
+    """Returns the planner behind a context, for the strategies of this package."""
+    return ctx._planner  # noqa: SLF001 — it is hidden from callbacks of applications

@@ -7,21 +7,36 @@ spans over a long thread stays cheap.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, NamedTuple, Self, cast, overload
+from typing import Any, NamedTuple, NoReturn, Self, cast, overload
 
-from compaction_store.compaction.asking import LastPlanned
-from compaction_store.compaction.summary_calls import without_text
-from compaction_store.errors import CompactionStoreError, InvalidSpan, SpanConflict
+from compaction_store.compaction.asking import Ask, LastPlanned
+from compaction_store.compaction.summary_calls import CallRecord, without_text
+from compaction_store.errors import (
+    ChecksFailed,
+    CompactionStoreError,
+    EmptySummary,
+    InvalidSpan,
+    NotSmaller,
+    Rejected,
+    SpanConflict,
+    own_text,
+    raised_at,
+)
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.stand_ins import shown
-from compaction_store.models import Attempt, Compaction, Element, Measured, Payload, Span
+from compaction_store.models import Attempt, Compaction, Element, Measured, Payload, Span, Summary
+from compaction_store.models.vocabulary import Kind, Outcome
 from compaction_store.rendering.view import View
 
 # Among the inputs of a record, this number means all earlier records: the summary may repeat any of them.
 EVERYTHING = 0
+# If an attempt is rejected by one of these rules, the same span is not tried again until the thread changes.
+_NO_PROGRESS = (NotSmaller, EmptySummary, ChecksFailed)
+#: The first and last index of elements.
+Indexes = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +69,21 @@ class Mark(NamedTuple):
 
 
 class Plan:
-    """The elements of a view, and every attempt to compact them, whatever its outcome."""
+    """The elements of a view, and every attempt to compact them: applied, rejected by a rule, or failed.
 
-    def __init__(self, elements: Sequence[Element]) -> None:
+    Each attempt has the name of its callback, and the authority of the run or of the callback.
+    """
+
+    def __init__(self, elements: Sequence[Element], thread_id: str, authority: Payload | None = None) -> None:
         self.base = elements
+        self.thread_id = thread_id
         self.attempts: list[Attempt] = []
+        self.callback = "callback"
+        self.authority = authority
+        self._given_authority = authority
+        # The number of attempts before the running callback, and the errors that the attempts have recorded.
+        self._began = 0
+        self._failures: list[Exception] = []
         # The planned spans are disjoint and in order. A span that covers other planned spans replaces them.
         self._placed: list[PlannedSpan] = []
         self._starts = [element.seq for element in elements]
@@ -126,7 +151,97 @@ class Plan:
         """Returns the messages that the model will be sent if the plan is committed."""
         return [message for element in self.folded() for message in shown(element)]
 
-    def place(self, low: int, high: int, attempt: Attempt) -> None:
+    # ---- attempts
+
+    def begin(self, callback: str) -> Mark:
+        """Records the next attempts under the name of this callback, and with the authority given to the run."""
+        self.callback, self.authority = callback, self._given_authority
+        self._began = len(self.attempts)
+        return self.mark()
+
+    def has_summarized(self, span: Span) -> bool:
+        """Whether the running callback has planned a summary of exactly this span."""
+        made = self.attempts[self._began :]
+        return any(a.outcome == "applied" and a.kind == "summary" and (a.start_seq, a.end_seq) == span for a in made)
+
+    def apply(
+        self,
+        indexes: Indexes,
+        ask: Ask,
+        kind: Kind,
+        tokens_after: int,
+        *,
+        replacement: tuple[Payload, ...] = (),
+        summary: Summary | None = None,
+        inputs: tuple[int, ...] = (),
+    ) -> None:
+        """Adds a compaction to the plan."""
+        before = self.tokens(*indexes)
+        attempt = Attempt(
+            self.callback, kind, "applied", *ask.span, before, tokens_after, replacement, summary, inputs, ask.allow,
+            ask.reason, authority=self.authority,
+        )  # fmt: skip
+        self._place(*indexes, attempt)
+
+    def reject(
+        self,
+        ask: Ask,
+        kind: Kind,
+        rule: type[Rejected],
+        text: str,
+        summary: Summary | None = None,
+        call: CallRecord | None = None,
+    ) -> NoReturn:
+        """Records that a rule refused an attempt, and raises the error."""
+        error: Payload = {"type": rule.__name__, "text": text, "no_progress": issubclass(rule, _NO_PROGRESS)}
+        self._add(ask, kind, "rejected", error, summary, call)
+        raise rule(f"{text} ({ask.span} of thread {self.thread_id!r})", start_seq=ask.start_seq, end_seq=ask.end_seq)
+
+    def fail(self, ask: Ask, error: Exception, call: CallRecord | None, summary: Summary | None = None) -> None:
+        """Records that the summarizer failed, or that its summary cannot be used."""
+        if summary is None and call is not None:
+            summary = call.failed(error)
+        self._add(ask, "summary", "failed", _as_recorded(error, "the summarizer failed"), summary, call)
+        self._failures.append(error)
+
+    def void(self, mark: Mark, error: Exception) -> None:
+        """Withdraws everything that was planned since the mark.
+
+        Records the callback's error, unless it is a `Rejected`, a `SpanConflict` or the error of a recorded attempt.
+
+        A summary with known usage stays on record as a failed attempt, because it was paid for.
+        """
+        applied = [attempt for attempt in self.attempts[mark.attempts :] if attempt.outcome == "applied"]
+        self._take_back(mark)
+        for attempt in applied:
+            if attempt.summary is not None and attempt.summary.usage is not None:
+                self.attempts.append(replace(
+                    attempt, outcome="failed", tokens_after=None, replacement=(), summary=without_text(attempt.summary),
+                    inputs=_recorded(attempt.inputs),
+                    error=_as_recorded(error, "") | {"text": "the callback failed after this summary"},
+                ))  # fmt: skip
+        if not isinstance(error, Rejected | SpanConflict) and not any(error is known for known in self._failures):
+            what = _as_recorded(error, "the callback failed")
+            attempt = Attempt(self.callback, "summary", "failed", None, None, error=what, authority=self.authority)
+            self.attempts.append(attempt)
+
+    def inputs(self, indexes: Indexes, call: CallRecord | None = None) -> tuple[int, ...]:
+        """Returns the numbers of the records in a range, with EVERYTHING if the summarizer saw more than the range."""
+        numbers = tuple(number for element in self.elements(*indexes) if (number := element.number) is not None)
+        saw_more = call is not None and call.view is not None and call.view.was_shown
+        return (EVERYTHING, *numbers) if saw_more else numbers
+
+    def _add(
+        self, ask: Ask, kind: Kind, outcome: Outcome, error: Payload, summary: Summary | None, call: CallRecord | None
+    ) -> None:
+        indexes = self.indexes(ask.span)
+        self.attempts.append(Attempt(
+            self.callback, kind, outcome, *ask.span, self.tokens(*indexes),
+            summary=None if summary is None else without_text(summary), inputs=_recorded(self.inputs(indexes, call)),
+            reason=ask.reason, error=error, authority=self.authority,
+        ))  # fmt: skip
+
+    def _place(self, low: int, high: int, attempt: Attempt) -> None:
         """Adds an attempt to the plan. Its range must be one that `indexes` returned."""
         self.last_planned.settle()
         self._placed[self._overlapping(low, high)] = [PlannedSpan(low, high, len(self.attempts))]
@@ -136,7 +251,7 @@ class Plan:
     def mark(self) -> Mark:
         return Mark(len(self.attempts), tuple(self._placed))
 
-    def void(self, mark: Mark) -> None:
+    def _take_back(self, mark: Mark) -> None:
         """Withdraws everything that was placed since the mark. Rejected and failed attempts stay in the list."""
         self.last_planned.settle()
         tried = self.attempts[mark.attempts :]
@@ -258,3 +373,15 @@ class BudgetExceeded(CompactionStoreError):
     def __init__(self, message: str, *, view: FittedView) -> None:
         super().__init__(message)
         self.view = view
+
+
+def _recorded(inputs: Iterable[int]) -> tuple[int, ...]:
+    """Replaces planned records among inputs by EVERYTHING, because they have no number yet and may be withdrawn."""
+    return tuple(dict.fromkeys(max(number, EVERYTHING) for number in inputs))
+
+
+def _as_recorded(error: Exception, default: str) -> Payload:
+    """Returns an error's type and place and, if this package wrote it, its text. Other texts may quote a message."""
+    found: Payload = {"type": type(error).__qualname__, "text": own_text(error) or default}
+    place = raised_at(error)
+    return found if place is None else found | {"at": place}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from compaction_store.compaction import binding
+from compaction_store.compaction.asking import Ask
 from compaction_store.compaction.binding import Orders
-from compaction_store.compaction.checks import Check
 from compaction_store.messages import framing
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
@@ -23,38 +22,19 @@ LEAST_TEXT = 8
 _EMPTY: Payload = {"role": "user", "content": ""}
 
 
-class SummaryOptions(NamedTuple):
-    """The conditions that a summary must meet.
+def most_tokens(ask: Ask, before: int) -> int | None:
+    """Returns the maximum size of the summary of a span with `before` tokens; None if there is no limit."""
+    most = None if "larger" in ask.allow else before - max(1, least_saving(ask.min_saving, before))
+    return most if ask.room is None else min(ask.room, ask.room if most is None else most)
 
-    With `framed`, the limits include the summary's frame; otherwise they are for its text alone.
 
-    `room` is the maximum number of tokens, and `stated_room` is a smaller maximum that the summarizer is given. With
-    `cut`, a summary that is too long is shortened.
-    """
-
-    allow: frozenset[str]
-    reason: str | None
-    role: Role
-    framed: bool = False
-    min_saving: float = 0
-    room: int | None = None
-    stated_room: int | None = None
-    cut: bool = False
-    checks: tuple[Check, ...] = ()
-
-    def most_tokens(self, before: int) -> int | None:
-        """Returns the maximum size of the summary of a span with `before` tokens; None if there is no limit."""
-        saving = max(1, least_saving(self.min_saving, before))
-        most = None if "larger" in self.allow else before - saving
-        return most if self.room is None else min(self.room, self.room if most is None else most)
-
-    def text_tokens(self, before: int, counter: Counter, span: Sequence[int], standing: Orders) -> int | None:
-        """Returns the maximum number of tokens to request from the summarizer; None if there is no limit."""
-        most = self.most_tokens(before)
-        if most is None:
-            return None
-        frame = frame_tokens(counter, span, standing) if self.framed else counter.messages([_EMPTY])
-        return max(1, min(most, most if self.stated_room is None else self.stated_room) - frame)
+def text_tokens(ask: Ask, before: int, counter: Counter, standing: Orders) -> int | None:
+    """Returns the maximum number of tokens to request from the summarizer; None if there is no limit."""
+    most = most_tokens(ask, before)
+    if most is None:
+        return None
+    frame = frame_tokens(counter, ask.span, standing) if ask.framed else counter.messages([_EMPTY])
+    return max(1, min(most, most if ask.stated_room is None else ask.stated_room) - frame)
 
 
 def count_encoded(counter: Counter, messages: Iterable[Payload]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from compaction_store.compaction.callbacks import callback_name, run_callback
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.planner import Planner
 from compaction_store.evaluation.judging import Judge, Verdict
 from compaction_store.evaluation.policies import RECORDED, Policy
 from compaction_store.evaluation.recorded_thread import RecordedThread
@@ -305,14 +305,14 @@ class _Simulated(_Walk):
         if not self._policy.budget.is_over(self.tokens):
             return
         view = View(self.thread.thread_id, 0, tuple(self.elements))
-        builder = PlanBuilder(view, counter=self.counter, budget=self._policy.budget)
+        planner = Planner(view, counter=self.counter, budget=self._policy.budget)
         for callback in self._policy.callbacks:
-            mark = builder.begin(callback_name(callback))
+            mark = planner.begin(callback_name(callback))
             try:
-                drive(run_callback(builder, callback))
+                drive(run_callback(planner, callback))
             except Exception as error:  # noqa: BLE001 — as in a store, an error voids the callback's own plan
-                builder.void(mark, error)
-        for attempt in builder.attempts:
+                planner.void(mark, error)
+        for attempt in planner.attempts:
             self._last += 1
             cost = self.count(attempt)
             if attempt.outcome == "applied" and attempt.start_seq is not None and attempt.end_seq is not None:

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 from compaction_store.compaction.asking import Ask, Steps
-from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import NoProgress
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload, Span, Summary
@@ -73,7 +73,7 @@ class AssistantRuns(base.Summarizing):
         sized = zip(asks, _tokens(elements, asks), strict=True)
         kept = [ask for ask, size in sized if base.worth(ctx, size, self.summarize, self.min_saving)]
         if len(kept) < len(asks):
-            builder_of(ctx).idle_reason = base.TOO_LITTLE
+            planner_of(ctx).idle_reason = base.TOO_LITTLE
         return kept
 
 

@@ -19,8 +19,8 @@ from compaction_store.compaction import summary_request, summary_room
 from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize, check_role
 from compaction_store.compaction.callbacks import callback_name, run_steps
 from compaction_store.compaction.checks import Check, check_checks
-from compaction_store.compaction.context import CompactionContext, builder_of
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.context import CompactionContext, planner_of
+from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidCallback, InvalidInput, NoProgress, PinnedInside
 from compaction_store.messages import framing
 from compaction_store.messages.framing import Role
@@ -33,7 +33,7 @@ SummarySource = Summary | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
-class Planner(ABC):
+class BaseStrategy(ABC):
     """The base class of the strategies.
 
     A callback can call a strategy with the context that it got; an async callback must await that call. A strategy with
@@ -53,13 +53,13 @@ class Planner(ABC):
     def steps(self, ctx: CompactionContext) -> Steps: ...
 
     def __call__(self, ctx: CompactionContext) -> Planned:
-        builder = builder_of(ctx)
-        return builder.run(self._work(builder, ctx))
+        planner = planner_of(ctx)
+        return planner.run(self._work(planner, ctx))
 
-    def _work(self, builder: PlanBuilder, ctx: CompactionContext) -> Work[None]:
-        caller = builder.rename(callback_name(self))
-        yield from run_steps(builder, self.steps(ctx))
-        builder.rename(caller)
+    def _work(self, planner: Planner, ctx: CompactionContext) -> Work[None]:
+        caller = planner.rename(callback_name(self))
+        yield from run_steps(planner, self.steps(ctx))
+        planner.rename(caller)
 
     def __repr__(self) -> str:
         return self.name
@@ -71,7 +71,7 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     An error is returned if the attempt was recorded, if an earlier run has just tried the span in vain, or if a pin is
     inside the span. Any other error is raised, because it shows a mistake in the use of the strategy.
     """
-    attempts = builder_of(ctx).attempts
+    attempts = planner_of(ctx).attempts
     tried = len(attempts)
     error = yield ask
     if error is not None and len(attempts) == tried and not isinstance(error, NoProgress | PinnedInside):
@@ -172,7 +172,7 @@ def _a_role(value: Any, _name: str) -> Any:
     return value
 
 
-class _Options(Planner):
+class _Options(BaseStrategy):
     """A strategy whose options are its fields."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.context import CompactionContext
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidCallback, InvalidInput, NotSmaller
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
@@ -151,8 +151,8 @@ class _Job:
         self.elements = tuple(
             elements_of((e.payload for e in encoded), lambda payload: counting.tokens(payload, next(sizes).size))
         )
-        self._builder = PlanBuilder(View("", 0, self.elements), counter=counting, awaits=awaits, leaves_lines=False)
-        self._ctx = CompactionContext(self._builder)
+        self._planner = Planner(View("", 0, self.elements), counter=counting, awaits=awaits, leaves_lines=False)
+        self._ctx = CompactionContext(self._planner)
         self.old = 0
         if self.elements and self.ladder.summarize is not None and self._over:
             for low, high in self.ladder.old(Layout(self.elements, links=self._ctx.links)):
@@ -164,14 +164,14 @@ class _Job:
 
     def work(self) -> Work[CompressResult]:
         if self.elements:
-            yield from run_steps(self._builder, self.ladder.steps_to(self._ctx, self.limit))
+            yield from run_steps(self._planner, self.ladder.steps_to(self._ctx, self.limit))
         return self._result()
 
     def _result(self) -> CompressResult:
         if not self.elements:
             return CompressResult([], 0, was_compacted=False, summarizer_available=self.ladder.summarize is not None)
         ctx = self._ctx
-        done = [attempt for attempt in self._builder.attempts if attempt.outcome == "applied"]
+        done = [attempt for attempt in self._planner.attempts if attempt.outcome == "applied"]
         sizes = {kind: sum(_length(a) for a in done if a.kind == kind) for kind in ("summary", "removal")}
         messages = [message for message in ctx.result_messages if not is_erased(message)]
         recent = self.ladder.recent(self.elements)
@@ -200,7 +200,7 @@ class _Job:
         """
         problems = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
-            for attempt in self._builder.attempts
+            for attempt in self._planner.attempts
             if attempt.error is not None and attempt.kind == "summary" and attempt.error["type"] != NotSmaller.__name__
         ]
         if self._ctx.total_tokens > self.limit:

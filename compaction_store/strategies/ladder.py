@@ -21,7 +21,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
 from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Span, Summary
@@ -96,7 +96,7 @@ class Ladder(base.Summarizing):
 
     def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
         """Returns whether earlier callbacks saved so much that further changes are not worth a record."""
-        if ctx.budget is None or self.target_tokens is not None or not builder_of(ctx).applied:
+        if ctx.budget is None or self.target_tokens is not None or not planner_of(ctx).applied:
             return False
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
@@ -104,10 +104,10 @@ class Ladder(base.Summarizing):
         """Yields the steps that shorten the view to `limit` tokens."""
         if ctx.total_tokens <= limit:
             return
-        builder = builder_of(ctx)
-        before, mark = ctx.elements, builder.mark()
+        planner = planner_of(ctx)
+        before, mark = ctx.elements, planner.mark()
         goal = Goal.of(before, limit, ctx.budget)
-        line = builder.line_tokens(Span(before[0].seq, before[-1].end_seq)) if before else 0
+        line = planner.line_tokens(Span(before[0].seq, before[-1].end_seq)) if before else 0
         caps = Caps(self.start_cap, self.floor_cap, self.truncate_tool_arguments)
         verbatim = self.keep_recent_tokens is not None
         rungs = Rungs(ctx.counter, caps, self.pins, self._tail, verbatim=verbatim, line=line)
@@ -118,10 +118,10 @@ class Ladder(base.Summarizing):
         summarized = ctx.elements is not before
         choice = rungs.choose(Layout(ctx.elements, self.pins, ctx.links), before if summarized else None, goal)
         if choice.withdrawn:
-            builder.withdraw(mark, "the view fits the limit only without the summary")
+            planner.withdraw(mark, "the view fits the limit only without the summary")
         changes = changes_of(choice.draft)
         if not changes and choice.draft.left <= goal.most:
-            builder.idle_reason = "the view fits the window, and no more of it can be summarized or cut"
+            planner.idle_reason = "the view fits the window, and no more of it can be summarized or cut"
         for change in changes:
             yield from base.attempt(ctx, _ask(change, self.role))
 
@@ -139,7 +139,7 @@ class Ladder(base.Summarizing):
         sized = [(span, _tokens(layout, *span)) for span in self.old(layout, end)]
         spans = [span for span, size in sized if base.worth(ctx, size, summarize, self.min_saving)]
         spare = 0
-        attempts = builder_of(ctx).attempts
+        attempts = planner_of(ctx).attempts
         for (low, high), room in rungs.rooms(layout, spans, goal):
             tried = len(attempts)
             error = yield from self._summary(ctx, layout, low, high, summarize, room + spare)

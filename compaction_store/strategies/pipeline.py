@@ -11,16 +11,16 @@ from typing import Any
 
 from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.callbacks import Strategy, callback_name
-from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import InvalidCallback, PinnedInside
 from compaction_store.messages.tool_pairs import Links, items_of
 from compaction_store.models import Element
-from compaction_store.strategies.base import Attempted, Planner
+from compaction_store.strategies.base import Attempted, BaseStrategy
 from compaction_store.strategies.pins import Pin, PinOption, Pins
 from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
 
 
-class Pipeline(Planner):
+class Pipeline(BaseStrategy):
     """Runs strategies in order, each on the view that the earlier ones planned. All plans are committed at once.
 
     The threshold `when` is checked before each strategy. If it is not reached, this strategy and all later ones do not
@@ -53,17 +53,17 @@ class Pipeline(Planner):
         return any(getattr(strategy, "needs_async", False) for strategy in self._strategies)
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        builder = builder_of(ctx)
+        planner = planner_of(ctx)
         limit = None if ctx.budget is None else ctx.budget.limit
         for strategy in self._strategies:
             if self._when is not None and not self._when(window_of(ctx.elements, limit)):
                 return
-            caller = builder.rename(callback_name(strategy))
+            caller = planner.rename(callback_name(strategy))
             if isinstance(strategy, Strategy):
                 yield from (_pinned(strategy, self._pins) if self._pins else strategy).steps(ctx)
             else:
                 strategy(ctx)
-            builder.rename(caller)
+            planner.rename(caller)
 
 
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:
@@ -81,7 +81,7 @@ def _pinned(strategy: Strategy, pins: Pins) -> Strategy:
     return held
 
 
-class _Pinned(Planner):
+class _Pinned(BaseStrategy):
     """A strategy whose spans are cut around pins."""
 
     def __init__(self, strategy: Strategy, pins: Pins) -> None:

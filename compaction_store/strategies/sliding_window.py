@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from compaction_store.compaction.asking import Steps
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import Rejected
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload, Span, Summary
@@ -165,7 +165,7 @@ class SlidingWindow(base.Summarizing):
         tail, threshold, room = max(self.kept(elements), least), self.reached, None
         outline = self._outline(ctx, tail, sealed=not self._is_full(ctx))
         if self.threshold is None and budget is not None and budget.is_over(ctx.total_tokens):
-            builder_of(ctx).idle_reason = "the sliding window found nothing more to fold"
+            planner_of(ctx).idle_reason = "the sliding window found nothing more to fold"
             smaller = self._under_trigger(ctx, budget, outline, tail, max(least, min(tail, _LAST)))
             if smaller is None:
                 return
@@ -180,7 +180,7 @@ class SlidingWindow(base.Summarizing):
             ask = self.ask(inside[0].seq, inside[-1].end_seq, reason, allow=self.allow, stated_room=room)
             folded = None
             if not self._worth(ctx, inside):
-                builder_of(ctx).idle_reason = base.TOO_LITTLE
+                planner_of(ctx).idle_reason = base.TOO_LITTLE
                 continue
             error = yield from base.attempt(ctx, ask)
             if error is not None and not isinstance(error, Rejected):
@@ -215,7 +215,7 @@ class SlidingWindow(base.Summarizing):
             must_stay = self._stay(smaller)
             if found:
                 return smaller, must_stay
-        builder_of(
+        planner_of(
             ctx
         ).idle_reason = (
             f"{must_stay} tokens must stay, a summary takes up to {room} tokens, and the trigger is at {trigger} tokens"
@@ -279,7 +279,7 @@ def _next(found: Folds, folded: Folded | None) -> Fold | None:
 
 def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:
     """Returns the summary that was just planned as an element of the view."""
-    made = builder_of(ctx).attempts[-1]
+    made = planner_of(ctx).attempts[-1]
     tokens = made.tokens_after or 0
     first, last = inside[0], inside[-1]
     element = Element(

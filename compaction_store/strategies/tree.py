@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from compaction_store.compaction.asking import Steps
-from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
 from compaction_store.models import Element, Summary
@@ -62,8 +62,8 @@ class SummaryTree(base.Summarizing):
 
     def steps(self, ctx: CompactionContext) -> Steps:
         """Yields an `Ask` for each summary that the tree needs. Stops when the summarizer fails."""
-        builder = builder_of(ctx)
-        caller = builder.rename(self.name)
+        planner = planner_of(ctx)
+        caller = planner.rename(self.name)
         unread = held_unread(ctx.elements, None if ctx.budget is None else ctx.budget.limit)
         growth = self.growth(Layout(ctx.elements, self.pins, ctx.links), unread)
         done: bool | None = None
@@ -71,7 +71,7 @@ class SummaryTree(base.Summarizing):
             while True:
                 # The first value sent to a generator must be None.
                 node = growth.send(done)  # type: ignore[arg-type]
-                builder.rename(f"{self.name} level {node.level}")
+                planner.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
                 ask = self.ask(node.start_seq, node.end_seq, f"{what} summarized")
                 error = yield from base.attempt(ctx, ask)
@@ -81,7 +81,7 @@ class SummaryTree(base.Summarizing):
         except StopIteration:
             return
         finally:
-            builder.rename(caller)
+            planner.rename(caller)
 
     def growth(self, layout: Layout, unread: int = 0) -> Growth:
         """Yields the nodes to make. Besides the recent elements, the last `unread` ones are kept."""

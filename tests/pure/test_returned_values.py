@@ -32,7 +32,7 @@ from compaction_store.store._async import audit as audit_aio
 from compaction_store.store._async import custody as custody_aio
 from compaction_store.store._async import loader as loader_aio
 from compaction_store.store._sync import audit, custody, loader
-from compaction_store.strategies.base import Planner
+from compaction_store.strategies.base import BaseStrategy
 
 MODULES = (cs, models, recall, strategies, summarizers, tokens, importers, api_rules, grants)
 FUNCTIONS = (
@@ -100,7 +100,7 @@ def classes_in(annotation: Any) -> Iterator[type]:
 
 def is_no_value(kind: type) -> bool:
     """A strategy has options and objects, which are never written as JSON."""
-    return kind.__name__ in {*NOT_VALUES, "Fold", "Folded"} or issubclass(kind, Planner)
+    return kind.__name__ in {*NOT_VALUES, "Fold", "Folded"} or issubclass(kind, BaseStrategy)
 
 
 def values() -> dict[str, type]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from compaction_store import CompactionContext, TokenBudget
 from compaction_store.api_rules import Problem, refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 from compaction_store.compaction.callbacks import run_steps
-from compaction_store.compaction.context import builder_of
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.context import planner_of
+from compaction_store.compaction.planner import Planner
 from compaction_store.models import Attempt, Element
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import elements_of
@@ -45,17 +45,17 @@ def run(
 
 def context_of(view: View, *, counter: Counter = COUNTER, callback: str = "test", **options: Any) -> CompactionContext:
     """Makes a context for a callback, as a store does."""
-    builder = PlanBuilder(view, counter=counter, **options)
-    builder.begin(callback)
-    return CompactionContext(builder)
+    planner = Planner(view, counter=counter, **options)
+    planner.begin(callback)
+    return CompactionContext(planner)
 
 
 def run_strategy(ctx: CompactionContext, strategy: Any) -> None:
-    drive(run_steps(builder_of(ctx), strategy.steps(ctx)))
+    drive(run_steps(planner_of(ctx), strategy.steps(ctx)))
 
 
 def attempts_of(ctx: CompactionContext) -> Sequence[Attempt]:
-    return builder_of(ctx).attempts
+    return planner_of(ctx).attempts
 
 
 def committed(ctx: CompactionContext) -> list[Element]:
@@ -76,7 +76,7 @@ def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> l
     for _ in range(most):
         ctx = run(strategy, view)
         assert not mistakes(ctx)
-        if not builder_of(ctx).applied:
+        if not planner_of(ctx).applied:
             return view
         after = committed(ctx)
         assert sum(e.tokens for e in after) < sum(e.tokens for e in view)

@@ -22,7 +22,7 @@ from compaction_store.compaction.asking import Stalled
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import Callback, callback_name, run_callback
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
-from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.run_log import log_run
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.jsonable import time_text
@@ -143,12 +143,12 @@ async def plan(compacting: Compacting) -> CompactionPlan:
         view = await measured_view(reader, compacting.db, compacting.thread, budget)
         if not compacting.force and not budget.is_over(view):
             return CompactionPlan((), "the view is within its budget", view, view)
-    builder = await _run_callbacks(compacting, view)
-    after = replace(view, elements=builder.plan.folded())
+    planner = await _run_callbacks(compacting, view)
+    after = replace(view, elements=planner.plan.folded())
     if view.measured is not None:
         after = replace(after, measured=view.measured.moved(after.tokens))
-    reason = builder.reason(tried=bool(compacting.callbacks))
-    return CompactionPlan(tuple(builder.attempts), reason, view, after, tuple(builder.errors))
+    reason = planner.reason(tried=bool(compacting.callbacks))
+    return CompactionPlan(tuple(planner.attempts), reason, view, after, tuple(planner.errors))
 
 
 async def revoke(
@@ -253,26 +253,26 @@ async def run_and_commit(
     `shown` is the thread's current view. A repair revokes nothing if no attempt is applied.
     """
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
-    builder = await _run_callbacks(compacting, view)
-    reason = builder.reason(tried=bool(compacting.callbacks))
+    planner = await _run_callbacks(compacting, view)
+    reason = planner.reason(tried=bool(compacting.callbacks))
     shown = view if shown is None else shown
-    if not builder.attempts:
+    if not planner.attempts:
         if budget is not None:
             await db.call(queries.release, thread, run_id, True)
-        return CompactionRun((), reason, shown, tuple(builder.errors))
+        return CompactionRun((), reason, shown, tuple(planner.errors))
     text = records.to_json(
-        builder.attempts,
+        planner.attempts,
         trigger=compacting.trigger or trigger,
         actor=compacting.actor,
         counter=compacting.counter.name,
         measured=size_estimate.as_json(view),
-        first=_revocation(compacting, trigger) if builder.applied else (),
+        first=_revocation(compacting, trigger) if planner.applied else (),
     )
     rows = await db.call(queries.commit_compactions, thread, run_id, view.pos, view.head, text, key=str(run_id))
     written = records.from_commit(thread.thread_id, run_id, rows)
-    log_run(thread.thread_id, written, builder.errors)
-    after = await _view_after(compacting, view, written, rows[-1].entry) if builder.applied else shown
-    return CompactionRun(tuple(written), reason, after, tuple(builder.errors))
+    log_run(thread.thread_id, written, planner.errors)
+    after = await _view_after(compacting, view, written, rows[-1].entry) if planner.applied else shown
+    return CompactionRun(tuple(written), reason, after, tuple(planner.errors))
 
 
 def _revocation(compacting: Compacting, trigger: str) -> tuple[Payload, ...]:
@@ -294,8 +294,8 @@ async def _view_after(compacting: Compacting, view: View, written: list[Compacti
     return await _measured(compacting.db, after, compacting.budget, view.measured.moved(after.tokens))
 
 
-async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
-    """Runs the callbacks and returns the builder with their attempts and errors.
+async def _run_callbacks(compacting: Compacting, view: View) -> Planner:
+    """Runs the callbacks and returns the planner with their attempts and errors.
 
     Raises the first `SpanConflict` of a callback if no callback made an attempt.
     """
@@ -305,17 +305,17 @@ async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
         rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
         stalled += [Stalled(row.callback, row.start_seq, row.end_seq) for row in rows if records.no_progress(row.body)]
     counter = await prepared(compacting.db, compacting.counter)
-    builder = PlanBuilder(
+    planner = Planner(
         view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC,
         authority=compacting.authority,
     )  # fmt: skip
     for callback in compacting.callbacks:
-        mark = builder.begin(callback_name(callback))
+        mark = planner.begin(callback_name(callback))
         try:
-            await drive_async(run_callback(builder, callback))
+            await drive_async(run_callback(planner, callback))
         except Exception as error:  # noqa: BLE001 — an error is recorded, and discards only the callback's own plan
-            builder.void(mark, error)
-    conflict = next((error for error in builder.errors if isinstance(error, SpanConflict)), None)
-    if conflict is not None and not builder.attempts:
+            planner.void(mark, error)
+    conflict = next((error for error in planner.errors if isinstance(error, SpanConflict)), None)
+    if conflict is not None and not planner.attempts:
         raise conflict
-    return builder
+    return planner

@@ -22,7 +22,7 @@ from compaction_store.checks import (
     NothingStale,
     QuotesAreQuotes,
 )
-from compaction_store.compaction.context import builder_of
+from compaction_store.compaction.context import planner_of
 from compaction_store.compaction.summary_request import Repair, Request
 from compaction_store.errors import ChecksFailed, NoProgress
 from compaction_store.models import Attempt
@@ -199,7 +199,7 @@ def test_a_strict_check_rejects_with_its_name_and_counts(summary: Any) -> None:
     assert text(attempt) == ""
     assert outcomes(attempt)["KeepsOrders"]["failed"] == 1
     assert ctx.result_messages == THREAD
-    assert builder_of(ctx).applied is False
+    assert planner_of(ctx).applied is False
 
 
 def test_a_strict_check_passes_after_a_repair() -> None:

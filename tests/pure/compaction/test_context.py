@@ -14,7 +14,7 @@ from support.strategy_runs import attempts_of, context_of, run_strategy
 
 import compaction_store as cs
 from compaction_store.compaction.asking import Stalled
-from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import (
     EmptySummary,
     IdsChanged,
@@ -264,11 +264,11 @@ def test_a_summarizer_that_raises_leaves_a_failed_attempt_without_its_words() ->
 def test_a_voided_callback_takes_back_what_it_planned_and_no_more() -> None:
     ctx = context(*chat(), folded=[(1, 2)])
     ctx.compact(3, 4, "A", allow={"larger"})
-    mark = builder_of(ctx).begin("second")
+    mark = planner_of(ctx).begin("second")
     ctx.compact(1, 4, "B", allow={"larger"})
     with pytest.raises(EmptySummary):
         ctx.compact(5, 5, "")
-    builder_of(ctx).void(mark, ZeroDivisionError("secret"))
+    planner_of(ctx).void(mark, ZeroDivisionError("secret"))
     assert shape(ctx)[:3] == [(1, 2), (3, 4), (5, 5)]
     assert [(a.callback, a.outcome) for a in attempts_of(ctx)] == [
         ("test", "applied"), ("second", "rejected"), ("second", "failed"),
@@ -278,11 +278,11 @@ def test_a_voided_callback_takes_back_what_it_planned_and_no_more() -> None:
 
 def test_a_voided_callback_whose_attempt_was_recorded_is_not_recorded_twice() -> None:
     ctx = context(*chat())
-    mark = builder_of(ctx).begin("second")
+    mark = planner_of(ctx).begin("second")
     try:
         ctx.compact(1, 2, "")
     except EmptySummary as error:
-        builder_of(ctx).void(mark, error)
+        planner_of(ctx).void(mark, error)
     assert [a.outcome for a in attempts_of(ctx)] == ["rejected"]
 
 
@@ -293,7 +293,7 @@ def test_the_same_callback_is_not_offered_a_span_that_made_no_progress() -> None
         ctx.compact(1, 2, asked.append)  # type: ignore[arg-type]
     assert (asked, attempts_of(ctx)) == ([], [])
     ctx.compact(1, 3, "another span")
-    builder_of(ctx).begin("another callback")
+    planner_of(ctx).begin("another callback")
     ctx.compact(5, 6, "S")
 
 
@@ -338,7 +338,7 @@ def test_an_async_summarizer_is_awaited_and_several_may_run_at_once() -> None:
 
     async def callback() -> None:
         await asyncio.gather(*[_wait(ctx.compact(s, s + 1, summarize)) for s in (1, 3, 5)])
-        builder_of(ctx).finish()
+        planner_of(ctx).finish()
 
     asyncio.run(callback())
     assert most == 3
@@ -372,7 +372,7 @@ def test_a_summary_nobody_awaited_is_an_error_of_the_callback() -> None:
     async def callback() -> None:
         planned = ctx.compact(1, 2, summarize)
         with pytest.raises(TypeError, match="await"):
-            builder_of(ctx).finish()
+            planner_of(ctx).finish()
         await planned
 
     asyncio.run(callback())

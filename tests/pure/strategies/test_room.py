@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.strategy_runs import COUNTER, FORMS, REFUSED, Payload, attempts_of, elements, run, well_formed
 
 from compaction_store import InvalidInput, Summary, TokenBudget
-from compaction_store.compaction.context import builder_of
+from compaction_store.compaction.context import planner_of
 from compaction_store.errors import NotSmaller
 from compaction_store.messages.framing import frame
 from compaction_store.strategies import (
@@ -247,7 +247,7 @@ def test_what_is_too_small_to_save_enough_is_not_asked_for() -> None:
     small = [{"role": "user", "content": "Hi."}, *({"role": "assistant", "content": "Well well."} for _ in range(5))]
     ctx = run(SlidingWindow(never), elements(small))
     assert not attempts_of(ctx)
-    assert "would save too little" in (builder_of(ctx).idle_reason or "")
+    assert "would save too little" in (planner_of(ctx).idle_reason or "")
 
 
 @pytest.mark.parametrize("kind", [AssistantRuns, SlidingWindow, Ladder])

@@ -28,7 +28,7 @@ from support.strategy_runs import (
 )
 
 from compaction_store import CompactionStoreError, InvalidInput
-from compaction_store.compaction.context import builder_of
+from compaction_store.compaction.context import planner_of
 from compaction_store.messages.tool_pairs import call_and_result_ids
 from compaction_store.strategies import ClearToolResults, plan_clear_tool_results
 from compaction_store.tokens import from_callable
@@ -345,7 +345,7 @@ def test_every_well_formed_thread_stays_well_formed(form: str, data: st.DataObje
         step.id for step in call_and_result_ids(messages)
     ]
     # A second run finds nothing to clear.
-    assert not builder_of(run(ClearToolResults(keep), committed(ctx))).applied
+    assert not planner_of(run(ClearToolResults(keep), committed(ctx))).applied
 
 
 @settings(max_examples=150, deadline=None)

@@ -22,7 +22,7 @@ from support.strategy_runs import (
 )
 
 from compaction_store import InvalidInput
-from compaction_store.compaction.context import builder_of
+from compaction_store.compaction.context import planner_of
 from compaction_store.models import Element
 from compaction_store.strategies import Node, SummaryTree, plan_summary_tree
 from compaction_store.strategies.tree import HIGHEST, level_of
@@ -96,7 +96,7 @@ def test_records_say_their_level_and_what_went_in() -> None:
     ]
     assert attempts_of(ctx)[3].inputs == (-1, -2, -3)
     # Later records have the same name as without the tree.
-    assert builder_of(ctx).rename("other") == "test"
+    assert planner_of(ctx).rename("other") == "test"
     assert level_of(ctx.elements[0]) == 2
 
 

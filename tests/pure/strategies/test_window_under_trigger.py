@@ -10,7 +10,7 @@ import pytest
 from support.strategy_runs import COUNTER, Payload, attempts_of, committed, elements, run
 
 from compaction_store import TokenBudget
-from compaction_store.compaction.context import builder_of
+from compaction_store.compaction.context import planner_of
 from compaction_store.models import Element
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer
@@ -93,7 +93,7 @@ def test_the_view_is_below_the_trigger_or_the_reason_is_told(shape: str, retain:
             runs += 1
             ctx = run(SlidingWindow(SUMMARIZERS[summarizer](), retain=retain), view, budget=BUDGET)
             after = committed(ctx)
-            reason = builder_of(ctx).reason(tried=True)
+            reason = planner_of(ctx).reason(tried=True)
             if BUDGET.is_over(ctx.total_tokens):
                 assert "trigger" in reason or "nothing more" in reason or "too little" in reason
                 assert reason not in {"compacted", "the callbacks found nothing to compact"}

@@ -72,7 +72,7 @@ _TENANT = "    PERFORM set_config('compaction_store.tenant', p_tenant, true);\n"
 _NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
 _LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
 _UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
-_CALLBACKS = "    for callback in compacting.callbacks:\n        mark = builder.begin(callback_name(callback))\n"
+_CALLBACKS = "    for callback in compacting.callbacks:\n        mark = planner.begin(callback_name(callback))\n"
 _KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
 _QUEUE = "    IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN\n"
 _NO_QUEUE = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n"
@@ -202,9 +202,9 @@ BUGS = (
         "a record is made before its summary is written",
         (
             Edit(
-                "compaction_store/compaction/summary_planner.py",
+                "compaction_store/compaction/planner.py",
                 "        try:\n            result = yield Call(asked.summarize, asked.request)\n",
-                '        self._log.apply(indexes, span, "summary", 0, allow=options.allow, reason=None)\n'
+                '        self.plan.apply(indexes, ask, "summary", 0)\n'
                 "        try:\n            result = yield Call(asked.summarize, asked.request)\n",
             ),
         ),
@@ -234,8 +234,8 @@ BUGS = (
             ),
             Edit(
                 "compaction_store/store/_sync/compacting.py",
-                "    conflict = next((error for error in builder.errors",
-                '    held.execute("COMMIT")\n    conflict = next((error for error in builder.errors',
+                "    conflict = next((error for error in planner.errors",
+                '    held.execute("COMMIT")\n    conflict = next((error for error in planner.errors',
             ),
         ),
         {
