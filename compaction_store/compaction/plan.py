@@ -160,9 +160,9 @@ class Plan:
         return self.mark()
 
     def has_summarized(self, span: Span) -> bool:
-        """Whether the running callback has planned a summary of exactly this span."""
-        made = self.attempts[self._began :]
-        return any(a.outcome == "applied" and a.kind == "summary" and (a.start_seq, a.end_seq) == span for a in made)
+        """Whether the plan has a summary of exactly this span, and the running callback has made it."""
+        made = (self.attempts[placed.attempt] for placed in self._placed if placed.attempt >= self._began)
+        return any(attempt.kind == "summary" and (attempt.start_seq, attempt.end_seq) == span for attempt in made)
 
     def apply(
         self,

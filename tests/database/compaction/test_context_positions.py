@@ -134,6 +134,16 @@ def test_the_same_span_is_not_summarized_twice_in_one_callback() -> None:
     assert ctx.attempts[-1].inputs == (-1,)
 
 
+def test_a_span_may_be_summarized_again_after_its_summary_was_replaced_in_the_plan() -> None:
+    ctx = context()
+    ctx.compact(2, 5, "The first summary of the span.")
+    words = {"role": "user", "content": "Instead of the summary, some words that are a little longer."}
+    ctx.replace(2, 5, [words], allow="larger")
+    ctx.compact(2, 5, "The second.", allow="larger")
+    assert [attempt.kind for attempt in ctx.attempts] == ["summary", "truncation", "summary"]
+    assert ctx.attempts[-1].inputs == (-2,)
+
+
 def test_two_summaries_of_a_span_at_the_same_time_are_one_too_many() -> None:
     ctx = context(awaits=True)
 
