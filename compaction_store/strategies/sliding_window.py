@@ -34,6 +34,10 @@ _OWN = "SlidingWindow("
 _FULL = 4
 # If there is little room, the summarizer is given the budget's trigger divided by this number.
 _LEAST = 16
+# A summary, with its frame, in fewer tokens says nothing, and a summarizer refuses to write it.
+_SHORTEST = 160
+# If a view is longer than this number of windows, each summary covers as much as fits the budget's limit.
+_FEW = 2
 # This number of messages at the end is kept even if the view would get below the trigger without them.
 _LAST = 2
 ThresholdOption = Threshold | Predicate | int | None
@@ -170,8 +174,12 @@ class SlidingWindow(base.Summarizing):
             if smaller is None:
                 return
             outline, stay = smaller
-            threshold = over(tokens=max(budget.trigger_tokens, stay + budget.trigger_tokens // _FULL) + 1)
-            room = max(budget.trigger_tokens // _LEAST, _halfway(budget) - stay)
+            window = max(budget.trigger_tokens, stay + budget.trigger_tokens // _FULL) + 1
+            if ctx.total_tokens > _FEW * window:
+                # Together, the summaries of so many windows would be above the trigger.
+                window = max(window, ctx.total_tokens // -(-ctx.total_tokens // budget.limit))
+            threshold = over(tokens=window)
+            room = max(budget.trigger_tokens // _LEAST, _halfway(budget) - stay, _SHORTEST)
         found = self.folds(outline, elements, threshold, limit)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may be folded"
         folded: Folded | None = None
@@ -267,7 +275,9 @@ def plan_sliding_window(
 
 
 def _halfway(budget: TokenBudget) -> int:
-    return (budget.trigger_tokens + budget.target_tokens) // 2
+    """Returns the size to aim for. It leaves room for the summaries of short spans, which may follow a long one."""
+    trigger = budget.trigger_tokens
+    return min((trigger + budget.target_tokens) // 2, trigger - trigger // 8)
 
 
 def _next(found: Folds, folded: Folded | None) -> Fold | None:

@@ -126,3 +126,28 @@ def test_a_tail_that_fits_is_kept_whole() -> None:
     assert ctx.result_messages[-12:] == messages[-12:]
     assert ctx.total_tokens <= (BUDGET.trigger_tokens + BUDGET.target_tokens) // 2
     assert COUNTER.messages([m for m in ctx.result_messages if m]) == ctx.total_tokens
+
+
+@pytest.mark.parametrize("target", [0.01, 100, 500, 1000])
+@pytest.mark.parametrize(("count", "size"), [(10, 200), (40, 100), (100, 30), (200, 10)])
+def test_a_trigger_far_below_the_window_is_reached_in_one_run(count: int, size: int, target: float) -> None:
+    budget = TokenBudget(30_000, trigger=1000, target=target)
+    messages = [spoken("user" if n % 2 == 0 else "assistant", size, n) for n in range(count)]
+    ctx = run(SlidingWindow(ExtractiveSummarizer()), elements(messages), budget=budget)
+    assert {attempt.outcome for attempt in attempts_of(ctx)} == {"applied"}
+    assert not budget.is_over(ctx.total_tokens)
+    assert planner_of(ctx).reason(tried=True) == "compacted"
+
+
+@pytest.mark.parametrize("target", [0.01, 1000])
+def test_what_must_stay_above_a_small_trigger_is_told_and_the_rest_is_folded(target: float) -> None:
+    budget = TokenBudget(30_000, trigger=1000, target=target)
+    # Long sentences: a summarizer that is given a few tokens would refuse to write.
+    messages = [spoken("user" if n % 2 == 0 else "assistant", 700, n) for n in range(60)]
+    ctx = run(SlidingWindow(ExtractiveSummarizer()), elements(messages), budget=budget)
+    assert {attempt.outcome for attempt in attempts_of(ctx)} == {"applied"}
+    assert ctx.total_tokens < 3000
+    reason = planner_of(ctx).reason(tried=True)
+    assert "still above the trigger" in reason
+    assert "tokens must stay" in reason
+    assert "the trigger is at 1000 tokens" in reason
