@@ -45,7 +45,7 @@ def ask(client: Any, request: ApiRequest, deadline: Deadline) -> Work[Any]:
         kind = kind_of(error)
         broken += kind == "broken"
         if kind == "final" or (kind == "broken" and broken > client.max_retries):
-            raise typed_error(error, kind)
+            raise typed_error(error, kind, tries + 1)
         seconds = seconds_to_wait(error, tries)
         if seconds >= deadline.left:
             raise SummarizerUnavailable(describe(error, "no time is left for a retry"), status=status_of(error))

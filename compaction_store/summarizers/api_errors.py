@@ -10,7 +10,7 @@ from typing import Any
 
 from compaction_store.api_rules.too_long import too_long
 from compaction_store.errors import SourceTooLong, SummarizerRejected, SummarizerUnavailable, raised_at
-from compaction_store.summarizers.retries import ErrorKind, is_over_allowance
+from compaction_store.summarizers.retries import ErrorKind, Interrupted, OtherFormat, is_over_allowance
 
 _NAME = re.compile(r"[a-z_]{1,64}")
 _REQUEST_ID = re.compile(r"req_\w{1,64}", re.ASCII)
@@ -25,11 +25,16 @@ _ARGUMENT = re.compile(r"\b\w+\(\) (?:got an unexpected keyword|missing \d+ requ
 _TOO_LONG_CODE = "context_length_exceeded"
 
 
-def typed_error(error: Exception, kind: ErrorKind) -> Exception:
-    """Returns the error to raise for an API's or client's error after which the request is not retried."""
+def typed_error(error: Exception, kind: ErrorKind, tries: int) -> Exception:
+    """Returns the error to raise for an API's or client's error after `tries` requests. No further one is sent."""
     status = status_of(error)
     if kind == "broken":
-        return SummarizerUnavailable(describe(error, "the client's max_retries are used up"), status=status)
+        sent = f"{tries} {'request was' if tries == 1 else 'requests were'} sent, as the client's max_retries allows"
+        if isinstance(error, Interrupted):
+            return SummarizerUnavailable(f"the answer ended before it was complete: {sent}")
+        return SummarizerUnavailable(describe(error, sent), status=status)
+    if isinstance(error, OtherFormat):
+        return SummarizerRejected(str(error))
     if _is_too_long(error):
         return SourceTooLong(describe(error, "the request is too long for the model"))
     where = "" if status is not None else _where(error)

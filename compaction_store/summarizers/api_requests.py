@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Payload
 from compaction_store.summarizers import openai_streams
-from compaction_store.summarizers.retries import AnsweredError, Interrupted
+from compaction_store.summarizers.retries import AnsweredError, Interrupted, OtherFormat
 
 
 class ApiRequest(Protocol):
@@ -61,7 +61,7 @@ class MessagesRequest(NamedTuple):
         if self.stream:
             return _streamed(response)
         types = sdk().types
-        return (types.beta.BetaMessage if self.native else types.Message).construct(**json.loads(body))
+        return (types.beta.BetaMessage if self.native else types.Message).construct(**_parsed(response, body))
 
 
 class CountRequest(NamedTuple):
@@ -81,8 +81,8 @@ class CountRequest(NamedTuple):
     def pieces(self, response: Any) -> Any:
         return response.iter_bytes()
 
-    def answer(self, _response: Any, body: bytes) -> Any:
-        return json.loads(body)
+    def answer(self, response: Any, body: bytes) -> Any:
+        return _parsed(response, body)
 
 
 class CompletionRequest(NamedTuple):
@@ -100,10 +100,9 @@ class CompletionRequest(NamedTuple):
     def pieces(self, response: Any) -> Any:
         return response.iter_bytes()
 
-    def answer(self, _response: Any, body: bytes) -> OpenAIAnswer:
-        return completion_answer(
-            openai_streams.completion(body) if openai_streams.is_stream(body) else json.loads(body)
-        )
+    def answer(self, response: Any, body: bytes) -> OpenAIAnswer:
+        is_stream = openai_streams.is_stream(body)
+        return completion_answer(openai_streams.completion(body) if is_stream else _parsed(response, body))
 
 
 class ResponseRequest(NamedTuple):
@@ -121,9 +120,9 @@ class ResponseRequest(NamedTuple):
     def pieces(self, response: Any) -> Any:
         return response.iter_bytes()
 
-    def answer(self, _response: Any, body: bytes) -> OpenAIAnswer:
+    def answer(self, response: Any, body: bytes) -> OpenAIAnswer:
         is_stream = openai_streams.is_stream(body)
-        return response_answer(openai_streams.response(body) if is_stream else json.loads(body))
+        return response_answer(openai_streams.response(body) if is_stream else _parsed(response, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +230,20 @@ def sdk(what: str = "AnthropicSummarizer") -> ModuleType:
     return anthropic
 
 
+def _parsed(response: Any, body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise OtherFormat("JSON", response) from None
+
+
 def _streamed(stream: Any) -> Any:
     try:
         message = stream.current_message_snapshot
     except AssertionError:
         message = None
+        if not stream.response.headers.get("content-type", "").startswith("text/event-stream"):
+            raise OtherFormat("a stream, or be asked for with stream=False", stream.response) from None
     if message is None or message.stop_reason is None:
         raise Interrupted
     return message

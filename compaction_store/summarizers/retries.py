@@ -20,11 +20,21 @@ _TRANSPORT = frozenset({"httpx2", "httpcore2", "httpx", "httpcore", "h11", "h2",
 _RATE_LIMITED, _OVERLOADED = 429, 529
 # OpenAI's text for a single request that has more tokens than are allowed per minute. A retry does not help.
 _OVER_ALLOWANCE = re.compile(r"\brequest too large for\b", re.IGNORECASE)
+_MEDIA_TYPE = re.compile(r"[a-z]{1,20}/[a-z0-9.+-]{1,60}")
 _TIMED_OUT, _LOCKED, _SERVERS_FAULT = 408, 409, 500
 
 
 class Interrupted(Exception):
     """The stream ended before the answer did, or the answer is an error that may pass."""
+
+
+class OtherFormat(Exception):
+    """The server answered in another format than the request asks for, such as JSON instead of a stream."""
+
+    def __init__(self, wanted: str, response: Any) -> None:
+        kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+        given = kind if _MEDIA_TYPE.fullmatch(kind) else "an unknown type"
+        super().__init__(f"the answer must be {wanted}, not {given}")
 
 
 class AnsweredError(Exception):

@@ -25,12 +25,14 @@ from support.messages_server import (
     elements,
     ends_early,
     errs_in_stream,
+    events,
     fails,
     hangs,
     holds_up_to,
     message,
     says,
     serving,
+    sse,
     talk,
 )
 
@@ -206,6 +208,31 @@ def test_a_stream_that_does_not_end_well_is_tried_again(summarize: Summarizers, 
     assert summarize(talk(), retries=1).text == "They will meet."
 
 
+def test_an_answer_of_another_format_is_named_and_not_asked_for_again(summarize: Summarizers, api: Server) -> None:
+    whole = json.dumps(message({"type": "text", "text": MARKER})).encode()
+    told = b"".join(map(sse, events(message({"type": "text", "text": MARKER}))))
+    for is_stream, body, kind, said in (
+        (True, whole, "application/json; charset=utf-8", "a stream, .* stream=False, not application/json"),
+        (True, f"<p>{MARKER}".encode(), f"<{MARKER}>", "a stream, .*, not an unknown type"),
+        (False, told, "text/event-stream", "JSON, not text/event-stream"),
+    ):
+        api.requests.clear()
+        api.does(lambda handler, _body, body=body, kind=kind: handler.send(200, body, kind))  # type: ignore[misc]
+        with pytest.raises(SummarizerRejected, match=f"the answer must be {said}") as caught:
+            summarize(talk(), retries=2, stream=is_stream)
+        assert MARKER not in str(caught.value)
+        assert len(api.requests) == 1
+
+
+def test_an_answer_that_ends_early_says_how_often_it_was_asked_for(summarize: Summarizers, api: Server) -> None:
+    api.does(ends_early)
+    with pytest.raises(SummarizerUnavailable, match="ended before it was complete: 1 request was sent"):
+        summarize(talk(), retries=0)
+    api.does(fails(500, "api_error", retry_after="0.01"))
+    with pytest.raises(SummarizerUnavailable, match=r"answered 500 .*: 2 requests were sent"):
+        summarize(talk(), retries=1)
+
+
 @both
 @pytest.mark.parametrize("fault", [drips, hangs])
 def test_a_body_that_never_ends_ends_with_the_deadline(
@@ -369,6 +396,7 @@ FAULTS: list[Any] = [
     says(f"{MARKER} " * 999),
     cuts,
     errs_in_stream,
+    events,
     drips,
 ]
 

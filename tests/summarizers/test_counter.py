@@ -124,7 +124,7 @@ def test_only_the_last_counts_are_remembered(count: Counting, api: Server) -> No
         (fails(400, "invalid_request_error", MARKER), "the API answered 400 invalid_request_error (req_test1)"),
         (fails(400, "invalid_request_error", "prompt is too long"), "the request is too long for the model"),
         (counts(lambda _body: None), "the API's answer has no token count"),
-        (lambda handler, _body: handler.send(200, b"<html>"), "the client raised JSONDecodeError"),
+        (lambda handler, _body: handler.send(200, b"<html>"), "the answer must be JSON, not application/json"),
         (cuts, "the client raised "),
         (hangs, ""),
         (drips, ""),
