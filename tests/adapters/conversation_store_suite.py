@@ -59,7 +59,7 @@ def conversation(*texts: str, name: str = "c") -> Conversation:
 
 
 async def loaded(store: ConversationStore, name: str = "c") -> Conversation:
-    found = await store.load.messages(name)
+    found = await store.load(name)
     assert found is not None
     return found
 
@@ -81,7 +81,7 @@ class ConversationStoreSuite:
 
     def test_an_unknown_conversation_is_none(self) -> None:
         async def check(store: Any) -> None:
-            assert await store.load.messages("c") is None
+            assert await store.load("c") is None
             assert await store.load_entries("c") is None
             assert await store.read_record("c") is None
             assert list(await store.read_records()) == []
@@ -183,14 +183,14 @@ class ConversationStoreSuite:
         async def check(store: Any) -> None:
             await store.save(conversation("a", "b", "c", "d"))
             for limit in range(6):
-                found = await store.load.messages("c", limit=limit)
+                found = await store.load("c", limit=limit)
                 assert [m.parts[0].content for m in found.messages] == ["a", "b", "c", "d"][4 - min(limit, 4) :]
-            window = await store.load.messages("c", limit=1)
+            window = await store.load("c", limit=1)
             window.messages += talk("e")
             await store.save(window)
             assert await texts(store) == ["a", "b", "c", "d", "e"]
             with pytest.raises(UserError):
-                await store.load.messages("c", limit=-1)
+                await store.load("c", limit=-1)
 
         self.run(check)
 
@@ -294,7 +294,7 @@ class ConversationStoreSuite:
             await store.save(conversation("a", "b"))
             old = await loaded(store)
             await store.delete("c")
-            assert await store.load.messages("c") is None
+            assert await store.load("c") is None
             assert list(await store.read_records()) == []
             with pytest.raises(ConversationConflict):
                 await store.save(old)
@@ -317,9 +317,9 @@ class ConversationStoreSuite:
             assert [record.conversation_id for record in await store.list_conversations()] == ["a", "c", "b"]
             assert [r.conversation_id for r in await store.list_conversations(scope="s", limit=1)] == ["a"]
             assert await store.list_conversations(scope="u") == []
-            assert await store.load.messages("a", scope="t") is None
+            assert await store.load("a", scope="t") is None
             await store.delete("a", scope="t")
-            assert await store.load.messages("a", scope="s") is not None
+            assert await store.load("a", scope="s") is not None
             with pytest.raises(ConversationConflict):
                 await store.save(await loaded(store, "a"), scope="t")
 

@@ -135,7 +135,7 @@ def test_sessions_are_listed_oldest_first(service: Any) -> None:
             await service.append_event(session, said(name, at))
         await service.create_session(app_name="trips2", user_id="ana", session_id="z")
         own = (await service.list_sessions(app_name="trips", user_id="ana")).sessions
-        assert [(s.id, s.state, s.audit.events) for s in own] == [
+        assert [(s.id, s.state, s.events) for s in own] == [
             (name, {"k": name, "user:ana": 1, "app:z": 0}, []) for name in "yx"
         ]
         everybody = (await service.list_sessions(app_name="trips")).sessions
@@ -158,7 +158,7 @@ def test_a_name_is_used_once_until_the_session_is_deleted(service: Any) -> None:
         assert await service.get_session(**ID) is None
         assert (await service.list_sessions(app_name="trips")).sessions == []
         again = await service.create_session(**ID, state={"new": 1})
-        assert (again.audit.events, again.state) == ([], {"new": 1, "user:u": 2})
+        assert (again.events, again.state) == ([], {"new": 1, "user:u": 2})
         await service.append_event(again, said("d", 4.0))
         assert texts(await service.get_session(**ID)) == ["d"]
 

@@ -23,7 +23,7 @@ async def _step(store: Any, step: str, choice: random.Random) -> Any:  # noqa: P
     """Does one step to a store; the same choices are made for each. Returns what can be compared."""
     name, other = choice.choice(_NAMES), choice.choice(_NAMES)
     place, texts = choice.random(), [str(choice.random()) for _ in range(choice.randrange(1, 4))]
-    now = await store.load.messages(name)
+    now = await store.load(name)
     try:
         if step in {"save", "rewrite", "spend"}:
             now = now or Conversation(conversation_id=name)
@@ -76,9 +76,7 @@ def test_both_stores_do_the_same(url: str, seed: int) -> None:
                 assert done[0] == done[1], (number, step)
                 assert await _state(theirs) == await _state(ours), (number, step)
                 for name in _NAMES:
-                    shown = (
-                        [m for m in (await store.view(name)).messages if m] if await ours.load.messages(name) else []
-                    )
+                    shown = [m for m in (await store.view(name)).messages if m] if await ours.load(name) else []
                     assert len(shown) == len(await ours.load_entries(name) or []), (number, step)
             async for thread in store.threads():
                 assert not (await store.audit.verify(thread.thread_id)).findings
