@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from compaction_store import arguments
 from compaction_store.adapters.batches import batches
 from compaction_store.adapters.calling import Calls
+from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import Conflict, MissingExtra, ThreadNotFound
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
@@ -42,7 +43,8 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     """A session that keeps its items in the thread named `session_id`.
 
     A `Store` is called in a worker thread, so the session works on any event loop, such as that of `Runner.run_sync`.
-    An `AsyncStore` must be used on the event loop on which it was opened. `on_clear` decides whether `clear_session`
+    An `AsyncStore` must be used on the event loop on which it was opened. If `budget` is given and the view exceeds it,
+    the callbacks that are registered with the store first compact the view. `on_clear` decides whether `clear_session`
     hides the items or erases the thread for good. `actor` is recorded with every change of the view.
     """
 
@@ -52,10 +54,13 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         store: Store | AsyncStore,
         *,
         session_settings: SessionSettings | dict[str, Any] | None = None,
+        budget: TokenBudget | None = None,
         on_clear: OnClear = "clear",
         actor: str | None = None,
     ) -> None:
         arguments.check_thread_id(session_id)
+        if budget is not None:
+            arguments.instance(budget, TokenBudget, "budget")
         arguments.one_of(on_clear, ("clear", "erase"), "on_clear")
         arguments.optional_name(actor, "actor")
         self.session_id = session_id
@@ -64,6 +69,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         )
         self._calls = Calls(store)
         self.store = store
+        self._budget = budget
         self._on_clear = on_clear
         self._actor = actor
 
@@ -73,10 +79,11 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Returns the items of the view, without erased ones: all, or as many of the newest as a limit allows.
 
-        The limit is `limit`, or else that of the session's settings.
+        The limit is `limit`, or else that of the session's settings. With a budget, the view is compacted first if it
+        is too large.
         """
         wanted = resolve_session_limit(limit, self.session_settings)
-        items = [item.payload for item in _items(await self._view())]
+        items = [item.payload for item in _items(await self._view(self._budget))]
         return items if wanted is None else items[-wanted:] if wanted > 0 else []
 
     async def add_items(self, items: Sequence[Any]) -> None:
@@ -175,9 +182,13 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         except ThreadNotFound:
             return
 
-    async def _view(self) -> View | None:
+    async def _view(self, budget: TokenBudget | None = None) -> View | None:
         try:
-            view: View = await self._call("view")
+            view: View
+            if budget is None:
+                view = await self._call("view")
+            else:
+                view = await self._call("fit", budget, actor=self._actor)
         except ThreadNotFound:
             return None
         return view

@@ -20,9 +20,11 @@ from agents.testing import ScriptedModel
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 from support.later_releases import change_views
 
-from compaction_store import AsyncStore, InvalidInput, Store, ThreadNotFound
+from compaction_store import AsyncStore, InvalidInput, Store, ThreadNotFound, TokenBudget
 from compaction_store.adapters.openai_agents import StoreSession
-from compaction_store.errors import UnknownEntry
+from compaction_store.errors import NotConfigured, UnknownEntry
+from compaction_store.strategies import SlidingWindow
+from compaction_store.summarizers import ExtractiveSummarizer
 
 ITEMS: list[Any] = [{"role": "assistant" if i % 2 else "user", "content": f"item {i}"} for i in range(12)]
 SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAsealed"}
@@ -312,10 +314,39 @@ def test_a_session_is_used_on_many_event_loops(url: str) -> None:
         assert len(asyncio.run(session.get_items())) == 6
 
 
+def test_a_session_with_a_budget_gives_the_model_what_fits(on_each_store: Any, url: str) -> None:
+    long: list[Any] = [{**item, "content": f"{item['content']}: " + "the parcel is late. " * 20} for item in ITEMS]
+
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store, budget=TokenBudget(context_window=700), actor="agent")
+        assert await session.get_items() == []
+        await session.add_items(long)
+        with pytest.raises(NotConfigured, match="no callback to compact it"):
+            await session.get_items()
+        store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=2))
+        items = await session.get_items()
+        assert items[-2:] == long[-2:]
+        assert len(items) < len(long)
+        assert (await session.get_items(limit=1)) == long[-1:]
+        # The SDK takes back a message that failed, and clears: both change the view, not the thread.
+        assert await session.pop_item() == long[-1]
+        assert (await session.get_items())[-1] == long[-2]
+        await session.clear_session()
+        assert await session.get_items() == []
+
+    on_each_store(check)
+    with Store.open(url) as store:
+        assert [m.payload for m in store.replay("s")] == long
+        assert {(r.kind, r.actor) for r in store.compactions("s", outcome="applied")} == {
+            ("summary", "agent"), ("rewind", "agent"), ("clear", "agent"),
+        }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("given", "options", "text"),
     [
         ("", {}, "thread_id"),
+        ("s", {"budget": 1000}, "budget must be a TokenBudget, not int"),
         ("s", {"store": 3}, "store must be a Store or an AsyncStore, not int"),
         ("s", {"on_clear": "hide"}, "on_clear must be one of"),
     ],
