@@ -30,8 +30,10 @@ from compaction_store.adapters.pydantic_ai_messages import (
     to_payload,
     walk,
 )
+from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
-from compaction_store.models import Message, Payload, Thread
+from compaction_store.models import Element, Message, Payload, Thread
+from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 from compaction_store.store.unknown_entries import refuse_unknown
@@ -45,6 +47,8 @@ try:
     )
 except ImportError as error:
     raise MissingExtra("the conversation store of Pydantic AI", "pydantic-ai") from error
+# This import is not in the try block, so that the ImportError gives the name if a release moves it.
+from pydantic_ai._conversation_marks import mark_stored
 
 OnDelete = Literal["hide", "erase"]
 # A meta may take up to 8 KiB. This leaves room for the ids.
@@ -62,23 +66,54 @@ class _State(NamedTuple):
     last: Message | None
 
 
+class Shown(NamedTuple):
+    """A message of the view, and the element that contains the message."""
+
+    message: Any
+    element: Element
+
+
 class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framework is an extra
     """A conversation store that keeps each conversation as the thread of the same name.
 
     A `Store` is called in a worker thread, so it works on any event loop. An `AsyncStore` must be used on the event
-    loop on which it was opened. `on_delete` decides whether `delete_record` hides the messages or erases the thread for
-    good. `actor` is recorded with every change of the view.
+    loop on which it was opened. If `budget` is given, `load` returns the view of the thread, which the callbacks that
+    are registered with the store first compact if it exceeds the budget. `on_delete` decides whether `delete_record`
+    hides the messages or erases the thread for good. `actor` is recorded with every change of the view.
     """
 
-    def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        *,
+        budget: TokenBudget | None = None,
+        on_delete: OnDelete = "hide",
+        actor: str | None = None,
+    ) -> None:
+        if budget is not None:
+            arguments.instance(budget, TokenBudget, "budget")
         arguments.one_of(on_delete, ("hide", "erase"), "on_delete")
         arguments.optional_name(actor, "actor")
         self._call = Calls(store)
         self.store = store
         self.actor = actor
+        self._budget = budget
         self._on_delete = on_delete
 
     # ---- methods that the framework calls
+
+    async def load(self, conversation_id: str, *, limit: int | None = None, scope: str | None = None) -> Any:
+        """Returns the conversation: with its history, or with a budget, with the view that fits the budget."""
+        if self._budget is None:
+            return await super().load(conversation_id, limit=limit, scope=scope)
+        # The history itself is not needed. The framework refuses a negative limit.
+        found = await super().load(conversation_id, limit=min(limit or 0, 0), scope=scope)
+        if found is not None:
+            view = await self._call("fit", conversation_id, self._budget, actor=self.actor)
+            messages = [each.message for each in shown(view)]
+            found.messages = messages if limit is None else messages[len(messages) - limit :] if limit else []
+            mark_stored(found, found.messages)
+        return found
 
     async def read_record(self, conversation_id: str) -> Any:
         return (await self._state(conversation_id)).record
@@ -280,6 +315,16 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         except ThreadNotFound:
             return None
         return view
+
+
+def shown(view: View) -> list[Shown]:
+    """Returns the messages of a view, without erased ones and without records of conversations."""
+    return [
+        Shown(from_payload(payload, element.created_at), element)
+        for element in view.elements
+        for payload in element.messages
+        if not is_erased(payload) and OURS not in payload
+    ]
 
 
 def _with_thread(record: Any) -> Any:

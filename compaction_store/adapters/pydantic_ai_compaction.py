@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from compaction_store import arguments
-from compaction_store.adapters.pydantic_ai import StoreConversations
-from compaction_store.adapters.pydantic_ai_messages import OURS, from_payload, to_payload
+from compaction_store.adapters.pydantic_ai import Shown, StoreConversations, shown
+from compaction_store.adapters.pydantic_ai_messages import from_payload, to_payload
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra
-from compaction_store.models import Element
-from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 
 try:
@@ -19,13 +17,6 @@ try:
     from pydantic_ai.capabilities.abstract import AbstractCapability
 except ImportError as error:
     raise MissingExtra("the capability for Pydantic AI", "pydantic-ai") from error
-
-
-class _Shown(NamedTuple):
-    """A message of the view, and the element that contains the message."""
-
-    message: Any
-    element: Element
 
 
 @dataclass
@@ -60,14 +51,14 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         return await self._recorded(ctx, request_context, self.wrapped.prepare_model_request)
 
     async def _recorded(self, ctx: Any, request: Any, hook: Callable[[Any, Any], Awaitable[Any]]) -> Any:
-        view, shown = await self._put_view(ctx, request)
+        view, present = await self._put_view(ctx, request)
         before = list(request.messages)
         request = await hook(ctx, request)
         if view is not None and request.messages != before:
-            await self._adopt(view, shown, before, list(request.messages))
+            await self._adopt(view, present, before, list(request.messages))
         return request
 
-    async def _put_view(self, ctx: Any, request: Any) -> tuple[View | None, list[_Shown]]:
+    async def _put_view(self, ctx: Any, request: Any) -> tuple[View | None, list[Shown]]:
         """Puts the view in place of the stored messages that the request begins with.
 
         Returns the view and its messages, or None and no messages if the request does not begin with stored messages.
@@ -76,23 +67,18 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         view = None if name is None else await self.conversations.view(name)
         if view is None:
             return None, []
-        shown = [
-            _Shown(from_payload(payload, element.created_at), element)
-            for element in view.elements
-            for payload in element.messages
-            if not is_erased(payload) and OURS not in payload
-        ]
-        stored = [each.message for each in shown]
+        present = shown(view)
+        stored = [each.message for each in present]
         for known in (stored, [from_payload(each.payload) for each in await self.conversations.path(name)]):
             end = _end(request.messages, known)
             if known and end is not None:
                 request.messages = [*stored, *request.messages[end:]]
                 if (end := _end(ctx.messages, known)) is not None:
                     ctx.messages[:end] = stored
-                return view, shown
+                return view, present
         return None, []
 
-    async def _adopt(self, view: View, shown: list[_Shown], before: list[Any], after: list[Any]) -> None:
+    async def _adopt(self, view: View, present: list[Shown], before: list[Any], after: list[Any]) -> None:
         start = 0
         while start < min(len(before), len(after)) and before[start] == after[start]:
             start += 1
@@ -100,15 +86,15 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         while kept < min(len(before), len(after)) - start and before[-1 - kept] == after[-1 - kept]:
             kept += 1
         end = len(before) - kept
-        if not start < end <= len(shown) or start >= len(after) - kept:
+        if not start < end <= len(present) or start >= len(after) - kept:
             return
         # An element is replaced as a whole, so the replacement repeats those of its messages that stay.
-        first = next(place for place, each in enumerate(shown) if each.element is shown[start].element)
-        last = max(place for place, each in enumerate(shown) if each.element is shown[end - 1].element)
+        first = next(place for place, each in enumerate(present) if each.element is present[start].element)
+        last = max(place for place, each in enumerate(present) if each.element is present[end - 1].element)
         given = [*before[first:start], *after[start : len(after) - kept], *before[end : last + 1]]
         try:
             await self.conversations.adopt(
-                view, [to_payload(each) for each in given], shown[first].element.seq, shown[last].element.end_seq,
+                view, [to_payload(each) for each in given], present[first].element.seq, present[last].element.end_seq,
                 type(self.wrapped).__name__,
             )  # fmt: skip
         except Conflict:

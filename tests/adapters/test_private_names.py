@@ -19,6 +19,7 @@ IMPORTED = {
     "openai-agents": [
         ("agents.memory.session", "_CompactionSnapshot"), ("agents.memory.session", "_await_mutation"),
     ],
+    "pydantic-ai-slim": [("pydantic_ai._conversation_marks", "mark_stored")],
 }  # fmt: skip
 # For each package: the module and a text of it that an adapter depends on.
 TEXTS = {

@@ -14,14 +14,17 @@ from conversation_store_suite import ConversationStoreSuite, ask, conversation, 
 from pydantic_ai import Agent
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, InMemoryConversationStore
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import CompactionPart, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 from support.later_releases import change_views
 
-from compaction_store import AsyncStore, InvalidInput, Store
+from compaction_store import AsyncStore, InvalidInput, Store, TokenBudget
 from compaction_store.adapters.pydantic_ai import StoreConversations
 from compaction_store.adapters.pydantic_ai_compaction import StoredCompaction
 from compaction_store.errors import UnknownEntry
+from compaction_store.strategies import SlidingWindow
+from compaction_store.summarizers import ExtractiveSummarizer
 
 
 class TestInMemory(ConversationStoreSuite):
@@ -296,6 +299,48 @@ def test_a_compaction_of_the_store_itself_is_sent(store: Store) -> None:
     assert asyncio.run(texts(conversations))[1:] == ["b", "c", "d", "e", "answer 1"]
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_with_a_budget_a_loaded_conversation_is_the_view_that_fits(url: str, is_async: bool) -> None:
+    seen: list[list[Any]] = []
+
+    async def turns(store: Any) -> None:
+        store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=2))
+        conversations = StoreConversations(store, budget=TokenBudget(context_window=700), actor="agent")
+        assert await conversations.load("c") is None
+        for number in range(12):
+            now = await conversations.load("c", scope="ana") or Conversation(conversation_id="c")
+            run = await agent(seen).run(f"question {number}: " + "where is my parcel? " * 20, conversation=now)
+            await conversations.save(run, scope="ana")
+        fitted = await conversations.load("c")
+        assert len(fitted.messages) < 12
+        assert [m.parts[-1].content for m in (await conversations.load("c", limit=1)).messages] == ["answer 12"]
+        assert (await conversations.load("c", limit=0)).messages == []
+        assert await conversations.load("c", scope="ben") is None
+        with pytest.raises(UserError, match="negative"):
+            await conversations.load("c", limit=-1)
+        # The history itself is whole.
+        assert [e.message.parts[-1].content for e in await conversations.load_entries("c")][1::2] == [
+            f"answer {number + 1}" for number in range(12)
+        ]
+        assert (await conversations.read_record("c")).branches == []
+
+    async def over_async() -> None:
+        async with AsyncStore.open(url) as store:
+            await turns(store)
+
+    if is_async:
+        asyncio.run(over_async())
+    else:
+        with Store.open(url) as store:
+            asyncio.run(turns(store))
+    assert max(map(len, seen)) < 12
+    with Store.open(url) as store:
+        assert len(list(store.replay("c"))) == 24
+        records = list(store.compactions("c", outcome="applied"))
+        assert {(record.kind, record.actor) for record in records} == {("summary", "agent")}
+        assert not store.audit.verify("c").findings
+
+
 def test_a_compaction_that_the_provider_made_is_observed(store: Store) -> None:
     given = Conversation(
         messages=[*talk("a"), ModelResponse(parts=[CompactionPart(content="a was said", provider_name="anthropic")])],
@@ -308,7 +353,11 @@ def test_a_compaction_that_the_provider_made_is_observed(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"store": 3}, "store must be a Store or an AsyncStore, not int"), ({"on_delete": "drop"}, "on_delete must be")],
+    [
+        ({"store": 3}, "store must be a Store or an AsyncStore, not int"),
+        ({"on_delete": "drop"}, "on_delete must be"),
+        ({"budget": 1000}, "budget must be a TokenBudget, not int"),
+    ],
 )
 def test_bad_arguments_are_refused(store: Store, options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInput, match=text):

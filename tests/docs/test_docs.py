@@ -164,6 +164,14 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
 
 
+def test_the_first_sentence_of_an_adapters_page_says_what_the_model_sees() -> None:
+    pages = sorted(path for path in (ROOT / "docs" / "adapters").glob("*.md") if path.name != "mcp.md")
+    assert len(pages) > 8
+    for path in pages:
+        first = path.read_text(encoding="utf-8").partition("\n\n")[2]
+        assert re.match(r"With `Store\w+`, the\s+model sees\s", first), path.name
+
+
 def test_every_page_can_be_found_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     linked = {target.partition("#")[0] for target in _LINK.findall(index)}
