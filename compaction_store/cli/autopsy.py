@@ -90,7 +90,7 @@ def autopsy(
     them. Without the URL of a database, the sessions are stored in the embedded Postgres, and nothing leaves the
     machine. A second run imports only new messages.
     """
-    from compaction_store.evaluation.evaluating import summed
+    from compaction_store.evaluation.evaluator import summed
 
     if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")

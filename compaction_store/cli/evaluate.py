@@ -175,7 +175,7 @@ def evaluate_threads(
     production. Every type of probe is reported separately, with the number of questions and a 95 % interval. The
     verdicts of --judge are compared with the verdicts that reviewers recorded.
     """
-    from compaction_store.evaluation.evaluating import summed
+    from compaction_store.evaluation.evaluator import summed
 
     under, over = _limits(fail_under, "--fail-under"), _limits(fail_over, "--fail-over")
     if (prices is None) != (model is None):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from compaction_store.evaluation import Evaluation, PolicyResult
-    from compaction_store.evaluation.judging import Agreement
+    from compaction_store.evaluation.judge import Agreement
     from compaction_store.probes import ProbeType
 
 

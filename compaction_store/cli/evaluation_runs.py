@@ -17,7 +17,7 @@ from compaction_store.cli.options import Database
 if TYPE_CHECKING:
     from compaction_store import Reader
     from compaction_store.evaluation import Judge, Policy
-    from compaction_store.evaluation.evaluating import Settings, ThreadRuns
+    from compaction_store.evaluation.evaluator import Settings, ThreadRuns
     from compaction_store.language.names import NameReader
 
 # With fewer threads than this, starting processes would take longer than replaying the threads in this process.
@@ -56,7 +56,7 @@ class Wanted:
         """Returns the policies and the settings. Raises an error if an option is wrong."""
         from compaction_store import tokens
         from compaction_store.evaluation import RECORDED, Prices
-        from compaction_store.evaluation.evaluating import Settings, check_policies
+        from compaction_store.evaluation.evaluator import Settings, check_policies
 
         window = self.windows[0] if len(set(self.windows)) == 1 else None
         prices = None if self.prices is None else Prices.read(self.prices)
@@ -128,7 +128,7 @@ def runs(
 
 def _of_thread(store: Reader, name: str, setup: Setup, reader: NameReader) -> ThreadRuns:
     from compaction_store.evaluation import read_thread
-    from compaction_store.evaluation.evaluating import replay_thread
+    from compaction_store.evaluation.evaluator import replay_thread
 
     thread = read_thread(store, name, labels=setup.settings.judge is not None, names=reader)
     return replay_thread(thread, setup.policies, setup.settings)

@@ -6,15 +6,19 @@ and its limits.
 
 from __future__ import annotations
 
-from compaction_store.evaluation.evaluating import evaluate
-from compaction_store.evaluation.judging import Judge, Verdict
-from compaction_store.evaluation.money import FoldMoney, Money
-from compaction_store.evaluation.policies import RECORDED, Policy
-from compaction_store.evaluation.prices import ModelPrice, Prices
-from compaction_store.evaluation.recorded_thread import RecordedThread, read_thread
-from compaction_store.evaluation.replaying import ModelCall, Replayed, replay
+from compaction_store.evaluation.evaluator import evaluate
+from compaction_store.evaluation.judge import Judge, SummarizerUse, Verdict
+from compaction_store.evaluation.money import FoldMoney, ModelPrice, Money, Prices
+from compaction_store.evaluation.replay import (
+    RECORDED,
+    ModelCall,
+    Policy,
+    RecordedThread,
+    Replayed,
+    read_thread,
+    replay,
+)
 from compaction_store.evaluation.results import Evaluation, Judged, PolicyResult, Rate
-from compaction_store.evaluation.usage import SummarizerUse
 
 __all__ = [
     "RECORDED",

@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic
 from compaction_store import TokenBudget, tokens
 from compaction_store.errors import InvalidInput, SummarizerError
 from compaction_store.evaluation import RECORDED, Evaluation, Judge, Policy, evaluate
-from compaction_store.evaluation.judging import Verdict, agreement, labels_of
+from compaction_store.evaluation.judge import Verdict, agreement, labels_of
 from compaction_store.summarizers import AnthropicSummarizer
 
 from .test_results import COUNTER, thread

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from compaction_store.evaluation import RECORDED, PolicyResult, Prices, RecordedThread, evaluate
-from compaction_store.evaluation.usage import SummarizerUse, Usage, usage_of
+from compaction_store.evaluation.judge import SummarizerUse, Usage, usage_of
 from compaction_store.models import Compaction
 from compaction_store.models.vocabulary import Kind, Outcome
 

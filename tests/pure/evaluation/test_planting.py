@@ -10,7 +10,7 @@ import pytest
 from compaction_store import TokenBudget
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Policy, evaluate
-from compaction_store.evaluation.planting import plant
+from compaction_store.evaluation.evaluator import plant
 
 from .test_results import COUNTER, thread
 

@@ -13,7 +13,7 @@ import pytest
 from compaction_store import TokenBudget, tokens
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Policy, PolicyResult, Prices, RecordedThread, evaluate
-from compaction_store.evaluation.evaluating import Settings, check_policies, replay_thread, summed
+from compaction_store.evaluation.evaluator import Settings, check_policies, replay_thread, summed
 from compaction_store.evaluation.money import total
 from compaction_store.evaluation.results import _rate, _wilson
 from compaction_store.models import Message
