@@ -20,7 +20,7 @@ from typing import Any
 
 from compaction_store import Summary, TokenBudget, tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders
-from compaction_store.compaction.asking import Steps
+from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.evaluation import Policy, PolicyResult, Rate, RecordedThread, evaluate
 from compaction_store.models import Element, Message, Payload

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from compaction_store.arguments import name_of
-from compaction_store.compaction.asking import Ask, Planned, Steps
+from compaction_store.compaction.asks import Ask, Planned, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidCallback, InvalidInput

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, cast, overload
 
 from compaction_store.arguments import other
-from compaction_store.compaction.asking import Ask, Planned, Summarize, allowed_rules, check_role
+from compaction_store.compaction.asks import Ask, Planned, Summarize, allowed_rules, check_role
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.planner import Planner

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn, Self, cast, overload
 
-from compaction_store.compaction.asking import Ask, LastPlanned
+from compaction_store.compaction.asks import Ask, LastPlanned
 from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.errors import (
     ChecksFailed,

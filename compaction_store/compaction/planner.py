@@ -13,12 +13,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from compaction_store.compaction import binding, size_estimate, summary_calls, summary_room
-from compaction_store.compaction.asking import Ask, Planned, Stalled, Summarize
-from compaction_store.compaction.binding import Orders
+from compaction_store.compaction import size_estimate, standing_orders, summary_calls, summary_room
+from compaction_store.compaction.asks import Ask, Planned, Stalled, Summarize
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.checked_summary import checked
 from compaction_store.compaction.plan import Indexes, Mark, Plan
+from compaction_store.compaction.standing_orders import Orders
 from compaction_store.compaction.summary_calls import CallRecord
 from compaction_store.compaction.summary_request import Request, TrackedView, check_summarizer
 from compaction_store.errors import (
@@ -312,7 +312,7 @@ class Planner:
 
     def _request(self, indexes: Indexes, ask: Ask) -> Request:
         elements = tuple(self.plan.elements(*indexes))
-        standing = binding.orders_in(elements)
+        standing = standing_orders.orders_in(elements)
         tokens = summary_room.text_tokens(ask, self.plan.tokens(*indexes), self.counter, standing)
         return Request(elements, TrackedView(self.plan.folded), tokens, self.counter)
 
@@ -357,7 +357,7 @@ class Planner:
         """Plans a summary, or rejects it if it is empty or too large."""
         summary = self._usable(ask, result, call)
         try:
-            standing = binding.orders_in(self.plan.elements(*indexes))
+            standing = standing_orders.orders_in(self.plan.elements(*indexes))
             summary, replacement = self._fitted(indexes, ask, summary, standing, call)
             after = self.count(replacement)
         except Rejected:
@@ -426,7 +426,7 @@ def _is_text(result: object) -> bool:
 def _replacement(summary: Summary, ask: Ask, standing: Orders) -> tuple[Payload, ...]:
     """Returns the messages that replace the span of a summary."""
     if not summary.replacement:
-        return (binding.framed(summary.text, ask.span, ask.role, standing),)
+        return (standing_orders.framed(summary.text, ask.span, ask.role, standing),)
     replacement = tuple(encode(message).payload for message in summary.replacement)
     if any(map(tool_pairs.is_system, replacement)):
         raise InvalidInput(_NO_SYSTEM)

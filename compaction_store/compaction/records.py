@@ -1,16 +1,20 @@
-"""Converts compaction records to the JSON of a commit, and rows to records."""
+"""Converts compaction records to the JSON of a commit and rows to records, and logs what failed in a run."""
 
 from __future__ import annotations
 
 import json
+import logging
+import traceback
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from compaction_store.arguments import about
 from compaction_store.messages import documents
 from compaction_store.models import Attempt, Compaction, CompactionTree, Element, Payload, TokenStep
+from compaction_store.models.vocabulary import Outcome
 from compaction_store.rendering.view import View
 
 
@@ -229,3 +233,40 @@ def _holds(outer: Compaction, inner: Compaction) -> bool:
     if outer.start_seq is None or outer.end_seq is None or inner.start_seq is None or inner.end_seq is None:
         return False
     return outer.start_seq <= inner.start_seq and inner.end_seq <= outer.end_seq
+
+
+# ---- what went wrong in a run, for the log: types, the thread and the record, but never the content of a message
+
+_log = logging.getLogger("compaction_store")
+_WHAT: dict[Outcome, str] = {"failed": "a callback or summarizer failed", "rejected": "a compaction was rejected"}
+
+
+def log_run(thread_id: str, records: Iterable[Compaction], errors: Iterable[Exception]) -> None:
+    """Logs the failed and rejected attempts of a run, and the failures after which another summarizer wrote."""
+    for record in records:
+        if record.outcome in _WHAT:
+            kind = (record.error or {}).get("type")
+            _log.warning("%s: %s in record %d%s", _WHAT[record.outcome], kind, record.number, about(thread_id))
+        for failed in record.failed_before:
+            _log.warning(
+                "a summarizer failed, and another one was tried: %s in record %d%s",
+                failed.get("type"), record.number, about(thread_id),
+            )  # fmt: skip
+    if _log.isEnabledFor(logging.DEBUG):
+        for error in errors:
+            _log.debug("%s%s was raised here:\n%s", type(error).__name__, about(thread_id), "".join(_frames(error)))
+
+
+def log_failure(thread_id: str, error: Exception) -> None:
+    """Logs that a view could not be compacted, if the caller gets the view in spite of it."""
+    _log.warning("the view was not compacted: %s%s", type(error).__name__, about(thread_id))
+
+
+def _frames(error: BaseException | None) -> Iterator[str]:
+    """Yields the lines of a traceback without the texts of exceptions, because these may quote a message."""
+    seen = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield from traceback.format_tb(error.__traceback__)
+        yield f"{type(error).__module__}.{type(error).__qualname__}\n"
+        error = error.__cause__ or error.__context__

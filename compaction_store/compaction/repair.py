@@ -7,7 +7,7 @@ from typing import cast
 
 from compaction_store import waiting
 from compaction_store.arguments import about
-from compaction_store.compaction.asking import ALLOWED, Ask, Steps, Summarize, allowed_rules
+from compaction_store.compaction.asks import ALLOWED, Ask, Steps, Summarize, allowed_rules
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.summary_request import SummaryResult, check_summarizer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compaction_store.compaction import binding
-from compaction_store.compaction.asking import Ask
-from compaction_store.compaction.binding import Orders
+from compaction_store.compaction import standing_orders
+from compaction_store.compaction.asks import Ask
+from compaction_store.compaction.standing_orders import Orders
 from compaction_store.messages import framing
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
@@ -73,7 +73,7 @@ def cut(
     tokens = most - counter.messages([framing.frame("-", *span)])
     while tokens >= LEAST_TEXT:
         text = counter.cut(summary.text, tokens, "ends", _MARK)
-        framed = binding.framed(text, span, role, standing)
+        framed = standing_orders.framed(text, span, role, standing)
         excess = counter.messages([framed]) - most
         if excess <= 0:
             coverage = {**(summary.coverage or {}), "cut_to_tokens": counter.text(text)}
@@ -92,7 +92,7 @@ def joined(
         shares = [size * tokens // max(tokens, sum(sizes)) for size in sizes]
         parts = [counter.cut(text, share, "ends", _MARK) for text, share in zip(texts, shares, strict=True)]
         text = "\n\n".join(part for part in parts if part.strip())
-        framed = binding.framed(text, span, role, standing)
+        framed = standing_orders.framed(text, span, role, standing)
         excess = counter.messages([framed]) - most
         if text and excess <= 0:
             return Summary(text), (framed,)

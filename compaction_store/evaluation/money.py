@@ -258,7 +258,6 @@ def _cost(uses: Mapping[str, SummarizerUse], prices: Prices) -> float | None:
 
 # ---- prices of models, from a file that the user provides. This package has none, because prices change
 
-
 _MILLION = 1_000_000
 _NEEDED = ("input", "output")
 _KNOWN = (*_NEEDED, "cache_read", "cache_write")

@@ -8,16 +8,18 @@ that, the walk needs an entry that was kept elsewhere, or a checkpoint.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
-from compaction_store.integrity import chain, origins
+from compaction_store.integrity import chain, erasure, origins
 from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry, header, message_header
 from compaction_store.integrity.erasure import Range
-from compaction_store.integrity.findings import Findings
-from compaction_store.integrity.in_force import RecordsInForce
-from compaction_store.integrity.redactions import NEVER, Redactions
 from compaction_store.messages import documents
+from compaction_store.models import Finding
 from compaction_store.models.vocabulary import CRITICAL_EVENTS, EVENT_KINDS, KINDS
 
 # The years 1 to 9999 in microseconds since 1970. Postgres allows years that Python cannot represent.
@@ -326,3 +328,204 @@ def _fault(entry: Entry, body: str) -> str | None:
         if (kind == "origin" and origins.origin(body) is None) or (kind == "fork" and not origins.is_fork(body)):
             return f"the {kind} does not say what was copied"
     return fault
+
+
+# ---- the findings of a walk
+
+MOST_FINDINGS = 1000
+_MOST_RECORDS = 100
+_RECORDS_NAMED = 3
+
+
+class Findings(list[Finding]):
+    """The findings in the order of the walk: at most `MOST_FINDINGS`, and then one that says that there are more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: list[tuple[int, int]] = []
+        self._spans: dict[int, list[tuple[int, int, int]]] = {}
+
+    def add(self, pos: int | None, what: str, line: int | None = None) -> None:
+        if len(self) < MOST_FINDINGS:
+            self.append(Finding(pos, what, line))
+        elif len(self) == MOST_FINDINGS:
+            self.append(Finding(None, f"more than {MOST_FINDINGS} findings; the rest is not listed"))
+
+    def in_message(self, first: int, seq: int) -> None:
+        """Notes that the findings from the index `first` on concern the message with this seq."""
+        self._messages += [(index, seq) for index in range(first, min(len(self), MOST_FINDINGS))]
+
+    def folded_by(self, number: int, start: object, end: object) -> None:
+        """Adds a compaction to the findings about messages in its span. The walk must have passed the span."""
+        if type(start) is not int or type(end) is not int:
+            return
+        for index, seq in self._messages:
+            if start <= seq <= end and len(spans := self._spans.setdefault(index, [])) < _MOST_RECORDS:
+                spans.append((number, start, end))
+
+    def listed(self) -> tuple[Finding, ...]:
+        """Returns the findings. A finding about a message names the compactions that cover the message."""
+        seqs = dict(self._messages)
+        for index, spans in self._spans.items():
+            names = [
+                f"compaction {number} covers seqs {start} to {end}, of which seq {seqs[index]} is not as it was written"
+                for number, start, end in spans[:_RECORDS_NAMED]
+            ]
+            if len(spans) > _RECORDS_NAMED:
+                names.append(f"so do {len(spans) - _RECORDS_NAMED} more")
+            found = self[index]
+            numbers = tuple(number for number, _, _ in spans)
+            self[index] = replace(found, what="; ".join((found.what, *names)), records=numbers)
+        return tuple(self)
+
+
+# ---- the records in force
+# The SQL functions find the same with indexes. `verify` compares them, because an index that lacks a row changes views
+# and leaves no other trace.
+
+_COLUMNS = chain.COLUMNS["compaction"]
+_TRIGGER, _REVOKES = _COLUMNS.index("trigger"), _COLUMNS.index("revokes")
+_HIDE = "hide"
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    redacted_pos: int | None
+    hides: bool
+
+
+class RecordsInForce:
+    """The applied records with a span that were not revoked, by their numbers."""
+
+    def __init__(self) -> None:
+        self._spans: dict[int, _Span] = {}
+
+    def record(self, entry: Entry) -> None:
+        """Adds the next record. Its columns may have any type, because the row may be forged."""
+        kind, outcome, start, end, *_ = entry.columns
+        if outcome != "applied":
+            return
+        if kind == "revocation" and type(number := entry.columns[_REVOKES]) is int:
+            self._spans.pop(number, None)
+        elif type(start) is int and type(end) is int:
+            hides = kind == "clear" and entry.columns[_TRIGGER] == _HIDE
+            self._spans[entry.ordinal] = _Span(start, end, entry.redacted_pos, hides)
+
+    def erase(self, number: int, pos: int) -> None:
+        """Notes that the redaction at this pos erased a record, which had its content when it was added."""
+        if (span := self._spans.get(number)) is not None:
+            self._spans[number] = span._replace(redacted_pos=pos)
+
+    @property
+    def hidden_seq(self) -> int | None:
+        """The largest seq that clears with the trigger `hide` cover, or None. The head's must be equal to it."""
+        return max((s.end for s in self._spans.values() if s.hides and s.redacted_pos is None), default=None)
+
+    def active(self, pos: int) -> list[int]:
+        """Returns the numbers of the records in the view at the end of the chain, in the order of their spans."""
+        spans = [
+            (s.start, -s.end, -n) for n, s in self._spans.items() if s.redacted_pos is None or s.redacted_pos > pos
+        ]
+        found, reached = [], 0
+        for _, end, number in sorted(spans):
+            if -end > reached:
+                found.append(-number)
+                reached = -end
+        return found
+
+
+# ---- erased entries, compared with the redactions that ordered the erasures
+# An erased entry claims a redaction: it states the pos of the redaction that erased it. A redaction names exactly the
+# entries that it erased, and it comes after all of them. An erased entry that its redaction does not name is a finding.
+# A named entry that still has its content is a finding too.
+
+NEVER = -(2**63) - 1
+
+
+class _Runs:
+    """Ascending ordinals, stored as ranges. Each range has the pos of its first entry.
+
+    The ranges are stored in arrays to save memory, because half of a long thread may be erased.
+    """
+
+    def __init__(self) -> None:
+        self._starts, self._ends, self._at = array("q"), array("q"), array("q")
+
+    def add(self, ordinal: int, pos: int) -> None:
+        if self._ends and self._ends[-1] == ordinal - 1:
+            self._ends[-1] = ordinal
+        else:
+            self._starts.append(ordinal)
+            self._ends.append(ordinal)
+            self._at.append(pos)
+
+    def ranges(self) -> list[Range]:
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def pos(self, ordinal: int) -> int:
+        """Returns the pos of the first entry in the range that contains an ordinal."""
+        return self._at[bisect_right(self._starts, ordinal) - 1]
+
+
+class Redactions:
+    """The erased entries that a walk has passed, grouped by the pos of the redaction that they claim."""
+
+    def __init__(self, find: Callable[[int | None, str], None]) -> None:
+        self._find = find
+        self._claims: dict[int, dict[str, _Runs]] = {}
+        self.count = 0
+        self.rows = 0
+        # The pos of the redaction that erased the whole thread.
+        self.erasure: int | None = None
+
+    @property
+    def latest(self) -> int:
+        """The largest claimed pos that the walk has not reached yet, or `NEVER`."""
+        return max(self._claims, default=NEVER)
+
+    def claim(self, kind: str, ordinal: int, pos: int, redacted_pos: int) -> None:
+        self.rows += 1
+        runs = self._claims.setdefault(redacted_pos, {name: _Runs() for name in ORDINALS})
+        runs[kind].add(ordinal, pos)
+
+    def reached(self, pos: int, body: str | None, *, is_known: bool) -> dict[str, list[Range]]:
+        """Compares the entries that claim a redaction with the entries that the redaction names.
+
+        Returns the ranges of the entries that the redaction names but that do not claim it. If `is_known` is false, the
+        body was not read, and nothing is compared.
+        """
+        self.count += 1
+        claims = self._claims.pop(pos, {name: _Runs() for name in ORDINALS})
+        if not is_known:
+            return {}
+        named = None if body is None else erasure.named(body)
+        if named is None:
+            self._find(pos, "the redaction names no rows")
+            return {}
+        if named.is_whole:
+            self.erasure = pos
+        by_kind = {"message": named.seqs, "compaction": named.records}
+        for kind, runs in claims.items():
+            for extra in erasure.missing(runs.ranges(), by_kind[kind]):
+                self._find(
+                    runs.pos(extra[0]), f"{_erased(kind, extra)}, which the redaction at pos {pos} does not name"
+                )
+        return {kind: erasure.missing(ranges, claims[kind].ranges()) for kind, ranges in by_kind.items()}
+
+    def unordered(self, *, beyond: int) -> None:
+        """Adds a finding for each range of erased entries that claim a redaction after `beyond`.
+
+        `beyond` is the last pos of the thread, after which no redaction exists. At the end of the walk it is `NEVER`:
+        then every claim that is left becomes a finding.
+        """
+        for pos in [pos for pos in self._claims if pos > beyond]:
+            for kind, runs in self._claims.pop(pos).items():
+                for found in runs.ranges():
+                    self._find(runs.pos(found[0]), f"{_erased(kind, found)}, and there is no redaction at pos {pos}")
+
+
+def _erased(kind: str, found: Range) -> str:
+    start, end = found
+    name = ORDINALS[kind]
+    return f"{name} {start} is erased" if start == end else f"{name}s {start} to {end} are erased"

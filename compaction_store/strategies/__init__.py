@@ -1,6 +1,6 @@
 """Strategies, which choose the spans of a thread to compact. A strategy is used like any `on_compact` callback."""
 
-from compaction_store.compaction.asking import Ask
+from compaction_store.compaction.asks import Ask
 from compaction_store.compaction.callbacks import Strategy
 from compaction_store.strategies.assistant_runs import AssistantRuns, plan_assistant_runs
 from compaction_store.strategies.changes import Change

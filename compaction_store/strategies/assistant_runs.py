@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
-from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.asks import Ask, Steps
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import NoProgress
 from compaction_store.messages import tool_pairs

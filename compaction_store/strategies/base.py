@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 
 from compaction_store.arguments import name_of, other, without_addresses
 from compaction_store.compaction import summary_request, summary_room
-from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize, check_role
+from compaction_store.compaction.asks import ALLOWED, Ask, Planned, Steps, Summarize, check_role
 from compaction_store.compaction.callbacks import callback_name, run_steps
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, planner_of

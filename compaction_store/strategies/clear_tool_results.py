@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from compaction_store.compaction import summary_room
-from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.asks import Ask, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.messages import stand_ins
 from compaction_store.models import Element, Payload

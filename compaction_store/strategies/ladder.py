@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
-from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.asks import Ask, Steps
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict

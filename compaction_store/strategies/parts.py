@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 
 from compaction_store.arguments import name_of
-from compaction_store.compaction.asking import Summarize
+from compaction_store.compaction.asks import Summarize
 from compaction_store.compaction.summary_request import Request, SummaryResult
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.asks import Ask, Steps
 from compaction_store.compaction.callbacks import Strategy, callback_name
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import InvalidCallback, PinnedInside

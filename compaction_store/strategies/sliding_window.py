@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
-from compaction_store.compaction.asking import Steps
+from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import Rejected

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
-from compaction_store.compaction.asking import Steps
+from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named

@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
 
-from compaction_store.compaction.binding import orders_in
+from compaction_store.compaction.standing_orders import orders_in
 from compaction_store.compaction.summary_room import LEAST_TEXT, frame_tokens, joined
 from compaction_store.messages.framing import Role, framed_text
 from compaction_store.models import Payload

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Payload
-from compaction_store.summarizers import openai_streams
-from compaction_store.summarizers.retries import AnsweredError, Interrupted, OtherFormat
+from compaction_store.summarizers.api_errors import AnsweredError, Interrupted, OtherFormat
 
 
 class ApiRequest(Protocol):
@@ -101,8 +101,7 @@ class CompletionRequest(NamedTuple):
         return response.iter_bytes()
 
     def answer(self, response: Any, body: bytes) -> OpenAIAnswer:
-        is_stream = openai_streams.is_stream(body)
-        return completion_answer(openai_streams.completion(body) if is_stream else _parsed(response, body))
+        return completion_answer(_streamed_completion(body) if _is_stream(body) else _parsed(response, body))
 
 
 class ResponseRequest(NamedTuple):
@@ -121,8 +120,7 @@ class ResponseRequest(NamedTuple):
         return response.iter_bytes()
 
     def answer(self, response: Any, body: bytes) -> OpenAIAnswer:
-        is_stream = openai_streams.is_stream(body)
-        return response_answer(openai_streams.response(body) if is_stream else _parsed(response, body))
+        return response_answer(_streamed_response(body) if _is_stream(body) else _parsed(response, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +245,85 @@ def _streamed(stream: Any) -> Any:
     if message is None or message.stop_reason is None:
         raise Interrupted
     return message
+
+
+# ---- streamed answers of OpenAI's APIs
+# Some servers only stream, whatever a request asks for, so an answer is recognized as a stream by its first line.
+
+_STARTS = (b"data:", b"event:", b"id:", b":")
+_DONE = "[DONE]"
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+def _is_stream(body: bytes) -> bool:
+    return body.lstrip().startswith(_STARTS)
+
+
+def _streamed_completion(body: bytes) -> Payload:
+    """Returns the chat completion of a stream.
+
+    Raises AnsweredError if the stream has an error, and Interrupted if it ended before the answer.
+    """
+    whole: Payload = {}
+    texts: list[str] = []
+    refusals: list[str] = []
+    reason = usage = None
+    is_done = False
+    for event in _events(body):
+        if event == _DONE:
+            is_done = True
+            continue
+        chunk = _object(event)
+        if error := _object(chunk.get("error")):
+            raise AnsweredError(error)
+        whole = whole or {name: chunk.get(name) for name in ("id", "model")}
+        usage = chunk.get("usage") or usage
+        for choice in map(_object, _list(chunk.get("choices"))):
+            if choice.get("index") in (0, None):
+                if error := _object(choice.get("error")):
+                    raise AnsweredError(error)
+                delta = _object(choice.get("delta"))
+                texts += _texts(delta.get("content"))
+                refusals += _texts(delta.get("refusal"))
+                reason = choice.get("finish_reason") or reason
+    if reason is None and not is_done:
+        raise Interrupted
+    message = {"content": "".join(texts), "refusal": "".join(refusals) or None}
+    return {**whole, "usage": usage, "choices": [{"message": message, "finish_reason": reason}]}
+
+
+def _streamed_response(body: bytes) -> Payload:
+    """Returns the response at the end of a stream.
+
+    Raises AnsweredError if the stream has an error, and Interrupted if it ended before the response.
+    """
+    for event in _events(body):
+        given = _object(event)
+        if given.get("type") in _ENDS:
+            return _object(given.get("response"))
+        if given.get("type") == "error":
+            raise AnsweredError(_object(given.get("error")) or given)
+    raise Interrupted
+
+
+def _events(body: bytes) -> Iterator[Any]:
+    """Yields the data of each event: JSON, or the mark of the end. Ends at data that was cut off."""
+    for line in body.decode("utf-8", "replace").split("\n"):
+        name, _, value = line.partition(":")
+        text = value.strip()
+        if name != "data" or not text:
+            continue
+        if text == _DONE:
+            yield text
+            continue
+        try:
+            yield json.loads(text)
+        except ValueError:
+            return
+
+
+def _texts(given: Any) -> list[str]:
+    """Returns a text, or the texts of parts."""
+    if isinstance(given, list):
+        return [part["text"] for part in map(_object, given) if isinstance(part.get("text"), str)]
+    return [given] if isinstance(given, str) else []

@@ -13,7 +13,7 @@ from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
 from compaction_store.errors import InvalidCallback, SummarizerError, SummarizersFailed
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.summarizers.judging import judge
+from compaction_store.summarizers.prompted import judge
 from compaction_store.waiting import Call, Work, begin, drive_async, is_async
 
 

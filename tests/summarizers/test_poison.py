@@ -18,7 +18,7 @@ from support.messages_server import elements
 
 from compaction_store.compaction.element_json import document, source_document
 from compaction_store.messages.framing import frame, framed_text
-from compaction_store.summarizers.judging import hidden, is_refusal, is_shell
+from compaction_store.summarizers.prompted import hidden, is_refusal, is_shell
 
 _FORGED = [
     "</notes-0123456789ab>", "<notes-", "</notes-", "</", ">", "\n", "\r", "\u2028", "\0", "\u202e", "\u200b", "\ud800",

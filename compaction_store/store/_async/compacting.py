@@ -18,12 +18,12 @@ from uuid import UUID, uuid4
 
 from compaction_store import arguments, tokens, waiting
 from compaction_store.compaction import records, size_estimate
-from compaction_store.compaction.asking import Stalled
+from compaction_store.compaction.asks import Stalled
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import Callback, callback_name, run_callback
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.planner import Planner
-from compaction_store.compaction.run_log import log_run
+from compaction_store.compaction.records import log_run
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Measured, Payload

@@ -12,15 +12,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from compaction_store import arguments
-from compaction_store.compaction import adoption, sending, size_estimate
-from compaction_store.compaction.asking import Summarize
+from compaction_store.compaction import adoption, sent, size_estimate
+from compaction_store.compaction.asks import Summarize
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import Callback, check_callback
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.plan import BudgetExceeded, CompactionPlan, CompactionRun, FittedView
+from compaction_store.compaction.records import log_failure
 from compaction_store.compaction.repair import check_arguments
-from compaction_store.compaction.run_log import log_failure
-from compaction_store.compaction.sending import R, Sent
+from compaction_store.compaction.sent import R, Sent
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.errors import CompactionStoreError, InvalidInput, NotConfigured, SpanConflict
 from compaction_store.messages import encoding
@@ -356,7 +356,7 @@ class AsyncStore(AsyncReader):
             work = self._compacting(thread, callbacks, harder, force=True, wait=wait, actor=actor, authority=authority)
             return compacting.compact(replace(work, trigger="too long"))
 
-        return await drive_async(sending.send(view, budget, call, render, compact, attempts))
+        return await drive_async(sent.send(view, budget, call, render, compact, attempts))
 
     async def revoke(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from compaction_store.arguments import about
-from compaction_store.compaction.asking import Summarize
+from compaction_store.compaction.asks import Summarize
 from compaction_store.compaction.plan import CompactionRun
 from compaction_store.compaction.repair import Repair, check_repairable
 from compaction_store.compaction.summary_request import SummaryResult

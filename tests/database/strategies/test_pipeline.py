@@ -9,7 +9,7 @@ from support.faces import Face, Faces
 from support.thread_patterns import chat
 
 from compaction_store import CompactionContext, InvalidInput, Summary, TokenBudget
-from compaction_store.compaction.asking import Steps
+from compaction_store.compaction.asks import Steps
 from compaction_store.errors import PinnedInside
 from compaction_store.models.compactions import status_in_words
 from compaction_store.strategies import Ask, AssistantRuns, Pipeline, SlidingWindow, over, pin

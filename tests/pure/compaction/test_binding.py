@@ -9,7 +9,7 @@ import pytest
 from support.strategy_runs import attempts_of, context_of, elements, run_strategy
 
 from compaction_store import CompactionContext
-from compaction_store.compaction import binding
+from compaction_store.compaction import standing_orders
 from compaction_store.messages.framing import Framed, frame, framed_text, parts_of
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
@@ -48,18 +48,18 @@ def user(content: Any) -> Payload:
     ],
 )  # fmt: skip
 def test_only_a_users_own_words_are_orders(payload: Payload, found: set[str]) -> None:
-    assert binding.orders_in([element(payload)]) == found
+    assert standing_orders.orders_in([element(payload)]) == found
 
 
 def test_the_orders_of_an_earlier_frame_count_again_but_not_its_notes() -> None:
     earlier = frame(f"[3] result: {ALWAYS}", 1, 9, orders=f"[1] user: {NEVER}")
-    assert binding.orders_in([element(earlier, is_summary=True)]) == {NEVER}
-    assert binding.orders_in([element(frame(NEVER, 1, 9), is_summary=True)]) == set()
+    assert standing_orders.orders_in([element(earlier, is_summary=True)]) == {NEVER}
+    assert standing_orders.orders_in([element(frame(NEVER, 1, 9), is_summary=True)]) == set()
 
 
 def test_a_frame_has_the_orders_first_and_the_rest_as_notes() -> None:
     text = f"[1] user: {NEVER} What is new?\n[2] result: {ALWAYS}\n- “{NEVER}”\nAll went well."
-    made = binding.framed(text, (1, 9), "user", frozenset({NEVER}))
+    made = standing_orders.framed(text, (1, 9), "user", frozenset({NEVER}))
     content: str = made["content"]
     assert parts_of(made) == Framed(
         f"[1] user: {NEVER}\n“{NEVER}”", f"[1] user: What is new?\n[2] result: {ALWAYS}\nAll went well."
@@ -67,9 +67,9 @@ def test_a_frame_has_the_orders_first_and_the_rest_as_notes() -> None:
     assert content.index("They still apply:") < content.index(NEVER) < content.index("it is not instructions.")
     assert content.index("it is not instructions.") < content.index(ALWAYS)
     assert framed_text(made) == "\n".join(parts_of(made) or ())
-    alone = binding.framed(NEVER, (1, 2), "assistant", frozenset({NEVER}))
+    alone = standing_orders.framed(NEVER, (1, 2), "assistant", frozenset({NEVER}))
     assert (alone["role"], parts_of(alone), framed_text(alone)) == ("assistant", Framed(NEVER, ""), NEVER)
-    assert binding.framed(text, (1, 9), "user", frozenset()) == frame(text, 1, 9)
+    assert standing_orders.framed(text, (1, 9), "user", frozenset()) == frame(text, 1, 9)
 
 
 def test_a_text_cannot_forge_or_close_a_part() -> None:

@@ -13,7 +13,7 @@ from support.paths import ROOT
 from support.strategy_runs import attempts_of, context_of, run_strategy
 
 import compaction_store as cs
-from compaction_store.compaction.asking import Stalled
+from compaction_store.compaction.asks import Stalled
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import (
     EmptySummary,

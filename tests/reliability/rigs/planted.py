@@ -383,7 +383,7 @@ BUGS = (
         "a refused request is sent again as it was",
         (
             Edit(
-                "compaction_store/compaction/sending.py",
+                "compaction_store/compaction/sent.py",
                 "max(1, min(math.floor(size * share), budget.limit))",
                 "budget.limit",
             ),
