@@ -14,7 +14,7 @@ from compaction_store.cli import choices, evaluation_page, evaluation_runs, exit
 from compaction_store.cli.evaluation_runs import Wanted
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed, Reserve, Trigger
-from compaction_store.cli.output import Column, Loss, Output, figures, note, number
+from compaction_store.cli.output import Column, Loss, Output, figures, note, number, private
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import InvalidInput
 from compaction_store.probes import PROBE_TYPES
@@ -352,7 +352,7 @@ def show_money(out: Output, found: Evaluation) -> None:
 def write_file(file: Path, text: str) -> None:
     """Writes a report."""
     try:
-        file.write_text(text, encoding="utf-8")
+        private(file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise misuse(f"cannot write {file}: {error.strerror}", "--out") from None
     note(f"written to {file}")

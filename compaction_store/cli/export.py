@@ -24,7 +24,7 @@ from compaction_store.cli import checkpoint, exits, formats
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, naming
-from compaction_store.cli.output import note, without_bars
+from compaction_store.cli.output import note, private, without_bars
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import Conflict, InvalidBundle
 
@@ -164,7 +164,7 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
     part = target.with_name(f"{target.name}.part")
     for last in (False, True):
         try:
-            with part.open("wb") as stream:
+            with private(part).open("wb") as stream:
                 lines = run.store.audit.export(thread.thread_id, bodies=run.bodies, checkpoint=carried)
                 _write(stream, run.progress.over(lines))
                 os.fsync(stream.fileno())
@@ -226,7 +226,7 @@ def _write_index(to: Path, written: list[dict[str, str]]) -> None:
     listed |= {row["file"]: row for row in written}
     rows = [[row.get(name) or "" for name in _COLUMNS] for file, row in listed.items() if (to / file).exists()]
     part = to / f"{INDEX}.part"
-    with part.open("wb") as stream:
+    with private(part).open("wb") as stream:
         stream.writelines(map(formats.line, [_COLUMNS, *sorted(rows)]))
     part.replace(index)
 

@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -42,6 +43,13 @@ _CONTINUED = "    "
 _QUOTED = "  "
 #: Context managers that hide the progress bars while something is printed on the same terminal.
 bars: list[Callable[[], AbstractContextManager[None]]] = []
+
+
+def private(file: Path) -> Path:
+    """Creates a file that only its owner may read, unless it exists. Files with messages or names are such files."""
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    return file
 
 
 def line(text: str) -> str:

@@ -12,7 +12,7 @@ from compaction_store.cli import exits, options
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
-from compaction_store.cli.output import line, note
+from compaction_store.cli.output import line, note, private
 
 _STDOUT = "-"
 
@@ -76,7 +76,7 @@ def report(
         sys.stdout.buffer.write(data)
     else:
         try:
-            Path(to).write_bytes(data)
+            private(Path(to)).write_bytes(data)
         except OSError as error:
             raise misuse(f"cannot write {line(to)}: {error.strerror}", "--to") from None
     findings = document.finding_count()

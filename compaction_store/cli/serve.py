@@ -20,7 +20,7 @@ from compaction_store.cli import options
 from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
-from compaction_store.cli.output import note
+from compaction_store.cli.output import note, private
 from compaction_store.errors import MissingExtra
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
@@ -152,7 +152,7 @@ def _log_access_to(file: Path | None) -> None:
     handler: logging.Handler = logging.StreamHandler()
     if file is not None:
         try:
-            handler = logging.FileHandler(file, encoding="utf-8")
+            handler = logging.FileHandler(private(file), encoding="utf-8")
         except OSError as error:
             raise misuse(f"cannot write {shown(str(file))}: {error.strerror}", "--access-log") from None
     log = logging.getLogger("compaction_store.web.access")

@@ -37,6 +37,20 @@ def test_a_thread_goes_to_another_store_as_it_is(run: Run, other: Run, filled: c
     assert "withheld" in other("import", str(run.folder / "w.jsonl"), code=2).stderr
 
 
+@pytest.mark.usefixtures("filled")
+def test_files_with_conversations_are_for_their_owner_alone(run: Run) -> None:
+    """The permissions of a file that exists stay as they are."""
+    mine = run.folder / "mine.html"
+    mine.touch(0o640)
+    run("export", "--all", "--to", str(run.folder / "store"))
+    run("report", THREAD, "--to", str(run.folder / "report.html"))
+    run("report", THREAD, "--to", str(mine))
+    files = [*(run.folder / "store").iterdir(), run.folder / "report.html"]
+    assert len(files) > 2
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert mine.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_whole_store_goes_by_a_folder_and_only_what_changed_is_written_again(
     run: Run, other: Run, url: str, filled: cs.Store
 ) -> None:

@@ -6,6 +6,7 @@ the others on a real cluster.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -82,11 +83,10 @@ def test_a_fork_in_another_shard_is_not_left_out_of_an_erasure_silently(
         name = next(n for n in map(str, range(200)) if shard(superuser, other.fork("p", n).thread_uid) != home)
         for thread in ("p", name):
             store.load.bundle(other.audit.export(thread))
-        for call in (store.custody.redact, store.custody.erase):
-            arguments = ("p", 1) if call == store.custody.redact else ("p",)
+        for call in (partial(store.custody.redact, "p", 1), partial(store.custody.erase, "p")):
             for dry_run in (True, False):
                 with pytest.raises(UnsupportedDatabase, match="not in the shard of this thread: redact it by itself"):
-                    call(*arguments, reason="r", dry_run=dry_run)
+                    call(reason="r", dry_run=dry_run)
         assert [m.payload for m in store.replay("p")] == [{"n": 1}]
         store.custody.redact(name, 1, reason="r")
         assert store.custody.redact("p", 1, reason="r", forks=False).seqs == (1,)

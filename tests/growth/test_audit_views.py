@@ -117,6 +117,7 @@ def test_threads_messages_and_events_have_plain_columns(url: str, asked: psycopg
         {"payload": '{"content":"\\u0000"}'}, {"payload": "[1]"}, {"payload": "7"}, {"payload": '{"n":1e999999}'},
         {"payload": "[" * 600 + "]" * 600}, {"meta": '"\\ud800"'}, {"receipt": "not JSON"}, {"receipt": "{"},
         {"payload": '{"n":1e5000}'}, {"payload": '{"n":[-7E+4300]}'}, {"payload": f'{{"n":{"9" * 4290}e99}}'},
+        {"receipt": f'{{"pos":{"9" * 5000}}}'}, {"meta": f'[-{"9" * 5000}.5]'},
     ],
 )  # fmt: skip
 def test_no_odd_row_hides_the_others(url: str, asked: psycopg.Connection[Any], odd: dict[str, str]) -> None:

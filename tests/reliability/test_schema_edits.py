@@ -211,6 +211,9 @@ FOUND = {
     "a key with other columns in the catalogue": (
         f"UPDATE pg_index SET indkey = '1 3' WHERE indexrelid = {of('messages_pkey')}", "index messages_pkey: CREATE",
     ),
+    "a table that makes the functions behave as on a cluster": (
+        "CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass)", "pg_dist_partition without Citus is not",
+    ),
     "statistics that compute": (
         f"{_QUIET}CREATE STATISTICS public.mine ON (public.peek(payload)), seq FROM {_S}.messages",
         "statistics mine is not part",
@@ -442,6 +445,7 @@ MEMBERS = {
         f"GRANT {_AUDITOR}, pg_write_all_data TO {{login}}", f"{_AUDITOR}, and a member of pg_write_all",
     ),
     "one who writes files": (f"GRANT {_APP}, pg_write_server_files TO {{login}}", f"{_APP}, and a member of pg_wr"),
+    "one who locks": (f"GRANT {_APP}, pg_maintain TO {{login}}", f"{_APP}, and a member of pg_maintain"),
     "one who runs programs": (f"GRANT {_APP}, pg_execute_server_program TO {{login}}", "member of pg_execute_server"),
 }  # fmt: skip
 MEANT = {
@@ -458,6 +462,9 @@ MEANT = {
         f"GRANT {_APP} TO {{login}}; ALTER DATABASE {{database}} OWNER TO {{login}}",
         "may drop the database, as its owner: '{login}'",
     ),
+    "one who maintains the server": (
+        "GRANT pg_maintain TO {login}", "may lock and rewrite every table of the server: '{login}'",
+    ),
     "one of another program": ("GRANT pg_write_all_data TO {login}", "may write to every table of .*: '{login}'"),
 }  # fmt: skip
 
@@ -468,6 +475,8 @@ def test_a_member_who_may_more_is_found_and_named_by_the_doctor(
     reader: cs.Reader, url: str, superuser: Any, login: str, name: str
 ) -> None:
     statements, what = MEMBERS[name]
+    if "pg_maintain" in statements and superuser.info.server_version < 170000:
+        pytest.skip("since Postgres 17")
     superuser.execute(statements.replace("{login}", login))
     found, _ = told(reader)
     assert len(found) == 1
@@ -540,6 +549,8 @@ def test_a_member_by_way_of_a_group_is_found(reader: cs.Reader, superuser: Any, 
 @pytest.mark.parametrize("name", MEANT)
 def test_a_member_who_is_meant_to_is_a_note(reader: cs.Reader, url: str, superuser: Any, login: str, name: str) -> None:
     statements, what = MEANT[name]
+    if "pg_maintain" in statements and superuser.info.server_version < 170000:
+        pytest.skip("since Postgres 17")
     database = superuser.info.dbname
     superuser.execute(statements.replace("{login}", login).replace("{database}", database))
     found, notes = told(reader)

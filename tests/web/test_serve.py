@@ -33,6 +33,7 @@ def test_the_printed_address_opens_the_pages(url: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) in (0, 130)
     assert '"page": "thread"' in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")

@@ -307,6 +307,10 @@ _STRAYS = """
             )
             AND d.classid <> 'pg_default_acl'::regclass AND i.schema IS DISTINCT FROM n.nspname
             AND NOT (d.classid = 'pg_namespace'::regclass AND d.objid = n.oid)
+        UNION ALL
+        SELECT 'table pg_catalog.pg_dist_partition without Citus'
+        WHERE pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL
+            AND NOT EXISTS (SELECT FROM pg_catalog.pg_extension AS e WHERE e.extname = 'citus')
     ) AS s (subject)
     WHERE n.nspname = 'compaction_store'
 """

@@ -21,8 +21,10 @@ BYPASSES = "exempt from row-level security"
 _WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
 # A member of this role can read the rows of all tenants in the server's files.
 _READS_FILES = "pg_read_server_files"
+# A member of this role of Postgres 17 can lock and rewrite every table.
+_MAINTAINS = "pg_maintain"
 #: The predefined roles of Postgres that neither policies nor grants restrict.
-UNRESTRICTED = (*_WRITERS, _READS_FILES)
+UNRESTRICTED = (*_WRITERS, _READS_FILES, _MAINTAINS)
 # Pairs of roles that no login may have together. A login that makes compactions must neither change tables nor review.
 APART = {
     frozenset({_OWNER, _APP}): "owner and application",
@@ -203,12 +205,16 @@ def notes(members: Sequence[Member]) -> Iterator[str]:
     if droppers:
         yield f"logins with a role of the schema that may drop the database, as its owner: {_names(droppers)}"
     others = [m for m in members if not m.roles and m.powers and SUPERUSER not in m.powers]
-    readers = [m.login for m in others if list(m.powers) == [_member_of(_READS_FILES)]]
-    writers = [m.login for m in others if m.login not in readers]
+    readers = [m.login for m in others if _member_of(_READS_FILES) in m.powers]
+    lockers = [m.login for m in others if _member_of(_MAINTAINS) in m.powers]
+    less = {_member_of(_READS_FILES), _member_of(_MAINTAINS)}
+    writers = [m.login for m in others if set(m.powers) - less]
     if writers:
         yield f"logins that may write to every table of the server: {_names(writers)}"
     if readers:
         yield f"logins that may read every file of the server: {_names(readers)}"
+    if lockers:
+        yield f"logins that may lock and rewrite every table of the server: {_names(lockers)}"
 
 
 def _allowed(roles: Sequence[str]) -> Sequence[str]:

@@ -1,7 +1,7 @@
 -- Returns a stored JSON text as jsonb for the audit views. NUL and lone surrogates, which jsonb does not allow, become
 -- U+FFFD. Returns NULL if Postgres cannot represent the text. Also returns NULL if a number would have more digits than
--- Python reads, because jsonb writes a number such as 1e5000 with all its digits. Never raises an error, so that one
--- row cannot hide the others. IMMUTABLE, because Citus does not allow other functions in the subqueries of views.
+-- Python reads; jsonb writes a number such as 1e5000 with all its digits. Never raises an error, so that one row cannot
+-- hide the others. IMMUTABLE, because Citus does not allow other functions in the subqueries of views.
 CREATE FUNCTION compaction_store.audit_json(p_text text) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
@@ -22,7 +22,7 @@ BEGIN
         );
     END IF;
     v_found := v_text::jsonb;
-    IF v_text ~ '[0-9][eE][+]?[0-9]' AND EXISTS (
+    IF v_text ~ '[0-9][eE][+]?[0-9]|[0-9]{255}' AND EXISTS (
         SELECT FROM regexp_matches(regexp_replace(v_found::text, '"([^"\\]|\\.)*"', '', 'g'), '[0-9]+', 'g') AS n (digits)
         WHERE length(n.digits[1]) > 4300
     ) THEN

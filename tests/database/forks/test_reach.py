@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.faces import Face
+from support.faces import Face, Faces
 
 import compaction_store as cs
 
@@ -165,3 +165,38 @@ def test_names_in_a_result_are_those_of_now(family: Face) -> None:
 def test_the_result_is_ready_for_json(family: Face) -> None:
     done = family.custody.redact("p", 3, reason="case 7").as_dict()
     assert done["forks"][0]["seqs"] == [3]
+
+
+@pytest.mark.one_server("a cluster refuses to redact a thread whose fork is not beside it")
+@pytest.mark.parametrize("between", [("f",), ("f", "f2")])
+def test_a_fork_below_a_fork_that_is_not_here_is_reached(
+    family: Face, faces: Faces, other_url: str, between: tuple[str, ...]
+) -> None:
+    above = "f"
+    for name in between[1:]:
+        family.fork(above, name, at=family.thread("p").last_pos)
+        above = name
+    # One of the leaves has messages of the absent fork, at seqs that the parent has too.
+    family.append("p", [message(n) for n in range(20, 26)])
+    family.append(above, [message(n) for n in range(30, 36)])
+    family.fork(above, "leaf")
+    family.compact("leaf", lambda ctx: ctx.compact(5, 6, "Five and six."), force=True)
+    family.fork("leaf", "leaf of leaf")
+    other = faces.open(other_url)
+    for name in ("p", "leaf", "leaf of leaf", "early"):
+        other.load.bundle(list(family.audit.export(name)))
+    other.append("innocent", [message(n) for n in range(1, 20)])
+    other.fork("innocent", "fork of innocent")
+    done = other.custody.redact("p", [3, 14, 15, 16], reason="case 7", dry_run=True)
+    assert {fork.thread_id: fork.seqs for fork in done.forks} == {"early": (3,), "leaf": (3,), "leaf of leaf": (3,)}
+    done = other.custody.redact("p", [3, 14, 15, 16], reason="case 7")
+    assert {fork.thread_id: fork.seqs for fork in done.forks} == {"early": (3,), "leaf": (3,), "leaf of leaf": (3,)}
+    assert redacted(other, "leaf") == redacted(other, "leaf of leaf") == [3, 7]
+    assert redacted(other, "innocent") == redacted(other, "fork of innocent") == []
+    assert other.custody.redact("p", 3, reason="case 7").forks == ()
+    erased = other.custody.erase("p", reason="case 8").forks
+    assert {fork.thread_id for fork in erased} == {"early", "leaf", "leaf of leaf"}
+    assert [m.text for m in other.replay("leaf") if not m.redacted] == [
+        m.text for m in family.replay("leaf") if m.seq > 12
+    ]
+    assert sound(other)
