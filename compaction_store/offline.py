@@ -156,9 +156,9 @@ FIELDS: dict[str, list[tuple[str, Check]]] = {
     "message": [
         *fields("pos seq microseconds", is_integer), ("role", absent_or(is_within(64))), ("tokens", is_count),
         ("counter", is_label), ("key", absent_or(is_within(272))), ("call_size", absent_or(is_count)),
-        ("receipt", absent_or(is_within(SIZES["receipt"]))), ("meta_commitment", DIGEST),
-        ("redacted_pos", INTEGER), *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))),
-        *fields("meta payload", TEXT),
+        ("receipt", absent_or(is_within(SIZES["receipt"]))), ("actor", LABEL), ("login", is_label),
+        ("meta_commitment", DIGEST), ("redacted_pos", INTEGER), *fields("commitment entry", like(HASH)),
+        ("salt", absent_or(like(SALT))), *fields("meta payload", TEXT),
     ],
     "compaction": [
         *fields("pos number microseconds", is_integer), *fields("kind outcome", like(KIND)),
@@ -309,7 +309,8 @@ def header_of(line: Line) -> bytes:
     if line["type"] == "message":
         return header(
             b"message", text(line["role"]), integer(line["tokens"]), text(line["counter"]), text(line["key"]),
-            integer(line["call_size"]), text(line["receipt"]), unhex(line["meta_commitment"]),
+            integer(line["call_size"]), text(line["receipt"]), text(line["actor"]), text(line["login"]),
+            unhex(line["meta_commitment"]),
         )  # fmt: skip
     if line["type"] == "event":
         flag = b"\x01" if line["critical"] else b"\x00"

@@ -82,19 +82,20 @@ CONTENTS = [
 
 MESSAGES: list[dict[str, Any]] = [
     {
-        "role": None, "tokens": 0, "counter": "", "key": None, "call_size": None, "receipt": None,
-        "meta_commitment": None,
+        "role": None, "tokens": 0, "counter": "", "key": None, "call_size": None, "receipt": None, "actor": None,
+        "login": "", "meta_commitment": None,
     },
     {
         "role": "user", "tokens": 7, "counter": "bytes/4", "key": "~AAAAAAAAAAAAAAAAAAAAAA", "call_size": None,
-        "receipt": None, "meta_commitment": None,
+        "receipt": None, "actor": None, "login": "agents", "meta_commitment": None,
     },
     {
         "role": "assistant", "tokens": 2**31 - 1, "counter": "größe", "key": "会話", "call_size": 1000,
-        "receipt": '{"pos":1}', "meta_commitment": sha(b"\x04", SALT, b"{}").hex(),
+        "receipt": '{"pos":1}', "actor": "größe", "login": "app", "meta_commitment": sha(b"\x04", SALT, b"{}").hex(),
     },
     {
-        "role": "", "tokens": 1, "counter": "c", "key": "", "call_size": 0, "receipt": "", "meta_commitment": "",
+        "role": "", "tokens": 1, "counter": "c", "key": "", "call_size": 0, "receipt": "", "actor": "",
+        "login": "größe", "meta_commitment": "",
     },
 ]  # fmt: skip
 

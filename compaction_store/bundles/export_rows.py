@@ -29,16 +29,14 @@ def _hex(value: bytes | None) -> str | None:
 def _line(entry: Entry) -> Line:
     """Returns the line of an entry without its content."""
     kind = entry.kind
+    columns = dict(zip(chain.COLUMNS[kind], entry.columns, strict=True))
     hashes = {"commitment": entry.commitment.hex(), "entry": entry.entry.hex(), "salt": None}
     if kind == "message":
-        role, tokens, counter, key, call_size, receipt = entry.columns
         return {
-            "type": kind, "pos": entry.pos, "seq": entry.ordinal, "microseconds": entry.microseconds, "role": role,
-            "tokens": tokens, "counter": counter, "key": key, "call_size": call_size, "receipt": receipt,
+            "type": kind, "pos": entry.pos, "seq": entry.ordinal, "microseconds": entry.microseconds, **columns,
             "meta_commitment": _hex(entry.meta_commitment), "redacted_pos": entry.redacted_pos, **hashes, "meta": None,
             "payload": None,
         }  # fmt: skip
-    columns = dict(zip(chain.COLUMNS[kind], entry.columns, strict=True))
     if kind == "event":
         return {"type": kind, "pos": entry.pos, "microseconds": entry.microseconds, **columns, **hashes, "body": None}
     return {

@@ -85,6 +85,7 @@ _COLUMNS: dict[str, _Columns] = {
         **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
         "call_size": ("call_size", _small), "role": ("role", _text), "counter": ("counter", _text),
         "key": ("key", _text), "meta_commitment": ("meta_commitment", _bytes), "receipt": ("receipt", _text),
+        "actor": ("actor", _text), "login": ("login", _text),
         "meta": ("meta", _text), "body": ("payload", _text),
     },
     "compaction": {

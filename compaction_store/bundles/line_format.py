@@ -106,8 +106,8 @@ FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
     "message": {
         "type": _text, "pos": _integer, "seq": _integer, "microseconds": _integer, **_labels("role"),
         "tokens": _small, "counter": _at_most("counter"), **_labels("key"), "call_size": _or_none(_small),
-        **_labels("receipt"), "meta_commitment": _hash_or_none, "redacted_pos": _integer_or_none, **_WRITTEN,
-        "meta": _text_or_none, "payload": _text_or_none,
+        **_labels("receipt", "actor"), "login": _at_most("login"), "meta_commitment": _hash_or_none,
+        "redacted_pos": _integer_or_none, **_WRITTEN, "meta": _text_or_none, "payload": _text_or_none,
     },
     "compaction": {
         "type": _text, "pos": _integer, "number": _integer, "microseconds": _integer, "kind": _matching(_KIND),

@@ -68,6 +68,7 @@ def append(
     raw: Annotated[
         bool, typer.Option("--raw", help="Store any JSON object, even one that no API's request can have.")
     ] = False,
+    actor: options.Actor = None,
     *,
     db: Database,
     printed: Printed,
@@ -88,14 +89,14 @@ def append(
         if each:
             for number, line in _lines(stream):
                 message = _parsed(line, number)
-                _show(out, store.append(thread, message, meta=extra, durable=not not_durable, raw=raw))
+                _show(out, store.append(thread, message, meta=extra, actor=actor, durable=not not_durable, raw=raw))
             return
         messages = _messages(stream)
         if not messages:
             raise InvalidMessage(_NOTHING)
         written = store.append(
             thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra,
-            durable=not not_durable, raw=raw,
+            actor=actor, durable=not not_durable, raw=raw,
         )  # fmt: skip
         _show(out, written)
 

@@ -36,7 +36,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 # The columns in the header of each kind of entry, in order. A message's header also has the commitment to its meta.
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "message": ("role", "tokens", "counter", "key", "call_size", "receipt"),
+    "message": ("role", "tokens", "counter", "key", "call_size", "receipt", "actor", "login"),
     "compaction": (
         "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "source_before",
         "source_end", "inputs", "run_id", "callback", "trigger", "actor", "login", "model", "counter", "revokes",
@@ -103,9 +103,11 @@ def message_header(
     key: str | None,
     call_size: int | None,
     receipt: str | None,
+    actor: str | None,
+    login: str,
     meta_commitment: bytes | None,
 ) -> bytes:
-    fields = ("message", role, tokens, counter, key, call_size, receipt, meta_commitment)
+    fields = ("message", role, tokens, counter, key, call_size, receipt, actor, login, meta_commitment)
     return b"".join(map(_field, fields))
 
 

@@ -65,24 +65,24 @@ def message_header(
     key: str | None,
     call_size: int | None,
     receipt: str | None,
+    actor: str | None,
+    login: str,
     meta_commitment: bytes | None = None,
 ) -> bytes:
     """Computes the header of a message: the fields that are hashed besides the content. See docs/integrity.md."""
     return chain.message_header(
         role=role, tokens=tokens, counter=counter, key=key, call_size=call_size, receipt=receipt,
-        meta_commitment=meta_commitment,
+        actor=actor, login=login, meta_commitment=meta_commitment,
     )  # fmt: skip
 
 
 def header(entry: Entry) -> bytes:
     """Computes the header of an entry. Raises ValueError or TypeError if the columns have wrong types or values."""
-    if entry.kind == "message":
-        role, tokens, counter, key, call_size, receipt = entry.columns
-        return message_header(role, tokens, counter, key, call_size, receipt, entry.meta_commitment)
-    if entry.kind == "event":
-        kind, critical, actor, login = entry.columns
-        return chain.event_header(kind=kind, critical=critical, actor=actor, login=login)
     values: dict[str, Any] = dict(zip(chain.COLUMNS[entry.kind], entry.columns, strict=True))
+    if entry.kind == "message":
+        return chain.message_header(**values, meta_commitment=entry.meta_commitment)
+    if entry.kind == "event":
+        return chain.event_header(**values)
     for name in ("source_before", "source_end"):
         values[name] = None if values[name] is None else bytes.fromhex(values[name])
     return chain.compaction_header(**values | {"run_id": UUID(values["run_id"])})

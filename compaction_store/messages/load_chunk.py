@@ -49,6 +49,7 @@ class Chunk(NamedTuple):
     expected_seq: int | None
     rows: list[Row]
     salts: bytes
+    actor: str | None
 
     @property
     def size(self) -> int:
@@ -78,7 +79,7 @@ def values(
     return (
         None if thread_uid is None else thread_uid.bytes, tenant, thread_id,
         _array(_TEXT, [row.body for row in rows]), chunk.salts, *_columns(rows, encoding), chunk.key,
-        None if chunk.expected_seq is None else chunk.expected_seq.to_bytes(8),
+        None if chunk.expected_seq is None else chunk.expected_seq.to_bytes(8), chunk.actor,
     )  # fmt: skip
 
 
@@ -96,8 +97,8 @@ def values_of_threads(
         _array(_INT4, [_LENGTH.pack(len(chunk.rows)) for _, chunk in chunks]),
         _array(_TEXT, [row.body for row in rows]),
         b"".join([chunk.salts for _, chunk in chunks]),
-        *_columns(rows, encoding),
-    )
+        *_columns(rows, encoding), chunks[0][1].actor,
+    )  # fmt: skip
 
 
 def _columns(rows: Sequence[Row], encoding: str) -> tuple[bytes | None, ...]:

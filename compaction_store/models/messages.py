@@ -41,7 +41,9 @@ class Message(NamedTuple):
     """One stored message. `text` is its JSON as stored, byte for byte, and `payload` is the parsed JSON.
 
     If the stored JSON of the payload or the meta cannot be parsed, the field is None and `fault` says why. `verify`
-    reports it too. The class is a NamedTuple for speed, because a read may return tens of thousands of messages.
+    reports it too. `actor` is who appended the message, as the caller said, and `login` is the database login that did,
+    which the caller cannot choose. The class is a NamedTuple for speed, because a read may return tens of thousands of
+    messages.
     """
 
     seq: int
@@ -54,6 +56,8 @@ class Message(NamedTuple):
     redacted: bool
     text: str | None
     fault: str | None = None
+    actor: str | None = None
+    login: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns all fields except `text`, ready for `json.dumps`: times as ISO 8601."""

@@ -104,6 +104,8 @@ messages = sa.Table(
     sa.Column("role", _text),
     sa.Column("counter", _text, nullable=False),
     sa.Column("key", _text),
+    sa.Column("actor", _text),
+    sa.Column("login", _text, nullable=False),
     sa.Column("salt", sa.LargeBinary),
     sa.Column("commitment", sa.LargeBinary, nullable=False),
     sa.Column("entry", sa.LargeBinary, nullable=False),

@@ -15,12 +15,13 @@ from compaction_store.rendering.view import View
 
 
 def message(row: tuple[Any, ...]) -> Message:
-    seq, pos, role, text, count, created_at, meta_text, redacted_pos, *_ = row
+    seq, pos, role, text, count, created_at, meta_text, redacted_pos, actor, login, *_ = row
     payload, fault = (None, None) if text is None else documents.parsed("payload", text)
     meta, meta_fault = (None, None) if meta_text is None else documents.parsed("meta", meta_text)
     return Message(
-        seq, pos, role, payload, count, created_at, meta, redacted_pos is not None, text, fault or meta_fault
-    )
+        seq, pos, role, payload, count, created_at, meta, redacted_pos is not None, text, fault or meta_fault,
+        actor, login,
+    )  # fmt: skip
 
 
 def thread(row: tuple[Any, ...]) -> Thread:

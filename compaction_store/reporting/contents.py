@@ -85,7 +85,7 @@ def _message(line: Line) -> Message:
     meta = None if line["meta"] is None else documents.parsed("meta", line["meta"])[0]
     return Message(
         line["seq"], line["pos"], line["role"], payload, line["tokens"], _moment(line["microseconds"]), meta,
-        line["redacted_pos"] is not None, line["payload"], fault,
+        line["redacted_pos"] is not None, line["payload"], fault, line["actor"], line["login"],
     )  # fmt: skip
 
 

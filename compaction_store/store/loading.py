@@ -86,6 +86,7 @@ class Load:
         expected_seq: int | None,
         meta: Mapping[str, Any] | None,
         tokens: int | None,
+        actor: str | None,
         of_thread: str,
         in_memory: Iterator[Any] | None = None,
         raw: bool = False,
@@ -97,6 +98,7 @@ class Load:
         self._meta = _meta(meta)
         self._tokens = None if tokens is None else _tokens(tokens)
         self._expected_seq = expected_seq
+        self._actor = actor
         self._read = 0
         self._ended = False
         # The next rows were encoded ahead, or must be compared with a chunk that another call stored first. After them
@@ -175,7 +177,7 @@ class Load:
     def first_chunk(self) -> Chunk:
         """Returns all messages that were read ahead as one chunk. If it cannot be stored, run the load as usual."""
         self._sent_salts = os.urandom(16 * len(self._encoded))
-        return Chunk(self.key, None, list(self._encoded), self._sent_salts)
+        return Chunk(self.key, None, list(self._encoded), self._sent_salts, self._actor)
 
     def stored_whole(self) -> Loaded:
         """Returns the result if `first_chunk` was stored in a new thread and nothing follows it."""
@@ -242,7 +244,7 @@ class Load:
                 if not rows:
                     break
                 salts = os.urandom(16 * len(rows))
-                placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows, salts)
+                placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows, salts, self._actor)
                 if placed.replayed:
                     self._encoded.extendleft(reversed(rows))
                     found = placed.first_seq, placed.size, placed.thread_uid

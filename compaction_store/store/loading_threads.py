@@ -35,6 +35,7 @@ class Options(NamedTuple):
     key: str
     meta: Mapping[str, Any] | None
     tokens: int | None
+    actor: str | None
     skip_refused: bool
     expected_seq: int | None = None
     raw: bool = False
@@ -144,7 +145,7 @@ def begin(given: object, options: Options) -> Thread:
         arguments.check_thread_id(thread_id)
     load = loading.Load(
         Key(key[0]).text if key else options.key, options.counter, expected_seq=options.expected_seq, meta=options.meta,
-        tokens=options.tokens, of_thread=arguments.about(thread_id), raw=options.raw,
+        tokens=options.tokens, actor=options.actor, of_thread=arguments.about(thread_id), raw=options.raw,
     )  # fmt: skip
     thread = Thread(ThreadKey(None, options.tenant, thread_id), load, messages)
     try:

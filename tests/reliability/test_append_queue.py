@@ -37,7 +37,7 @@ class Busy:
         self._queue = queue
         self._callers = []
         for i in range(number):
-            append = Append(ThreadKey(None, "default", f"busy-{i}"), (), "c", Key(None), None, Expected())
+            append = Append(ThreadKey(None, "default", f"busy-{i}"), (), "c", Key(None), None, None, Expected())
             self._callers.append(Caller(append))
             queue.enter(self._callers[-1], signal)
             queue.push_in(self._callers[-1])

@@ -149,7 +149,7 @@ class Threads:
         """Computes the chain of a thread anew over its rows, as somebody can who writes all of them."""
         entries = self.connection.execute(
             "SELECT 'messages', m.pos, m.seq, m.created_at, m.commitment, compaction_store.message_header("
-            " m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.meta_commitment)"
+            " m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.actor, m.login, m.meta_commitment)"
             " FROM compaction_store.messages AS m WHERE m.thread_uid = %(uid)s"
             " UNION ALL SELECT 'compactions', c.pos, c.number, c.created_at, c.commitment,"
             " compaction_store.compaction_header(c) FROM compaction_store.compactions AS c WHERE c.thread_uid = %(uid)s"

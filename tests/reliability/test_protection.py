@@ -40,8 +40,8 @@ _UPDATE = "UPDATE compaction_store.messages SET tokens = 77 WHERE seq = 2"
 _UPDATED = "SELECT count(*) = 1 FROM compaction_store.messages WHERE tokens = 77 AND seq = 2"
 _QUIET = "RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
 _FORGED = (
-    "INSERT INTO compaction_store.messages (thread_uid, seq, pos, created_at, tokens, tenant, counter, commitment,"
-    " entry) VALUES (%(uid)s, 6, 7, now(), 1, 'default', 'c', '\\x00', '\\x00')"
+    "INSERT INTO compaction_store.messages (thread_uid, seq, pos, created_at, tokens, tenant, counter, login,"
+    " commitment, entry) VALUES (%(uid)s, 6, 7, now(), 1, 'default', 'c', 'app', '\\x00', '\\x00')"
 )
 _THREAD = (
     "INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, created_at)"
@@ -222,7 +222,7 @@ def test_what_the_owner_gets_through_with_a_superuser_does_too(url: str, row: li
     assert first_level(url) == row[4]
 
 
-_MESSAGE = ("role", "tokens", "counter", "key", "call_size", "receipt", "meta_commitment")
+_MESSAGE = ("role", "tokens", "counter", "key", "call_size", "receipt", "actor", "login", "meta_commitment")
 _RECORD = (
     "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "inputs", "run_id",
     "callback", "trigger", "actor", "login", "model", "counter", "revokes",
@@ -325,8 +325,9 @@ def _splice(attack: Attack) -> None:
 
 def _forge(attack: Attack) -> None:
     attack.run(
-        "INSERT INTO compaction_store.messages (thread_uid, seq, pos, created_at, tokens, tenant, counter, salt,"
-        " commitment, entry, payload) VALUES (%s, 10, 11, now(), 1, 'default', 'c', %s, sha256(''), sha256(''), '{}')",
+        "INSERT INTO compaction_store.messages (thread_uid, seq, pos, created_at, tokens, tenant, counter, login,"
+        " salt, commitment, entry, payload)"
+        " VALUES (%s, 10, 11, now(), 1, 'default', 'c', 'app', %s, sha256(''), sha256(''), '{}')",
         attack.uid, bytes(16),
     )  # fmt: skip
 

@@ -356,8 +356,9 @@ def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
     )
     superuser.execute(
         "INSERT INTO compaction_store.messages"
-        " (thread_uid, seq, pos, created_at, tokens, tenant, counter, commitment, entry)"
-        " SELECT gen_random_uuid(), 2 ^ (i % 11), 1, now(), 1, 'acme', 'c', '', '' FROM generate_series(1, 800) AS i"
+        " (thread_uid, seq, pos, created_at, tokens, tenant, counter, login, commitment, entry)"
+        " SELECT gen_random_uuid(), 2 ^ (i % 11), 1, now(), 1, 'acme', 'c', 'app', '', ''"
+        " FROM generate_series(1, 800) AS i"
     )
     superuser.execute(
         "INSERT INTO compaction_store.heads (thread_uid, tenant, head)"

@@ -68,8 +68,8 @@ class Thread:
         line = {
             "type": "message", "pos": pos, "seq": self._count("message") + 1, "microseconds": at,
             "role": said.get("role"), "tokens": tokens, "counter": "bytes/4", "key": key, "call_size": None,
-            "receipt": None, "meta_commitment": None, "redacted_pos": None, "commitment": "", "entry": "",
-            "salt": salt, "meta": meta, "payload": payload, **columns,
+            "receipt": None, "actor": None, "login": LOGIN, "meta_commitment": None, "redacted_pos": None,
+            "commitment": "", "entry": "", "salt": salt, "meta": meta, "payload": payload, **columns,
         }  # fmt: skip
         if meta is not None:
             line["meta_commitment"] = chain.meta_commitment(bytes.fromhex(line["salt"]), meta.encode()).hex()
@@ -150,9 +150,8 @@ class Thread:
 def entry(line: Line, previous: bytes) -> str:
     """Computes the entry of a line from its columns and its commitment."""
     if line["type"] == "message":
-        names: tuple[str, ...] = ("role", "tokens", "counter", "key", "call_size", "receipt")
         header = chain.message_header(
-            **{name: line[name] for name in names}, meta_commitment=_unhex(line["meta_commitment"])
+            **{name: line[name] for name in chain.COLUMNS["message"]}, meta_commitment=_unhex(line["meta_commitment"])
         )
     elif line["type"] == "event":
         header = chain.event_header(**{name: line[name] for name in chain.COLUMNS["event"]})
@@ -196,7 +195,9 @@ def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
     thread.metadata = '{"title":"größe 会話 🔒","n":1.0}'
     thread.message('{"role":"user","content":"hi"}', meta='{"source":"web"}', key="~AAAAAAAAAAAAAAAAAAAAAA")
     receipt = '{"pos":1,"renderer":"messages/1","options":{},"sha256":"' + sha256(b"seen").hexdigest() + '"}'
-    thread.message('{"role":"assistant","content":"größe \\u0000 \\ud800 \u2028\u007f🔒"}', receipt=receipt, key="r")
+    thread.message(
+        '{"role":"assistant","content":"größe \\u0000 \\ud800 \u2028\u007f🔒"}', receipt=receipt, key="r", actor="größe"
+    )
     thread.message('{"b": 1e400,\n "a":[true,null,1.0,12345678901234567890123]}', key="three", call_size=3)
     thread.message('{"type":"function_call","call_id":"c","arguments":"{\\"q\\":\\"\\\\\\"\\"}"}', meta="{}")
     thread.message('{"role":"user","content":""}', tokens=0)
@@ -230,7 +231,7 @@ def forked(tenant: str = "default", thread_id: str = "t-2") -> Thread:
     thread.event("origin", f'{{"parent":"{parent.uid}","pos":2,"seq":2,"entry":"{entry_there}","reason":"what if?"}}')
     for line in parent.entries[:2]:
         # A copy has the salt of its original, so that their commitments are equal.
-        copied = {name: line[name] for name in ("meta", "key", "receipt", "salt")}
+        copied = {name: line[name] for name in ("meta", "key", "receipt", "salt", "actor")}
         thread.message(line["payload"], **copied)
     thread.message('{"type":"function_call","call_id":"c","name":"look","arguments":"{}"}')
     nobody: Line = {"callback": None, "counter": None, "tokens_after": 0}

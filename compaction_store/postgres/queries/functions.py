@@ -229,6 +229,8 @@ class NewestRow(NamedTuple):
     created_at: datetime | Any
     meta: str | Any
     redacted_pos: int | Any
+    actor: str | Any
+    login: str | Any
 NEWEST = "SELECT * FROM compaction_store.newest(%b::uuid, %b::text, %b::text, %b::int4)"
 def newest(connection: Connection, of: ThreadKey, limit: int | None) -> list[NewestRow]:
     return list(map(NewestRow._make, fetch(connection, NEWEST, (*of, limit))))
@@ -323,6 +325,8 @@ class ReplayRow(NamedTuple):
     created_at: datetime | Any
     meta: str | Any
     redacted_pos: int | Any
+    actor: str | Any
+    login: str | Any
     thread_uid: UUID | Any
 REPLAY = "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)"
 def replay(

@@ -62,30 +62,31 @@ class Written(NamedTuple):
     head: bytes
     replayed: bool
     thread_uid: UUID
+    login: str
 
 
 # The function is called in the select list, and its row is one value. In FROM, Postgres would first store the row in a
 # tuplestore.
-_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
+_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
 # An append in a turn. CASE evaluates its condition first, and both functions run in one transaction.
 _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, %b::text) THEN {} END"
 _APPEND_IN_TURN = (
-    b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $17, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
+    b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $18, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
 )
-_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL)
+_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL, TEXT)
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::bytea, %b::bytea, %b)"
+    " %b::int8, %b, %b::bytea, %b::bytea, %b, %b::text)"
 )
 _APPEND_OBSERVED = (
     "SELECT compaction_store.append_observed"
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b)"
+    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b, %b::text)"
 )
 # The row of `append` in binary: the number of fields, and then the type, length and value of each field. It is decoded
 # here, because the driver would build a loader for it at every call, and take a tenth of the call's time in Python.
-_WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s")
+_WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s 2i")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -100,9 +101,13 @@ def _moment(microseconds: int) -> datetime:
 def _written(connection: Connection, value: bytes | None) -> Written:
     """Decodes the result of a SQL function that appends."""
     assert value is not None  # noqa: S101 — the functions return a row, or raise
-    _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed, _, _, uid = _WRITTEN.unpack(value)
-    written_at = _moment(microseconds).astimezone(driver_of(connection).info.timezone)
-    return Written(seq, pos, written_at, head, replayed, UUID(bytes=uid))
+    _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed, _, _, uid, _, _ = _WRITTEN.unpack_from(
+        value
+    )
+    info = driver_of(connection).info
+    written_at = _moment(microseconds).astimezone(info.timezone)
+    login = value[_WRITTEN.size :].decode(info.encoding)
+    return Written(seq, pos, written_at, head, replayed, UUID(bytes=uid), login)
 
 
 def append(
@@ -112,6 +117,7 @@ def append(
     counter: str,
     key: Key,
     receipt: str | None,
+    actor: str | None,
     expected: Expected,
     durable: bool,
 ) -> Written:
@@ -119,7 +125,7 @@ def append(
     if len(new) > 1:
         parameters = (
             *_lists(thread, new, counter, key, receipt, expected.seq),
-            key.is_fresh(), expected.head, expected.seen_head, durable,
+            key.is_fresh(), expected.head, expected.seen_head, durable, actor,
         )  # fmt: skip
         return _written(connection, fetch_value(connection, *_in_turn(_APPEND_MANY, parameters, thread, key, expected)))
     payload, salt, role, tokens, meta = new[0]
@@ -127,7 +133,7 @@ def append(
         None if thread.uid is None else thread.uid.bytes, thread.tenant, thread.thread_id, payload, salt, role,
         tokens.to_bytes(4), counter, key.text, meta,
         receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
-        expected.seen_head, durable.to_bytes(),
+        expected.seen_head, durable.to_bytes(), actor,
     )  # fmt: skip
     if expected.turn_id is None:
         return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
@@ -142,6 +148,7 @@ def append_observed(
     counter: str,
     key: Key,
     receipt: str | None,
+    actor: str | None,
     expected: Expected,
     durable: bool,
     run_id: UUID,
@@ -150,7 +157,7 @@ def append_observed(
     """Appends messages, and records of the compactions that a provider made and reported in these messages."""
     parameters = (
         *_lists(thread, new, counter, key, receipt, expected.seq),
-        run_id, observed, key.is_fresh(), expected.head, expected.seen_head, durable,
+        run_id, observed, key.is_fresh(), expected.head, expected.seen_head, durable, actor,
     )  # fmt: skip
     return _written(connection, fetch_value(connection, *_in_turn(_APPEND_OBSERVED, parameters, thread, key, expected)))
 

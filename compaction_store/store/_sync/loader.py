@@ -40,12 +40,14 @@ class Loader:
         expected_seq: int | None = None,
         meta: Mapping[str, Any] | None = None,
         tokens: int | None = None,
+        actor: str | None = None,
         raw: bool = False,
     ) -> Loaded:
         """Appends any number of messages from an iterator. The login must have the loader's role.
 
         The messages are streamed, so memory does not grow with their number. A message is anything that `append`
-        accepts, or a `ToLoad` with its own meta and tokens; `meta` and `tokens` are for all other messages. With `raw`,
+        accepts, or a `ToLoad` with its own meta and tokens; `meta` and `tokens` are for all other messages. `actor` is
+        stored with the messages. With `raw`,
         any JSON object is stored as it is, for threads that other programs wrote. Messages are stored in chunks of up
         to 10,000 messages or 16 MiB, each all or none. Other writers may append between two chunks. With
         `expected_seq`, the thread must end with that seq before the first chunk.
@@ -64,7 +66,8 @@ class Loader:
         source = loading.Source(messages)
         load = loading.Load(
             key, writing.prepared(self._scope.db, self._scope.counter), expected_seq=expected_seq, meta=meta,
-            tokens=tokens, of_thread=arguments.about(thread_id), in_memory=source.in_memory, raw=raw,
+            tokens=tokens, actor=self._scope.chosen_actor(actor), of_thread=arguments.about(thread_id),
+            in_memory=source.in_memory, raw=raw,
         )  # fmt: skip
         return run_load(self._scope.db, thread, load, source)
 
@@ -75,6 +78,7 @@ class Loader:
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         tokens: int | None = None,
+        actor: str | None = None,
         skip_refused: bool = False,
         expected_seq: int | None = None,
         raw: bool = False,
@@ -94,8 +98,9 @@ class Loader:
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
         options = loading_threads.Options(
-            self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, skip_refused, expected_seq, raw
-        )
+            self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, self._scope.chosen_actor(actor),
+            skip_refused, expected_seq, raw,
+        )  # fmt: skip
         return Results("load.threads(…)", load_threads(self._scope.db, threads, options))
 
     def bundle(self, lines: loading.Messages) -> Imported:

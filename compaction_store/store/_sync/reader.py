@@ -112,10 +112,10 @@ class Reader:
         counter from `compaction_store.tokens`, or a callable that returns the number of tokens of a message. `role` is
         a database role that the login is a member of, such as `compaction_store_auditor`: the store then has the rights
         of that role. `settings` are Postgres settings for every session, such as
-        `{"default_transaction_read_only": "on"}`. `actor` is recorded with every compaction, revocation, erasure and
-        hold for which the call names no other actor; with `require_actor`, a call without an actor is refused. Appends
-        of concurrent callers share commits unless `share_commits` is false. With `telemetry`, the store reports to
-        OpenTelemetry.
+        `{"default_transaction_read_only": "on"}`. `actor` is recorded with every message, compaction, revocation,
+        erasure and hold for which the call names no other actor; with `require_actor`, a call without an actor is
+        refused. Appends of concurrent callers share commits unless `share_commits` is false. With `telemetry`, the
+        store reports to OpenTelemetry.
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")

@@ -94,6 +94,7 @@ class Store(Reader):
         meta: writing.Metas = None,
         tokens: int | Sequence[int] | None = None,
         turn: Turn | None = None,
+        actor: str | None = None,
         durable: bool = True,
         raw: bool = False,
     ) -> Appended:
@@ -108,7 +109,7 @@ class Store(Reader):
         its rendering, that a reply was written from. The store keeps a receipt of the view, and raises `HeadConflict`
         if the thread no longer has the last entry of the view, for example after a failover. `meta` and `tokens` are
         one value for all messages, or a list with one for each. If `view` is given without `meta`, the usage that a
-        reply reports becomes the meta of its first message.
+        reply reports becomes the meta of its first message. `actor` is stored with the messages.
         With `turn`, the append raises `TurnLost` if the turn has lost the thread.
 
         With `durable=False`, the call is faster because it does not wait for the server's disk or standbys. If the
@@ -116,7 +117,8 @@ class Store(Reader):
         loss leaves no gap, and it never takes only some of the messages of a call. A later durable write to the same
         server makes the messages durable.
         """
-        thread = self._scope.writable_key(thread_id)
+        scope = self._scope
+        thread, actor = scope.writable_key(thread_id), scope.chosen_actor(actor)
         arguments.instance(durable, bool, "durable")
         arguments.instance(raw, bool, "raw")
         given = acceptance.given(messages, raw=raw)
@@ -142,7 +144,7 @@ class Store(Reader):
             )  # fmt: skip
             return writing.append(
                 self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,
-                expected=expected, view=view, durable=durable,
+                expected=expected, view=view, actor=actor, durable=durable,
             )  # fmt: skip
 
         return (write() if turn is None else turn.write(write))

@@ -90,6 +90,7 @@ class Turn:
         view: View | Rendered | None = None,
         meta: Metas = None,
         tokens: int | Sequence[int] | None = None,
+        actor: str | None = None,
         durable: bool = True,
         raw: bool = False,
     ) -> Appended:
@@ -100,7 +101,8 @@ class Turn:
         """
         appended: Appended = self._append(
             self.thread_id, messages, key=key, expected_seq=expected_seq, expected_head=expected_head, view=view,
-            meta=meta, tokens=tokens, turn=self, durable=durable, raw=raw,
+            meta=meta, tokens=tokens, turn=self, actor=self._actor if actor is None else actor, durable=durable,
+            raw=raw,
         )  # fmt: skip
         return appended
 

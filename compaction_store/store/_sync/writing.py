@@ -74,11 +74,12 @@ def append(
     key: Key,
     expected: queries.Expected,
     view: View | Rendered | None,
+    actor: str | None,
     durable: bool,
 ) -> Appended:
     """Appends a batch. Raises `ThreadWentBack` if the thread has lost messages that this store saw stored."""
     receipt = None if view is None else receipts.receipt(view, durable=durable)
-    new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected, durable)
+    new = queries.Append(thread, batch.new, batch.counter, key, receipt, actor, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
     seen = provider_compactions.records_for(batch.given.replies, (e.payload for e in batch.given.encoded))
     if known is None or not db.server.has_all_threads:
@@ -98,7 +99,7 @@ def append(
         with call.after_write(key.text, thread.thread_id):
             rows = db.with_time_left_since(start).call(queries.replay, found, after, after + count, count)
         return Appended(map(typed_rows.message, rows), written.head, durable=durable)
-    stored = Appended(_appended(written, batch), written.head, durable=durable)
+    stored = Appended(_appended(written, batch, actor), written.head, durable=durable)
     known_threads.put(thread.thread_id, known, KnownThread(written.thread_uid, stored[-1].seq))
     if known is not None and written.first_seq <= known.last_seq:
         with call.after_write(key.text, thread.thread_id):
@@ -162,11 +163,11 @@ def _metas(meta: Metas, count: int) -> Sequence[str | None]:
     return [encoding.encode_meta(m) for m in meta]
 
 
-def _appended(written: queries.Written, batch: Batch) -> Iterator[Message]:
+def _appended(written: queries.Written, batch: Batch, actor: str | None) -> Iterator[Message]:
     """Yields the messages as a reader would get them. Decodes them again, to share no object with the caller."""
     for i, (e, n) in enumerate(zip(batch.given.encoded, batch.new, strict=True)):
         meta = None if n.meta is None else encoding.decode(n.meta)
         yield Message(
             written.first_seq + i, written.first_pos + i, e.role, encoding.decode(e.text), n.tokens,
-            written.written_at, meta, False, e.text,
+            written.written_at, meta, False, e.text, None, actor, written.login,
         )  # fmt: skip

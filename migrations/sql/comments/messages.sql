@@ -22,6 +22,10 @@ COMMENT ON COLUMN compaction_store.messages.counter IS
     'The name of the counter that counted the tokens.';
 COMMENT ON COLUMN compaction_store.messages.key IS
     'The idempotency key of the call; NULL on all but the first message of a call.';
+COMMENT ON COLUMN compaction_store.messages.actor IS
+    'The actor that the caller named.';
+COMMENT ON COLUMN compaction_store.messages.login IS
+    'The database login that wrote the message, which the caller cannot choose.';
 COMMENT ON COLUMN compaction_store.messages.salt IS
     'Random bytes in the commitment; NULL once the content was erased.';
 COMMENT ON COLUMN compaction_store.messages.commitment IS

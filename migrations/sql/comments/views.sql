@@ -48,6 +48,10 @@ COMMENT ON COLUMN compaction_store.audit_messages.content IS
     'The content of the message: its text, or the JSON of its parts. As for payload, jsonb replaces some characters.';
 COMMENT ON COLUMN compaction_store.audit_messages.tokens IS
     'The tokens of the message, by the counter.';
+COMMENT ON COLUMN compaction_store.audit_messages.actor IS
+    'The actor that the caller named.';
+COMMENT ON COLUMN compaction_store.audit_messages.login IS
+    'The database login that wrote the message, which the caller cannot choose.';
 COMMENT ON COLUMN compaction_store.audit_messages.created_at IS
     'When the message was stored.';
 COMMENT ON COLUMN compaction_store.audit_messages.redacted IS

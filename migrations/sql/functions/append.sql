@@ -8,9 +8,9 @@ CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
-    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true,
+    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true, p_actor text DEFAULT NULL::text,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
-    OUT replayed boolean, OUT written_uid uuid
+    OUT replayed boolean, OUT written_uid uuid, OUT written_login text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -46,7 +46,7 @@ BEGIN
         v_meta_commitment := compaction_store.meta_commitment(p_salt, p_meta);
     END IF;
     v_header := compaction_store.message_header(
-        p_role, p_tokens, p_counter, p_key, NULL, p_receipt, v_meta_commitment
+        p_role, p_tokens, p_counter, p_key, NULL, p_receipt, p_actor, session_user, v_meta_commitment
     );
     IF p_thread_uid IS NULL THEN
         SELECT t.thread_uid INTO p_thread_uid
@@ -61,6 +61,7 @@ BEGIN
         END IF;
     END IF;
     written_uid := p_thread_uid;
+    written_login := session_user;
     -- A writer that gets the advisory lock at once need not wait for the row. Other writers, and those whose key must
     -- be looked up, lock the row before they read the clock.
     IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN
@@ -119,11 +120,11 @@ BEGIN
         PERFORM compaction_store.refuse_other_seq(p_expected_seq, first_seq - 1);
     END IF;
     INSERT INTO compaction_store.messages (
-        thread_uid, seq, pos, created_at, tokens, tenant, role, counter, key, salt, commitment, entry,
+        thread_uid, seq, pos, created_at, tokens, tenant, role, counter, key, actor, login, salt, commitment, entry,
         meta_commitment, receipt, meta, payload
     ) VALUES (
-        p_thread_uid, first_seq, first_pos, written_at, p_tokens, p_tenant, p_role, p_counter, p_key, p_salt,
-        v_commitment, chain_head, v_meta_commitment, p_receipt, p_meta::json, p_payload::json
+        p_thread_uid, first_seq, first_pos, written_at, p_tokens, p_tenant, p_role, p_counter, p_key, p_actor,
+        session_user, p_salt, v_commitment, chain_head, v_meta_commitment, p_receipt, p_meta::json, p_payload::json
     );
     -- Never acknowledge a message that was not stored: a rewrite rule could discard the insert.
     IF NOT FOUND THEN

@@ -3,9 +3,9 @@ CREATE FUNCTION compaction_store.append_many(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
-    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true,
+    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true, p_actor text DEFAULT NULL::text,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
-    OUT replayed boolean, OUT written_uid uuid
+    OUT replayed boolean, OUT written_uid uuid, OUT written_login text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -57,6 +57,7 @@ BEGIN
         p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id);
     END IF;
     written_uid := p_thread_uid;
+    written_login := session_user;
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
@@ -115,7 +116,7 @@ BEGIN
             compaction_store.message_header(
                 p_roles[i], p_tokens[i], p_counter,
                 CASE WHEN i = 1 THEN p_key END, CASE WHEN i = 1 THEN v_count END,
-                p_receipt, v_meta_commitments[i]
+                p_receipt, p_actor, session_user, v_meta_commitments[i]
             ),
             v_commitments[i]
         );
@@ -126,12 +127,13 @@ BEGIN
         view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t)
     WHERE h.thread_uid = p_thread_uid;
     INSERT INTO compaction_store.messages (
-        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, salt, commitment, entry,
-        meta_commitment, receipt, meta, payload
+        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, actor, login, salt,
+        commitment, entry, meta_commitment, receipt, meta, payload
     )
     SELECT
         p_thread_uid, v_seq + i, v_pos + i, v_at, tokens, CASE WHEN i = 1 THEN v_count END, p_tenant, role, p_counter,
-        CASE WHEN i = 1 THEN p_key END, salt, commitment, entry, meta_commitment, p_receipt, meta::json, payload::json
+        CASE WHEN i = 1 THEN p_key END, p_actor, session_user, salt, commitment, entry, meta_commitment, p_receipt,
+        meta::json, payload::json
     FROM ROWS FROM (
         unnest(p_payloads), unnest(v_salts), unnest(p_roles), unnest(p_tokens), unnest(p_metas),
         unnest(v_commitments), unnest(v_meta_commitments), unnest(v_entries)

@@ -6,9 +6,9 @@ CREATE FUNCTION compaction_store.append_observed(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
     p_run_id uuid, p_observed text, p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
-    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true,
+    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true, p_actor text DEFAULT NULL::text,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
-    OUT replayed boolean, OUT written_uid uuid
+    OUT replayed boolean, OUT written_uid uuid, OUT written_login text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -24,14 +24,14 @@ BEGIN
     -- Store a single message by append, because a retry that observes no compactions calls append, and must find what
     -- append would have stored.
     IF cardinality(p_payloads) = 1 THEN
-        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid FROM compaction_store.append(
+        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid, written_login FROM compaction_store.append(
             p_thread_uid, p_tenant, p_thread_id, p_payloads[1], p_salts, p_roles[1], p_tokens[1], p_counter, p_key,
-            p_metas[1], p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable
+            p_metas[1], p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable, p_actor
         );
     ELSE
-        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid FROM compaction_store.append_many(
+        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid, written_login FROM compaction_store.append_many(
             p_thread_uid, p_tenant, p_thread_id, p_payloads, p_salts, p_roles, p_tokens, p_counter, p_key, p_metas,
-            p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable
+            p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable, p_actor
         );
     END IF;
     p_thread_uid := written_uid;

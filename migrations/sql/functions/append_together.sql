@@ -9,11 +9,11 @@
 CREATE FUNCTION compaction_store.append_together(
     p_thread_uids uuid[], p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[],
     p_receipts text[], p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
-    p_payloads text[], p_salts bytea, p_roles text[], p_tokens integer[], p_metas text[],
+    p_payloads text[], p_salts bytea, p_roles text[], p_tokens integer[], p_metas text[], p_actors text[],
     p_durable boolean DEFAULT true
 ) RETURNS TABLE (
     call integer, first_seq bigint, first_pos bigint, written_at timestamptz, chain_head bytea, replayed boolean,
-    written_uid uuid
+    written_uid uuid, written_login text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -36,7 +36,7 @@ BEGIN
     IF v_calls = 0 OR v_calls <> ANY (ARRAY[
         cardinality(p_thread_uids), cardinality(p_thread_ids), cardinality(p_sizes), cardinality(p_counters),
         cardinality(p_keys), cardinality(p_receipts), cardinality(p_expected_seqs), cardinality(p_fresh),
-        cardinality(p_expected_heads), cardinality(p_seen_heads)
+        cardinality(p_expected_heads), cardinality(p_seen_heads), cardinality(p_actors)
     ]) OR v_messages <> ANY (ARRAY[
         cardinality(p_payloads), octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         cardinality(p_metas)
@@ -70,20 +70,20 @@ BEGIN
                 )
             ) THEN
                 IF p_sizes[i] = 1 THEN
-                    SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid
+                    SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid, written_login
                     FROM compaction_store.append(
                         v_thread_uid, p_tenants[i], p_thread_ids[i], p_payloads[v_first],
                         substring(p_salts FROM 16 * v_first - 15 FOR 16), p_roles[v_first], p_tokens[v_first],
                         p_counters[i], p_keys[i], p_metas[v_first], p_receipts[i], p_expected_seqs[i], p_fresh[i],
-                        p_expected_heads[i], p_seen_heads[i]
+                        p_expected_heads[i], p_seen_heads[i], p_actor => p_actors[i]
                     );
                 ELSE
-                    SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid
+                    SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid, written_login
                     FROM compaction_store.append_many(
                         v_thread_uid, p_tenants[i], p_thread_ids[i], p_payloads[v_first:v_last],
                         substring(p_salts FROM 16 * v_first - 15 FOR 16 * p_sizes[i]), p_roles[v_first:v_last],
                         p_tokens[v_first:v_last], p_counters[i], p_keys[i], p_metas[v_first:v_last], p_receipts[i],
-                        p_expected_seqs[i], p_fresh[i], p_expected_heads[i], p_seen_heads[i]
+                        p_expected_seqs[i], p_fresh[i], p_expected_heads[i], p_seen_heads[i], p_actor => p_actors[i]
                     );
                 END IF;
                 call := i;

@@ -55,7 +55,7 @@ BEGIN
         FROM (
             SELECT m.pos, m.seq AS ordinal, NULL::bigint AS number, m.created_at, m.entry, m.commitment,
                 compaction_store.message_header(
-                    m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.meta_commitment
+                    m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.actor, m.login, m.meta_commitment
                 ) AS header,
                 m.tenant = p_head.tenant AND CASE
                     WHEN m.redacted_pos IS NULL THEN octet_length(m.salt) = 16
@@ -140,14 +140,14 @@ BEGIN
                 USING ERRCODE = 'CS020';
         END IF;
         INSERT INTO compaction_store.messages (
-            thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, salt,
-            commitment, entry, meta_commitment, receipt, meta, payload
+            thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, actor,
+            login, salt, commitment, entry, meta_commitment, receipt, meta, payload
         )
         SELECT
             v_to, m.tenant, m.seq, m.pos + v_shift, v_at,
             CASE WHEN m.redacted_pos > p_at THEN v_erased_pos ELSE m.redacted_pos + v_shift END, m.tokens, m.call_size,
-            m.role, m.counter, m.key, m.salt, m.commitment, v_entries[m.pos - v_pos], m.meta_commitment, m.receipt, m.meta,
-            m.payload
+            m.role, m.counter, m.key, m.actor, m.login, m.salt, m.commitment, v_entries[m.pos - v_pos], m.meta_commitment,
+            m.receipt, m.meta, m.payload
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = v_from AND m.seq > v_seq AND m.seq <= v_until_seq;
         GET DIAGNOSTICS v_count = ROW_COUNT;

@@ -21,7 +21,7 @@ BEGIN
                 m.commitment, m.entry,
                 CASE WHEN p_content THEN m.payload::text END, CASE WHEN p_content THEN m.meta::text END,
                 m.meta_commitment,
-                json_build_array(m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt)::text
+                json_build_array(m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.actor, m.login)::text
             FROM compaction_store.messages AS m
             WHERE m.thread_uid = p_thread_uid AND m.seq >= p_from
             ORDER BY m.seq LIMIT p_limit;

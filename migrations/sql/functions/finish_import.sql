@@ -87,12 +87,12 @@ BEGIN
     INSERT INTO compaction_store.heads (thread_uid, tenant, head) VALUES (p_thread_uid, p_tenant, v_genesis);
 
     INSERT INTO compaction_store.messages (
-        thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, salt, commitment,
-        entry, meta_commitment, receipt, meta, payload
+        thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, actor, login,
+        salt, commitment, entry, meta_commitment, receipt, meta, payload
     )
     SELECT
         p_thread_uid, p_tenant, s.ordinal, s.pos, s.created_at, s.redacted_pos, s.tokens, s.call_size, s.role, s.counter,
-        s.key, s.salt, s.commitment, s.entry, s.meta_commitment, s.receipt, s.meta::json, s.body::json
+        s.key, s.actor, s.login, s.salt, s.commitment, s.entry, s.meta_commitment, s.receipt, s.meta::json, s.body::json
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message';
     INSERT INTO compaction_store.compactions (
         thread_uid, tenant, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before, tokens_after,
@@ -139,7 +139,7 @@ BEGIN
         FROM (
             SELECT 'message' AS kind, m.pos, m.seq AS ordinal, m.created_at, m.entry, m.commitment,
                 compaction_store.message_header(
-                    m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.meta_commitment
+                    m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.actor, m.login, m.meta_commitment
                 ) AS header,
                 m.tenant = p_tenant AND CASE
                     WHEN m.redacted_pos IS NULL THEN octet_length(m.salt) = 16

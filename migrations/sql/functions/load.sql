@@ -4,6 +4,7 @@
 CREATE FUNCTION compaction_store.load(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counters text[], p_metas text[], p_key text, p_expected_seq bigint,
+    p_actor text DEFAULT NULL::text,
     OUT first_seq bigint, OUT size integer, OUT replayed boolean, OUT written_uid uuid
 )
 LANGUAGE plpgsql SECURITY DEFINER
@@ -43,7 +44,8 @@ BEGIN
         array_agg(h.meta_commitment ORDER BY h.i),
         array_agg(compaction_store.message_header(
             h.role, h.tokens, h.counter, CASE WHEN h.i = 1 THEN p_key END,
-            CASE WHEN h.i = 1 AND v_count > 1 THEN v_count END, NULL, h.meta_commitment
+            CASE WHEN h.i = 1 AND v_count > 1 THEN v_count END, NULL, p_actor, session_user,
+            h.meta_commitment
         ) ORDER BY h.i)
     INTO v_salts, v_commitments, v_meta_commitments, v_headers
     FROM (
@@ -92,13 +94,13 @@ BEGIN
         view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t)
     WHERE h.thread_uid = p_thread_uid;
     INSERT INTO compaction_store.messages (
-        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, salt, commitment, entry,
-        meta_commitment, meta, payload
+        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, actor, login, salt,
+        commitment, entry, meta_commitment, meta, payload
     )
     SELECT
         p_thread_uid, v_seq + i, v_pos + i, v_at, tokens, CASE WHEN i = 1 AND v_count > 1 THEN v_count END, p_tenant,
-        role, counter, CASE WHEN i = 1 THEN p_key END, salt, commitment, entry, meta_commitment, meta::json,
-        payload::json
+        role, counter, CASE WHEN i = 1 THEN p_key END, p_actor, session_user, salt, commitment, entry, meta_commitment,
+        meta::json, payload::json
     FROM ROWS FROM (
         unnest(p_payloads), unnest(v_salts), unnest(p_roles), unnest(p_tokens), unnest(p_counters), unnest(p_metas),
         unnest(v_commitments), unnest(v_meta_commitments), unnest(v_entries)

@@ -5,7 +5,8 @@
 -- deadlock.
 CREATE FUNCTION compaction_store.load_threads(
     p_tenant text, p_thread_ids text[], p_keys text[], p_sizes integer[], p_payloads text[], p_salts bytea,
-    p_roles text[], p_tokens integer[], p_counters text[], p_metas text[]
+    p_roles text[], p_tokens integer[], p_counters text[], p_metas text[],
+    p_actor text DEFAULT NULL::text
 ) RETURNS TABLE (thread integer, written_uid uuid)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -62,7 +63,7 @@ BEGIN
     END LOOP;
     SELECT array_agg(h.commitment ORDER BY h.i), array_agg(h.meta_commitment ORDER BY h.i),
         array_agg(compaction_store.message_header(
-            h.role, h.tokens, h.counter, h.key, h.call_size, NULL, h.meta_commitment
+            h.role, h.tokens, h.counter, h.key, h.call_size, NULL, p_actor, session_user, h.meta_commitment
         ) ORDER BY h.i)
     INTO v_commitments, v_meta_commitments, v_headers
     FROM (
@@ -127,12 +128,12 @@ BEGIN
     WHERE m.uid IS NOT NULL
     GROUP BY m.uid;
     INSERT INTO compaction_store.messages (
-        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, salt, commitment, entry,
-        meta_commitment, meta, payload
+        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, actor, login, salt,
+        commitment, entry, meta_commitment, meta, payload
     )
     SELECT
-        m.uid, m.seq, m.seq, m.at, m.tokens, m.call_size, p_tenant, m.role, m.counter, m.key,
-        substring(p_salts FROM 16 * m.i::integer - 15 FOR 16), m.commitment, m.entry, m.meta_commitment, m.meta::json,
+        m.uid, m.seq, m.seq, m.at, m.tokens, m.call_size, p_tenant, m.role, m.counter, m.key, p_actor,
+        session_user, substring(p_salts FROM 16 * m.i::integer - 15 FOR 16), m.commitment, m.entry, m.meta_commitment, m.meta::json,
         m.payload::json
     FROM ROWS FROM (
         unnest(p_payloads), unnest(p_roles), unnest(p_tokens), unnest(p_counters), unnest(p_metas), unnest(v_keys),

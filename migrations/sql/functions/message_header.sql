@@ -1,6 +1,6 @@
 CREATE FUNCTION compaction_store.message_header(
-    p_role text, p_tokens bigint, p_counter text, p_key text, p_call_size bigint, p_receipt text,
-    p_meta_commitment bytea
+    p_role text, p_tokens bigint, p_counter text, p_key text, p_call_size bigint, p_receipt text, p_actor text,
+    p_login text, p_meta_commitment bytea
 ) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$
@@ -12,6 +12,8 @@ AS $$
         pg_catalog.convert_to(p_key, 'UTF8'),
         pg_catalog.int8send(p_call_size),
         pg_catalog.convert_to(p_receipt, 'UTF8'),
+        pg_catalog.convert_to(p_actor, 'UTF8'),
+        pg_catalog.convert_to(p_login, 'UTF8'),
         p_meta_commitment
     ])
 $$;

@@ -3,7 +3,7 @@ CREATE FUNCTION compaction_store.newest(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_limit integer
 ) RETURNS TABLE (
     seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
-    redacted_pos bigint
+    redacted_pos bigint, actor text, login text
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -23,7 +23,8 @@ BEGIN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     RETURN QUERY
-        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos
+        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos, m.actor,
+            m.login
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = p_thread_uid AND m.seq <= v_last_seq
         ORDER BY m.seq DESC

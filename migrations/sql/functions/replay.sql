@@ -5,7 +5,7 @@ CREATE FUNCTION compaction_store.replay(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_until bigint, p_limit integer
 ) RETURNS TABLE (
     seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
-    redacted_pos bigint, thread_uid uuid
+    redacted_pos bigint, actor text, login text, thread_uid uuid
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -27,8 +27,8 @@ BEGIN
     -- Compute the bound here, because a condition with COALESCE could not use the index under row-level security.
     p_until := least(p_until, v_last_seq);
     RETURN QUERY
-        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos,
-            CASE WHEN m.seq = p_after + 1 THEN p_thread_uid END
+        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos, m.actor,
+            m.login, CASE WHEN m.seq = p_after + 1 THEN p_thread_uid END
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = p_thread_uid AND m.seq > p_after AND m.seq <= p_until
         ORDER BY m.seq

@@ -1,4 +1,5 @@
--- Append-only. payload is json and not jsonb, because the text is hashed byte for byte as it was sent.
+-- Append-only. payload is json and not jsonb, because the text is hashed byte for byte as it was sent. login is that of
+-- the database session, which the caller cannot choose.
 CREATE TABLE compaction_store.messages (
     thread_uid uuid NOT NULL,
     seq bigint NOT NULL,
@@ -11,6 +12,8 @@ CREATE TABLE compaction_store.messages (
     role text COLLATE "C",
     counter text COLLATE "C" NOT NULL,
     key text COLLATE "C",
+    actor text COLLATE "C",
+    login text COLLATE "C" NOT NULL,
     salt bytea,
     commitment bytea NOT NULL,
     entry bytea NOT NULL,
@@ -23,7 +26,7 @@ CREATE TABLE compaction_store.messages (
     CONSTRAINT messages_tokens_check CHECK (tokens >= 0),
     CONSTRAINT messages_texts_check CHECK (
         octet_length(role) <= 64 AND octet_length(counter) <= 255 AND octet_length(key) <= 272
-        AND octet_length(receipt) <= 65536
+        AND octet_length(receipt) <= 65536 AND octet_length(actor) <= 255 AND octet_length(login) <= 255
     )
 );
 

@@ -7,6 +7,8 @@ SELECT
     m.role,
     b.payload ->> 'content' AS content,
     m.tokens,
+    m.actor,
+    m.login,
     m.created_at,
     m.redacted_pos IS NOT NULL AS redacted,
     m.redacted_pos,

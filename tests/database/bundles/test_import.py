@@ -45,7 +45,9 @@ def nothing_there(superuser: psycopg.Connection[Any]) -> bool:
 
 def busy(store: Any, thread_id: str = "t") -> None:
     """Makes a thread with every kind of entry."""
-    store.append(thread_id, {"role": "user", "content": "a \0 \ud800 größe 会話 🔒\u2028"}, key="one", meta={"n": 1})
+    store.append(
+        thread_id, {"role": "user", "content": "a \0 \ud800 größe 会話 🔒\u2028"}, key="one", meta={"n": 1}, actor="me"
+    )
     store.append(thread_id, [{"role": "user", "content": f"message {i}"} for i in range(20)], key="many")
     store.append(thread_id, {"role": "assistant", "content": "so"}, view=store.view(thread_id))
     store.compact(thread_id, lambda ctx: ctx.compact(2, 5, "short", reason="because"), actor="me")

@@ -21,7 +21,7 @@ from compaction_store.integrity import chain
 
 HERE = TESTS
 GOLDEN_FILE = HERE / "golden" / "format-1.json"
-GOLDEN_SHA256 = "69381314e953dc6627a17e65bfd56a6d200a88fb9aef14cf995061ca498cbf8a"
+GOLDEN_SHA256 = "09a37fa74301ce519ea86e64819b11863663f4e5b2d11aa19633840c2e2ea681"
 DOCUMENT = HERE.parent / "docs" / "integrity.md"
 GENERATOR = HERE.parent / "scripts" / "golden.py"
 
@@ -115,15 +115,15 @@ def test_the_golden_chain_of_three_is_followed_to_its_head() -> None:
 
 def test_absent_and_empty_fields_give_different_headers() -> None:
     columns: dict[str, Any] = {
-        "role": None, "tokens": 1, "counter": "", "key": None, "call_size": None, "receipt": None,
-        "meta_commitment": None,
+        "role": None, "tokens": 1, "counter": "", "key": None, "call_size": None, "receipt": None, "actor": None,
+        "login": "", "meta_commitment": None,
     }  # fmt: skip
     seen = {chain.message_header(**columns)}
-    for name in ("role", "key", "receipt"):
+    for name in ("role", "key", "receipt", "actor"):
         seen.add(chain.message_header(**columns | {name: ""}))
     seen.add(chain.message_header(**columns | {"call_size": 0}))
     seen.add(chain.message_header(**columns | {"meta_commitment": b""}))
-    assert len(seen) == 6
+    assert len(seen) == 7
 
 
 _AWKWARD = '"\\/\b\f\n\r\t\x01\x1f\x7f\x80\u2028\u2029\ufeff\uffff\ufdd0\U0010ffff\u0301é会\U0001f512 a'
@@ -234,14 +234,16 @@ def test_sql_writes_message_headers_as_python_does(
         {
             "role": maybe(source, any_text(source)), "tokens": any_number(source), "counter": any_text(source),
             "key": maybe(source, any_text(source)), "call_size": maybe(source, any_number(source)),
-            "receipt": maybe(source, any_text(source)), "meta_commitment": maybe(source, source.randbytes(32)),
+            "receipt": maybe(source, any_text(source)), "actor": maybe(source, any_text(source)),
+            "login": any_text(source), "meta_commitment": maybe(source, source.randbytes(32)),
         }
         for _ in range(BATCH)
     ]  # fmt: skip
     made = superuser.execute(
-        "SELECT compaction_store.message_header(role, tokens, counter, key, call_size, receipt, meta_commitment)"
-        " FROM unnest(%s::text[], %s::int8[], %s::text[], %s::text[], %s::int8[], %s::text[], %s::bytea[])"
-        " WITH ORDINALITY AS u (role, tokens, counter, key, call_size, receipt, meta_commitment, n) ORDER BY n",
+        "SELECT compaction_store.message_header(role, tokens, counter, key, call_size, receipt, actor, login, meta)"
+        " FROM unnest(%s::text[], %s::int8[], %s::text[], %s::text[], %s::int8[], %s::text[], %s::text[], %s::text[],"
+        " %s::bytea[]) WITH ORDINALITY AS u (role, tokens, counter, key, call_size, receipt, actor, login, meta, n)"
+        " ORDER BY n",
         [[row[name] for row in rows] for name in rows[0]],
     ).fetchall()
     assert made == [(chain.message_header(**row),) for row in rows]

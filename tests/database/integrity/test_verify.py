@@ -279,14 +279,13 @@ def forged_message(tamperer: Tamperer, *, seq: int, pos: int, previous: bytes) -
         "SELECT max(created_at) FROM compaction_store.messages WHERE thread_uid = %s", (tamperer.uid,)
     ).fetchall()[0][0]
     commitment = chain.commitment(salt, payload.encode())
-    header = chain.message_header(
-        role="user", tokens=1, counter="c", key=None, call_size=None, receipt=None, meta_commitment=None
-    )
+    columns: dict[str, Any] = dict.fromkeys(chain.COLUMNS["message"]) | {"role": "user", "tokens": 1, "counter": "c"}
+    header = chain.message_header(**columns | {"login": "app"}, meta_commitment=None)
     entry = chain.entry(previous, pos, seq, chain.microseconds(at), commitment, header)
     tamperer.run(
         "INSERT INTO compaction_store.messages"
-        " (thread_uid, seq, pos, created_at, tokens, tenant, role, counter, salt, commitment, entry, payload)"
-        " VALUES (%s, %s, %s, %s, 1, 'default', 'user', 'c', %s, %s, %s, %s)",
+        " (thread_uid, seq, pos, created_at, tokens, tenant, role, counter, login, salt, commitment, entry, payload)"
+        " VALUES (%s, %s, %s, %s, 1, 'default', 'user', 'c', 'app', %s, %s, %s, %s)",
         tamperer.uid, seq, pos, at, salt, commitment, entry, payload,
     )  # fmt: skip
 

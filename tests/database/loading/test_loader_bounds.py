@@ -154,11 +154,12 @@ def _stage(sql: psycopg.Connection[Any], thread: Thread) -> None:
     for line in thread.entries:
         sql.execute(
             "INSERT INTO compaction_store.staged"
-            " (thread_uid, type, ordinal, pos, created_at, salt, commitment, entry, body, tokens, role, counter)"
+            " (thread_uid, type, ordinal, pos, created_at, salt, commitment, entry, body, tokens, role, counter, login)"
             " VALUES (%s, 'message', %s, %s, 'epoch'::timestamptz + %s * interval '1 microsecond', decode(%s, 'hex'),"
-            " decode(%s, 'hex'), decode(%s, 'hex'), %s, %s, %s, %s)",
+            " decode(%s, 'hex'), decode(%s, 'hex'), %s, %s, %s, %s, %s)",
             [thread.uid, *(line[n] for n in (
                 "seq", "pos", "microseconds", "salt", "commitment", "entry", "payload", "tokens", "role", "counter",
+                "login",
             ))],
         )  # fmt: skip
 

@@ -306,7 +306,7 @@ def _anew(world: World, _chance: random.Random, uid: UUID, _other: UUID) -> str:
         "UPDATE compaction_store.messages AS m SET entry = compaction_store.entry("
         " compaction_store.genesis(t.thread_uid, m.tenant, t.commitment), 1, 1, m.created_at,"
         " compaction_store.message_header(m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt,"
-        " m.meta_commitment), m.commitment)"
+        " m.actor, m.login, m.meta_commitment), m.commitment)"
         " FROM compaction_store.threads AS t WHERE t.thread_uid = m.thread_uid AND m.thread_uid = %s",
         uid,
     )  # fmt: skip
