@@ -5,12 +5,16 @@ A chart shows the thread's course: the tokens of its view at every pos, with its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from compaction_store.models import Compaction, Element
+from compaction_store.jsonable import AsDict
+from compaction_store.models import Compaction, Element, Event, Thread, TokenStep
+
+if TYPE_CHECKING:
+    from compaction_store.checkpoints import Checkpoint
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
@@ -21,13 +25,6 @@ class Point(NamedTuple):
     pos: int
     tokens: int
     fell: bool = False
-
-
-class Step(NamedTuple):
-    """A message, record or erasure. `change` is what it adds to the view's tokens; None if the view must be read."""
-
-    pos: int
-    change: int | None
 
 
 @dataclass(frozen=True)
@@ -41,54 +38,59 @@ class Course:
         return max((point.tokens for point in self.points), default=0)
 
 
-def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) -> list[Step]:
-    """Returns a step of the course for each applied record.
-
-    A revocation reverses the change of the record that it revokes.
-    """
-    found: list[Step] = []
-    by_number: dict[int, int] = {}
-    for record in records:
-        change: int | None = None
-        if record.revokes is not None:
-            taken = by_number.get(record.revokes)
-            change = None if taken is None else -taken
-        elif record.tokens_before is not None and record.tokens_after is not None:
-            change = record.tokens_after - record.tokens_before
-        if record.outcome == "applied":
-            found.append(Step(record.pos, change))
-            if change is not None:
-                by_number[record.number] = change
-    return [step for step in found if last_pos is None or step.pos <= last_pos]
-
-
-def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
-    """Computes the course from steps in any order.
-
-    If a step's change is None, `tokens_at` returns the tokens at its pos.
-    """
-    points: list[Point] = []
-    tokens = 0
-    for step in sorted(steps):
-        tokens = tokens_at(step.pos) if step.change is None else tokens + step.change
-        points.append(Point(step.pos, tokens, step.change is not None and step.change < 0))
-    return Course(tuple(points))
-
-
-def whole_course(steps: Iterable[Step], *, tokens: int | None, last_pos: int, erased_pos: int) -> Course:
+def course(steps: Iterable[TokenStep], *, tokens: int | None, last_pos: int, erased_pos: int) -> Course:
     """Computes the course of a thread whose view now has `tokens` tokens; None means that the number is unknown.
 
     The steps do not include the tokens that erasures removed, so these are subtracted at `erased_pos`. The course ends
     at `last_pos`; if `tokens` is None, it ends with the last step.
     """
-    found = list(steps)
-    if tokens is None:
-        return course(found, lambda _: 0)
-    difference = tokens - sum(step.change or 0 for step in found)
-    if difference:
-        found.append(Step(erased_pos, difference))
-    found.append(Step(last_pos, 0))
-    return course(found, lambda _: 0)
+    changes = [(step.pos, step.change or 0) for step in steps]
+    if tokens is not None:
+        difference = tokens - sum(change for _, change in changes)
+        changes += [*([(erased_pos, difference)] if difference else []), (last_pos, 0)]
+    points: list[Point] = []
+    total = 0
+    for pos, change in sorted(changes):
+        total += change
+        points.append(Point(pos, total, change < 0))
+    return Course(tuple(points))
+
+
+@dataclass(frozen=True)
+class ChartMark(AsDict):
+    """A mark below a chart, for a compaction record, an event or a checkpoint."""
+
+    x: float
+    label: str
+    kind: str
+    number: int | None
+    pos: int
+
+
+def known_pos(found: Thread) -> int:
+    """Returns the last pos at which the view is known."""
+    return found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
+
+
+def marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]) -> list[ChartMark]:
+    """Returns the marks of a thread's records and events, by their pos."""
+    last = known_pos(found)
+    made = [
+        ChartMark(x(r.pos, last), f"{r.kind} {r.number}, {r.outcome}", r.kind, r.number, r.pos)
+        for r in records
+        if r.outcome == "applied"
+    ]
+    made += [ChartMark(x(e.pos, last), e.kind, e.kind, None, e.pos) for e in events]
+    return sorted((mark for mark in made if mark.pos <= last), key=lambda mark: mark.pos)
+
+
+def checkpoint_mark(found: Thread, checkpoint: Checkpoint, signed_pos: int) -> ChartMark | None:
+    """Returns the mark of the last pos that a checkpoint covers; None if it covers nothing that the chart shows."""
+    last = known_pos(found)
+    if not 0 < signed_pos <= last:
+        return None
+    label = f"newest checkpoint, of {checkpoint.time:%Y-%m-%d %H:%M:%S} UTC,"
+    return ChartMark(x(signed_pos, last), label, "checkpoint", None, signed_pos)
 
 
 def _columns(line: Course, width: int) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compaction_store.jsonable import AsDict
 from compaction_store.models import Compaction
 from compaction_store.models.vocabulary import OUTCOMES
 
@@ -23,7 +24,7 @@ _Key = tuple[str, str, str, str]
 
 
 @dataclass
-class Cost:
+class Cost(AsDict):
     """The calls of one summarizer and model, for one actor, in one week."""
 
     calls: int = 0
@@ -99,6 +100,10 @@ class Costs:
             "attempts_erased": self._erased, "attempts_without_summarizer": self._without_summarizer,
             "calls_without_tokens": self._without_tokens,
         }  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the attempts by outcome, the sums, and the counts that these leave out."""
+        return {"attempts": self.attempts, "costs": self.listed(), "not_counted": self.not_counted}
 
     def left_out(self) -> list[str]:
         """Says what the sums leave out, in words."""

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from compaction_store.audit.safe_text import CUT
 from compaction_store.audit.words import said
+from compaction_store.jsonable import AsDict, named
 from compaction_store.language.amounts import amounts, figures, is_negative, with_hyphens
 from compaction_store.language.names import Name, NameReader, is_claim, keys, names_in_run
 from compaction_store.language.quotations import quotations
@@ -38,6 +39,10 @@ class MarkedPiece(NamedTuple):
 
     text: str
     mark: Mark
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
 
 class _Negative(NamedTuple):
@@ -228,7 +233,7 @@ class KnownFacts:
 
 
 @dataclass(frozen=True)
-class ShownMessage:
+class ShownMessage(AsDict):
     """A message in a list. If its text was cut, `pieces` has its beginning, and `cut` is the length of all of it."""
 
     head: str
@@ -309,3 +314,30 @@ class Sources:
     def facts(self) -> KnownFacts | None:
         """The facts of the added originals; None if these are too large."""
         return None if self._is_too_long else self._facts
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Originals and their replacement, with marks. Without `compared`, what is new in the replacement is not marked."""
+
+    originals: list[ShownMessage]
+    replaced: list[list[MarkedPiece]]
+    compared: bool
+
+
+def compare(originals: Iterable[Message], replaced: list[str], sources: Sources | None, names: NameReader) -> Compared:
+    """Marks what a replacement kept, lost and added. Without `sources`, no words of the originals are shown."""
+    facts = None if sources is None else sources.facts
+    kept = KnownFacts(replaced, names=names) if replaced else None
+    return Compared(
+        [original(message, kept, content=sources is not None) for message in originals],
+        [facts.marked(text, missing="new") if facts is not None else [MarkedPiece(text, "")] for text in replaced],
+        facts is not None and bool(replaced),
+    )
+
+
+def lost(originals: Iterable[Message], replaced: list[str], names: NameReader) -> list[str]:
+    """Returns the names and quotations of originals that are not in the replacement, each once and in order."""
+    kept = KnownFacts(replaced, names=names)
+    pieces = (piece for message in originals for piece in original(message, kept, content=True, whole=True).pieces)
+    return list(dict.fromkeys(piece.text for piece in pieces if piece.mark == "lost"))

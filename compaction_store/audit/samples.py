@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import comb
 
+from compaction_store.jsonable import AsDict
 from compaction_store.models import Verdict
 
 #: The largest population that a sample is drawn from, and the largest sample.
@@ -16,7 +17,7 @@ _ONE_IN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(AsDict):
     """The number of records with each verdict, in a sample of `drawn` records out of `population`."""
 
     population: int

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from compaction_store.audit.marks import MarkedPiece
 from compaction_store.audit.safe_text import CUT, is_plain, json_shown, lines, named, numbered
+from compaction_store.audit.words import Kept
 from compaction_store.jsonable import plain
 from compaction_store.messages.encoding import canonical
 from compaction_store.models.compactions import status_in_words
@@ -59,6 +60,7 @@ def environment(folder: Path, *, cut: bool = False) -> Environment:
         "exact": _exact,
         "seconds": _seconds,
         "status": status_in_words,
+        "kept": _kept,
     }
     return made
 
@@ -127,6 +129,12 @@ def moment(value: datetime | str | None) -> str:
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
     # Milliseconds, because several entries are often written in one second.
     return f"{at.astimezone(UTC).isoformat(' ', 'milliseconds').removesuffix('+00:00')} UTC"
+
+
+def _kept(kept: Kept | None) -> str:
+    """Says whether a thread is on hold or retained."""
+    kept = kept or Kept()
+    return ", ".join(["held"] * kept.held + ([f"retained until {moment(kept.until)}"] if kept.until else []))
 
 
 def _json(value: Any) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+from compaction_store.jsonable import AsDict
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Compaction, Event, Payload, Verdict
 from compaction_store.models.messages import is_erased
@@ -80,7 +82,8 @@ def _is_result(part: Any) -> bool:
 # ---- events
 
 
-class Kept(NamedTuple):
+@dataclass(frozen=True)
+class Kept(AsDict):
     """Whether a thread is on hold, and until when it is retained, if that time is still to come."""
 
     held: bool = False

@@ -19,7 +19,8 @@ import typer
 
 import compaction_store
 from compaction_store.audit import charts
-from compaction_store.cli import choices, stats, values
+from compaction_store.audit._sync.threads import course
+from compaction_store.cli import choices, values
 from compaction_store.cli.options import Server
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.models.compactions import status_in_words
@@ -143,11 +144,8 @@ class _Tour:
             "Compact with SlidingWindow: later, fold everything old, summaries included", before, self.compact(second)
         )
         self.out.text()
-        for row in charts.drawn(
-            stats.course_of(self.store, self.thread, self.store.compactions(self.thread)),
-            width=self.width - 3,
-            height=6,
-        ):
+        line = course(self.store, self.store.thread(self.thread))
+        for row in charts.drawn(line, width=self.width - 3, height=6):
             self.out.text(f"   {row}")
 
     def append(self, turns: Sequence[Turn]) -> None:

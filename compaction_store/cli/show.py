@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_store.audit import words
+from compaction_store.audit._sync.records import inside
 from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.cli import values
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Database, Number, Printed, Thread
 from compaction_store.cli.output import Output, moment, number
-from compaction_store.errors import UnknownEntry
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Element, Reader
@@ -49,10 +49,10 @@ def show(
     with db.reader() as store:
         record = store.compaction(thread, number_)
         originals = [] if record.start_seq is None else list(store.audit.originals(record))
-        inside = _inside(store, record)
-        read = _read(store, record) if inside else None
+        within = inside(store, record)
+        read = _read(store, record) if within else None
     if out.as_json:
-        parts = values.compaction(record, text=True) | {"inside": inside}
+        parts = values.compaction(record, text=True) | {"inside": within}
         if read is not None:
             parts["made_from"] = [_element(element) for element in read]
         messages = ",".join(values.message(message) for message in originals)
@@ -70,16 +70,8 @@ def show(
         made_from = [_said(element) for element in read]
         sides.insert(1, ("input of the summarizer", made_from if full else _shortened(made_from)))
     with out.paged():
-        _show_record(out, record, inside)
+        _show_record(out, record, within)
         _side_by_side(out, sides)
-
-
-def _inside(store: Reader, record: Compaction) -> list[int]:
-    """Returns the numbers of the records that a record was made from; an empty list if they are not known."""
-    try:
-        return [branch.record.number for branch in store.audit.tree(record).inside]
-    except UnknownEntry:
-        return []
 
 
 def _read(store: Reader, record: Compaction) -> list[Element]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from compaction_store.audit import charts
-from compaction_store.audit.charts import Course, Step
+from compaction_store.audit._sync.threads import copied, course, own
+from compaction_store.audit.charts import Course
 from compaction_store.audit.costs import NO_ATTEMPTS, Costs
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
@@ -118,10 +118,11 @@ def stats(
 def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Money | None) -> None:
     records = list(store.compactions(thread))
     cost = Costs()
-    for record in _own(store, records):
+    copies, _ = copied(store, [thread])
+    for record in own(records, copies):
         cost.add(record)
-    line = course_of(store, thread, records)
     now = store.thread(thread, hidden=True)
+    line = course(store, now, ranges=max(1, now.last_pos))
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
     if svg is not None:
         # Write the chart first, because the command ends early if the reader of the table closes the pipe.
@@ -150,22 +151,6 @@ def _draw(svg: Path, line: Course, thread: str) -> None:
     except OSError as error:
         raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
     note(f"written to {svg}")
-
-
-def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
-    """Returns the size of a thread's view at every pos, or at every pos before the thread's `unknown_pos`."""
-    found = store.thread(thread, hidden=True)
-    last_pos = found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
-    with Progress("stats", "messages", last_pos) as progress:
-        steps = [
-            Step(message.pos, message.tokens)
-            for message in progress.over(store.replay(thread))
-            if message.pos <= last_pos
-        ]
-    steps += charts.record_steps(records, last_pos=last_pos)
-    erasures = (event.pos for event in store.audit.events(thread) if event.kind == "redaction")
-    steps += [Step(pos, None) for pos in erasures if pos <= last_pos]
-    return charts.course(steps, lambda pos: store.view(thread, at=pos).tokens)
 
 
 def _show_one(
@@ -208,7 +193,8 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
             unknown += thread.view_tokens is None
     with Progress("stats", "records") as progress:
         cost = Costs()
-        groups = _groups(cost.over(_own(store, progress.over(store.compactions()))))
+        copies, _ = copied(store, None, most=None)
+        groups = _groups(cost.over(own(progress.over(store.compactions()), copies)))
     if not threads and not out.as_json:
         out.text(f"no threads of tenant {tenant!r}")
         return
@@ -232,18 +218,6 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
         )
     _show_groups(out, groups)
     _show_costs(out, cost)
-
-
-def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
-    """Leaves out records that a fork copied from its parent, because the cost is counted with the parent's records."""
-    copied_to: dict[UUID, int] = {}
-    for record in records:
-        if record.thread_uid not in copied_to:
-            event = next(iter(store.audit.events(record.thread_id)), None)
-            pos = event.body.get("pos") if event is not None and event.kind == "origin" else None
-            copied_to[record.thread_uid] = pos + 1 if type(pos) is int else 0
-        if record.pos > copied_to[record.thread_uid]:
-            yield record
 
 
 def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:

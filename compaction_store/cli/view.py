@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.audit import words
+from compaction_store.audit._sync.threads import kept_threads
 from compaction_store.audit.safe_text import named
-from compaction_store.audit.words import KEEPING, Kept, kept_by
+from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed, Printed, Thread
@@ -21,7 +22,7 @@ from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from compaction_store import Compaction, Event, Message, Reader, View
+    from compaction_store import Compaction, Message, Reader, View
 
 _Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N threads.", show_default=False)
@@ -58,7 +59,7 @@ def threads(
         listed = (
             ([name] * db.all_tenants, thread, kept.get(thread.thread_id, Kept()))
             for name, its in db.readers(store)
-            for kept in [_kept(its)]
+            for kept in [kept_threads(its, None, most=None)[0]]
             for thread in its.threads(after=after, hidden=hidden)
         )
         found = progress.over(islice(listed, limit))
@@ -80,14 +81,6 @@ def threads(
             ),
             none=f"no threads of {db.where}",
         )  # fmt: skip
-
-
-def _kept(store: Reader) -> dict[str, Kept]:
-    """Returns which of the tenant's threads are on hold or retained."""
-    events: dict[str, list[Event]] = {}
-    for event in store.audit.events(kind=KEEPING, newest_first=True):
-        events.setdefault(event.thread_id, []).append(event)
-    return {name: kept_by(sorted(its, key=lambda event: -event.pos)) for name, its in events.items()}
 
 
 def view(

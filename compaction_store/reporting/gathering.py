@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 
 from compaction_store import __version__
+from compaction_store.audit._sync.threads import view_steps
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.checkpoints.compare import Completeness as Compared
 from compaction_store.checkpoints.compare import completeness
@@ -133,7 +134,7 @@ def _read(
             notes=list(report.notes),
         ),
         standings=[_standing(record) for record in reader.compactions(name)],
-        steps=[Step(pos=step.pos, change=step.change) for step in reader.audit.token_steps(name)] if is_known else [],
+        steps=[Step(pos=step.pos, change=step.change) for step in view_steps(reader, thread)[0]] if is_known else [],
         replies=_replies(reader, thread, period) if is_known else [],
     )  # fmt: skip
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from compaction_store.audit import charts
-from compaction_store.audit.marks import KnownFacts, MarkedPiece, ShownMessage, Sources, original, replacements
+from compaction_store.audit.marks import Compared, ShownMessage, Sources, compare, lost, original, replacements
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import described, without_text
 from compaction_store.errors import MissingExtra
 from compaction_store.language.names import NameReader
-from compaction_store.models import Compaction, Event, Message
+from compaction_store.models import Compaction, Event, Message, TokenStep
 from compaction_store.reporting import contents, envelope
 from compaction_store.reporting.contents import Contents
 from compaction_store.reporting.document import Period, Reply, ReportDocument
@@ -37,10 +37,8 @@ class Shown:
 
     record: Compaction
     undone: list[tuple[str, Compaction]]
-    originals: list[ShownMessage]
+    marked: Compared
     more: int
-    replaced: list[list[MarkedPiece]]
-    compared: bool
     lost: list[str]
 
 
@@ -100,17 +98,14 @@ def _whole(message: Message, content: bool) -> ShownMessage:
 
 def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
     span = found.span(record)
-    replaced = replacements(record) if content and record.body is not None else []
+    replaced = replacements(record) if content else []
     names = NameReader()
     sources = Sources(record, replaced, names)
     sources.add_all(span)
-    facts = sources.facts if content else None
-    kept = KnownFacts(replaced, names=names) if replaced else None
+    marked = compare(span[:MOST_ORIGINALS], replaced, sources if content else None, names)
     return Shown(
-        record, _undone(found, record), [original(message, kept, content=content) for message in span[:MOST_ORIGINALS]],
-        max(0, len(span) - MOST_ORIGINALS),
-        [[MarkedPiece(text, "")] if facts is None else facts.marked(text, missing="new") for text in replaced],
-        facts is not None and bool(replaced), _lost(span, kept),
+        record, _undone(found, record), marked, max(0, len(span) - MOST_ORIGINALS),
+        lost(span, replaced, names) if replaced else [],
     )  # fmt: skip
 
 
@@ -120,21 +115,13 @@ def _undone(found: Contents, record: Compaction) -> list[tuple[str, Compaction]]
     return [(how, found.by_number[by]) for how, by in later if by in found.by_number]
 
 
-def _lost(span: list[Message], kept: KnownFacts | None) -> list[str]:
-    """Returns the names and quotations of a span that are not in the summary. Each is returned once, in order."""
-    if kept is None:
-        return []
-    pieces = (piece for message in span for piece in original(message, kept, content=True, whole=True).pieces)
-    return list(dict.fromkeys(piece.text for piece in pieces if piece.mark == "lost"))
-
-
 def _chart(found: Contents) -> Any:
-    steps = [charts.Step(step.pos, step.change or 0) for step in found.thread.steps]
+    steps = [TokenStep(step.pos, step.change, None) for step in found.thread.steps]
     last_pos = found.manifest["last_pos"]
     if not steps or last_pos < 2:  # noqa: PLR2004 — a chart needs two positions
         return None
     erased = max((event.pos for event in found.events if event.kind == "redaction"), default=last_pos)
-    line = charts.whole_course(steps, tokens=found.thread.view_tokens, last_pos=last_pos, erased_pos=erased)
+    line = charts.course(steps, tokens=found.thread.view_tokens, last_pos=last_pos, erased_pos=erased)
     title = named(f"Tokens of the view of thread {found.manifest['thread_id']}")
     return Markup(charts.svg(line, title))  # noqa: S704 — the chart escapes its title
 

@@ -2,6 +2,6 @@
 
 from compaction_store.web.access import BehindProxy, OneTimeToken
 from compaction_store.web.app import audit_app
-from compaction_store.web.warming import warm_up
+from compaction_store.web.caches import warm_up
 
 __all__ = ["BehindProxy", "OneTimeToken", "audit_app", "warm_up"]

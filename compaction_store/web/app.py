@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from compaction_store import __version__
 from compaction_store.audit import charts, commands
+from compaction_store.audit._async import records, threads
+from compaction_store.audit.facts import OutOfTime
 from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.samples import MOST_DRAWN
 from compaction_store.audit.words import described, without_text
@@ -50,12 +52,20 @@ try:
 except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
-from compaction_store.web import gathering, lists
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
-from compaction_store.web.asked import Asked, Wrong, as_object, exact
-from compaction_store.web.chart_cache import ChartCache
-from compaction_store.web.verifications import Verifications
+from compaction_store.web.caches import ChartCache, Verifications
+from compaction_store.web.parameters import (
+    PARAMETERS,
+    SAMPLE,
+    SAMPLE_FILTERS,
+    VERDICT,
+    Parameters,
+    Wrong,
+    as_object,
+    exact,
+)
 
+_T = TypeVar("_T")
 # The status and the title of the error page for each class of error. The first class that fits an error is used.
 _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (InvalidInput, (400, "This address is wrong")),
@@ -76,32 +86,25 @@ _SERVERS_OWN, _UNAVAILABLE = 500, 503
 _AWAY = "The database does not answer now. Try again soon. The log of these pages has the reason"
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
-_OF_SAMPLE = tuple(row.name for row in FILTERS.values() if row.is_of_samples)
-_SAMPLE = ("seed", "count", *_OF_SAMPLE)
-_VERDICT = "/verdict"
-#: The query parameters of each page.
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "/": ("after", "token"),
-    "/thread": ("id", "before", "after", "costs"),
-    "/view": ("id", "at", "beside", "from", "all"),
-    "/record": ("id", "number", "after", "sample"),
-    "/message": ("id", "seq", "part"),
-    "/reply": ("id", "seq", "from"),
-    "/records": ("id", *FILTERS, "after_id", "after", "costs"),
-    "/search": ("q", "id", "after"),
-    "/erasures": ("id", "kind", "after_id", "after"),
-    "/certificate": ("id", "pos"),
-    "/integrity": ("id", "level"),
-    "/whole": ("id", "pos", "number", "seq", "part"),
-    "/sample": _SAMPLE,
-    "/chart.svg": ("id",),
-    "/style.css": (),
-    _VERDICT: (),
-}
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
 # The longest search in seconds. Longer searches are run on the command line.
 _LONGEST_SEARCH = 10.0
+
+
+async def _bounded(found: AsyncIterator[_T]) -> AsyncIterator[_T]:
+    """Yields what a search finds. Raises `OutOfTime` after the longest time that a page may take."""
+    end = asyncio.get_running_loop().time() + _LONGEST_SEARCH
+    rows = aiter(found)
+    while True:
+        try:
+            async with asyncio.timeout_at(end):
+                row = await anext(rows)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise OutOfTime from None
+        yield row
 
 
 def audit_app(
@@ -130,7 +133,7 @@ def audit_app(
     reader = impatient(reader, _PATIENCE)
     pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
 
-    def route(path: str, show: Callable[[Request, Asked], Awaitable[Response]], method: str = "GET") -> Route:
+    def route(path: str, show: Callable[[Request, Parameters], Awaitable[Response]], method: str = "GET") -> Route:
         return Route(path, pages.page(path, show), methods=[method])
 
     routes = [
@@ -142,8 +145,8 @@ def audit_app(
         route("/chart.svg", pages.chart), route("/style.css", pages.style),
     ]  # fmt: skip
     if reviews is not None:
-        routes.append(route(_VERDICT, pages.verdict, "POST"))
-    guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=(_VERDICT,) if reviews is not None else ())
+        routes.append(route(VERDICT, pages.verdict, "POST"))
+    guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=(VERDICT,) if reviews is not None else ())
 
     async def nowhere(request: Request, _: Exception) -> Response:
         return await pages.missing(request)
@@ -187,13 +190,13 @@ class _Pages:
         return element_texts(element, content=self._content)
 
     def page(
-        self, path: str, show: Callable[[Request, Asked], Awaitable[Response]]
+        self, path: str, show: Callable[[Request, Parameters], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """Wraps a page so that every error, such as a wrong address or a missing thread, becomes an error page."""
 
         async def shown_page(request: Request) -> Response:
             try:
-                return await show(request, Asked(request, PARAMETERS[path]))
+                return await show(request, Parameters(request, PARAMETERS[path]))
             except Wrong as error:
                 return await self._error(request, 400, "This address is wrong", str(error))
             except CompactionStoreError as error:
@@ -210,7 +213,7 @@ class _Pages:
         return shown_page
 
     async def _error(self, request: Request, status: int, title: str, why: str) -> Response:
-        answer = await self._html(request, "error.html", {"title": title, "why": why}, status)
+        answer = await self._html(request, "error.html", {"title": title, "why": why}, status=status)
         if status == _UNAVAILABLE:
             answer.headers["Retry-After"] = "5"
         return answer
@@ -219,8 +222,10 @@ class _Pages:
         """Returns the page for an address that there is not."""
         return await self._error(request, 404, "Not found", "There is no page with this address")
 
-    async def _html(self, request: Request, name: str, found: dict[str, Any], status: int = 200) -> Response:
-        """Renders a page in a thread, so that a slow page does not stop the others."""
+    async def _html(
+        self, request: Request, name: str, more: dict[str, Any], found: object = None, status: int = 200
+    ) -> Response:
+        """Renders the facts of a page, and more values, in a thread, so that a slow page does not stop the others."""
         root: str = request.scope.get("root_path", "")
 
         def link(page: str, /, **parameters: Any) -> str:
@@ -228,10 +233,9 @@ class _Pages:
             return Whole(root + page + (f"?{urlencode(given)}" if given else ""))
 
         form_token = self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else ""
-        template = self._templates.get_template(name)
-        text = await asyncio.to_thread(
-            template.render, link=link, here=request.url.path, form_token=form_token, **found
-        )
+        facts = {} if found is None else vars(found)
+        values = {"link": link, "here": request.url.path, "form_token": form_token, **more, **facts}
+        text = await asyncio.to_thread(self._templates.get_template(name).render, values)
         return HTMLResponse(text, status)
 
     def _seen(self, request: Request, page: str, **what: Any) -> None:
@@ -240,24 +244,24 @@ class _Pages:
 
     # ---- pages
 
-    async def threads(self, request: Request, asked: Asked) -> Response:
+    async def threads(self, request: Request, asked: Parameters) -> Response:
         after = asked.optional("after") or ""
-        found = await gathering.threads(self._reader, after, self._budget)
+        found = await threads.thread_list(self._reader, after, self._budget)
         more = {"title": "Threads", "after": after, "command": commands.threads_as_csv(self._tenant)}
-        return await self._html(request, "threads.html", {**more, **found})
+        return await self._html(request, "threads.html", more, found)
 
-    async def thread(self, request: Request, asked: Asked) -> Response:
+    async def thread(self, request: Request, asked: Parameters) -> Response:
         name = asked.text("id")
-        found = await gathering.thread(
+        found = await threads.thread(
             self._reader, name, asked.number("before", 1), asked.number("after") or 0,
             with_costs=asked.optional("costs") is not None,
         )  # fmt: skip
-        self._charts.draw_ahead(found["thread"])
+        self._charts.draw_ahead(found.thread)
         self._seen(request, "thread", thread_id=name)
-        more = {"title": f"Thread {name}", "chart": charts, "checkpoint": await self._checkpoint_mark(found["thread"])}
-        return await self._html(request, "thread.html", {**more, **found})
+        more = {"title": f"Thread {name}", "chart": charts, "checkpoint": await self._checkpoint_mark(found.thread)}
+        return await self._html(request, "thread.html", more, found)
 
-    async def _checkpoint_mark(self, found: Thread) -> gathering.ChartMark | None:
+    async def _checkpoint_mark(self, found: Thread) -> charts.ChartMark | None:
         """Returns the mark of the newest checkpoint. If it cannot be read, only the page of integrity says so."""
         try:
             newest = self._verified.newest_checkpoint()
@@ -266,31 +270,31 @@ class _Pages:
             signed = await asyncio.to_thread(self._verified.signed_pos, newest, found, again=False)
         except InvalidCheckpoint:
             return None
-        return gathering.checkpoint_mark(found, newest, signed)
+        return charts.checkpoint_mark(found, newest, signed)
 
-    async def chart(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
+    async def chart(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         found = await self._reader.thread(asked.text("id"), hidden=True)
         return Response(await self._charts.chart(found), media_type="image/svg+xml")
 
-    async def view(self, request: Request, asked: Asked) -> Response:
+    async def view(self, request: Request, asked: Parameters) -> Response:
         name, at, beside = asked.text("id"), asked.number("at", 1), asked.number("beside", 1)
-        found = await gathering.view(
+        found = await records.view(
             self._reader, name, at, beside, asked.number("from") or 0, only_changes=asked.optional("all") is None
         )
-        self._seen(request, "view", thread_id=name, at=found["at"], beside=beside)
-        return await self._html(request, "view.html", {"title": f"View of {name} at pos {found['at']}", **found})
+        self._seen(request, "view", thread_id=name, at=found.at, beside=beside)
+        return await self._html(request, "view.html", {"title": f"View of {name} at pos {found.at}"}, found)
 
-    async def record(self, request: Request, asked: Asked) -> Response:
+    async def record(self, request: Request, asked: Parameters) -> Response:
         name, number = asked.text("id"), asked.needed("number")
         after = asked.number("after") or 0
-        found = await gathering.record(self._reader, name, number, after, content=self._content)
+        found = await records.record(self._reader, name, number, after, content=self._content)
         self._seen(request, "record", thread_id=name, number=number)
         drawn_for = asked.json_object("sample")
-        back = {key: str(value) for key, value in (drawn_for or {}).items() if key in _SAMPLE}
+        back = {key: str(value) for key, value in (drawn_for or {}).items() if key in SAMPLE}
         more = {"title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back}
-        return await self._html(request, "record.html", {**more, **found})
+        return await self._html(request, "record.html", more, found)
 
-    async def verdict(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — the form has the parameters
+    async def verdict(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — the form has the parameters
         """Writes the verdict of a submitted form, and redirects to the sample or to the record."""
         assert self._reviews is not None  # noqa: S101 — without reviews, this page has no route
         reader: str = request.scope["reader"]
@@ -323,16 +327,16 @@ class _Pages:
         root: str = request.scope.get("root_path", "")
         if sample is None:
             return RedirectResponse(f"{root}/record?{urlencode({'id': name, 'number': number})}", status_code=303)
-        parameters = {key: value for key, value in sample.items() if key in _SAMPLE}
+        parameters = {key: value for key, value in sample.items() if key in SAMPLE}
         return RedirectResponse(f"{root}/sample?{urlencode(parameters)}", status_code=303)
 
-    async def message(self, request: Request, asked: Asked) -> Response:
+    async def message(self, request: Request, asked: Parameters) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
-        found = await gathering.message(self._reader, name, seq, asked.number("part", 1) or 1, content=self._content)
+        found = await records.message(self._reader, name, seq, asked.number("part", 1) or 1, content=self._content)
         self._seen(request, "message", thread_id=name, seq=seq)
-        return await self._html(request, "message.html", {"title": f"Message {seq} of {name}", "id": name, **found})
+        return await self._html(request, "message.html", {"title": f"Message {seq} of {name}", "id": name}, found)
 
-    async def whole(self, request: Request, asked: Asked) -> Response:
+    async def whole(self, request: Request, asked: Parameters) -> Response:
         """Shows all fields of an entry or of a thread, in parts. The other pages show the beginning of each field."""
         name = asked.text("id")
         if not self._content:
@@ -340,20 +344,19 @@ class _Pages:
         places = {key: asked.number(key, 1) for key in ("pos", "number", "seq")}
         if sum(place is not None for place in places.values()) > 1:
             raise Wrong("at most one of pos, number and seq must be given")
-        found = await gathering.whole(self._reader, name, part=asked.number("part", 1) or 1, **places)
+        found = await records.text(self._reader, name, part=asked.number("part", 1) or 1, **places)
         self._seen(request, "whole", thread_id=name, **places)
         more = {"title": f"All of {name}", "id": name, "given": places}
-        return await self._html(request, "whole.html", {**more, **found})
+        return await self._html(request, "whole.html", more, found)
 
-    async def reply(self, request: Request, asked: Asked) -> Response:
+    async def reply(self, request: Request, asked: Parameters) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
-        found = await gathering.reply(self._reader, name, seq, asked.number("from") or 0)
+        found = await records.reply(self._reader, name, seq, asked.number("from") or 0)
         self._seen(request, "reply", thread_id=name, seq=seq)
-        return await self._html(
-            request, "reply.html", {"title": f"Message {seq} of {name} and its view", "id": name, **found}
-        )
+        more = {"title": f"Message {seq} of {name} and its view", "id": name}
+        return await self._html(request, "reply.html", more, found)
 
-    async def records(self, request: Request, asked: Asked) -> Response:
+    async def records(self, request: Request, asked: Parameters) -> Response:
         for row in FILTERS.values():
             if row.has_words and not self._content and asked.optional(row.name) is not None:
                 raise Wrong(
@@ -363,11 +366,10 @@ class _Pages:
         name, number = asked.optional("after_id"), asked.number("after", 1)
         after = (name, number) if name is not None and number is not None else None
         thread_id = asked.optional("id")
-        found = await gathering.records(
-            self._reader, thread_id, wanted, after, seconds=_LONGEST_SEARCH,
-            with_costs=asked.optional("costs") is not None,
-        )  # fmt: skip
-        if found["records"].rows:
+        found = await records.record_list(
+            self._reader, thread_id, wanted, after, bounded=_bounded, with_costs=asked.optional("costs") is not None
+        )
+        if found.records.rows:
             self._seen(request, "records", thread_id=thread_id)
         given = {key: asked.optional(key) for key in ("id", *FILTERS)}
         # The command gets exact times, because it reads times in the time zone of its machine.
@@ -378,45 +380,45 @@ class _Pages:
             "command": commands.records_as_csv(self._tenant, given | times),
             "costs_command": commands.all_costs(self._tenant),
         }  # fmt: skip
-        return await self._html(request, "records.html", {**more, **found})
+        return await self._html(request, "records.html", more, found)
 
-    async def search(self, request: Request, asked: Asked) -> Response:
+    async def search(self, request: Request, asked: Parameters) -> Response:
         text, thread_id = asked.optional("q"), asked.optional("id")
         found = None
         if text is not None and self._content:
             places = self._reader.audit.search(text, thread_id=thread_id, after=asked.optional("after") or "")
-            found = await lists.first_within(_LONGEST_SEARCH, places)
+            found = await threads.first(_bounded(places))
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
         command = None if text is None else commands.found_as_csv(self._tenant, text, thread_id)
         more = {"title": "Search", "q": text, "id": thread_id, "found": found, "command": command}
         return await self._html(request, "search.html", more)
 
-    async def erasures(self, request: Request, asked: Asked) -> Response:
+    async def erasures(self, request: Request, asked: Parameters) -> Response:
         thread_id, kind = asked.optional("id"), asked.optional("kind")
         name, pos = asked.optional("after_id"), asked.number("after", 1)
         after = (name, pos) if name is not None and pos is not None else None
-        found = await gathering.erasures(self._reader, thread_id, kind, after)
+        found = await threads.event_list(self._reader, thread_id, kind, after)
         self._seen(request, "erasures", thread_id=thread_id)
-        command = commands.events_as_csv(self._tenant, thread_id, kind)
-        more = {"title": "Erasures and holds", "id": thread_id, "kind": kind, "command": command}
-        return await self._html(request, "erasures.html", {**more, **found})
+        more = {
+            "title": "Erasures and holds", "id": thread_id, "kind": kind, "events": found, "kinds": threads.ERASURES,
+            "command": commands.events_as_csv(self._tenant, thread_id, kind),
+        }  # fmt: skip
+        return await self._html(request, "erasures.html", more)
 
-    async def certificate(self, request: Request, asked: Asked) -> Response:
+    async def certificate(self, request: Request, asked: Parameters) -> Response:
         name, pos = asked.text("id"), asked.needed("pos")
-        found = await gathering.certificate(self._reader, name, pos)
+        found = await threads.event_page(self._reader, name, pos)
         self._seen(request, "certificate", thread_id=name, at=pos)
         newest = self._verified.newest_checkpoint()
-        signed = None if newest is None else await asyncio.to_thread(self._verified.signed_pos, newest, found["thread"])
+        signed = None if newest is None else await asyncio.to_thread(self._verified.signed_pos, newest, found.thread)
         more = {
-            "newest": newest, "signed_pos": signed, "now": datetime.now(UTC),
-            "verified": self._verified.of(found["thread"]),
-            "command": commands.check_one(self._tenant, found["thread"].thread_id, has_checkpoint=bool(signed)),
+            "title": f"{found.event.kind} of {name} at pos {pos}", "newest": newest, "signed_pos": signed,
+            "now": datetime.now(UTC), "verified": self._verified.of(found.thread),
+            "command": commands.check_one(self._tenant, found.thread.thread_id, has_checkpoint=bool(signed)),
         }  # fmt: skip
-        return await self._html(
-            request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
-        )
+        return await self._html(request, "certificate.html", more, found)
 
-    async def integrity(self, request: Request, asked: Asked) -> Response:
+    async def integrity(self, request: Request, asked: Parameters) -> Response:
         """Verifies a thread unless it is too long, and lists the threads that were verified last."""
         name, level = asked.optional("id"), asked.optional("level")
         report = thread = None
@@ -443,7 +445,7 @@ class _Pages:
         }
         return await self._html(request, "integrity.html", {**more, **found})
 
-    async def sample(self, request: Request, asked: Asked) -> Response:
+    async def sample(self, request: Request, asked: Parameters) -> Response:
         """Draws a sample, or shows the form for one.
 
         The address of a sample has the seed and fixed times, so opening it again draws the same records.
@@ -451,13 +453,13 @@ class _Pages:
         title = {
             "title": "Sample", "most": MOST_DRAWN, "command": commands.events_as_csv(self._tenant, kind="verdict"),
         }  # fmt: skip
-        given = {key: asked.optional(key) for key in _OF_SAMPLE}
+        given = {key: asked.optional(key) for key in SAMPLE_FILTERS}
         seed = asked.number("seed")
         if seed is None:
             given["until"] = given["until"] or datetime.now(UTC).isoformat(timespec="seconds")
             start = {"given": given, "seed": secrets.randbelow(1_000_000), "count": 10, "name": None}
             return await self._html(request, "sample.html", {**title, **start})
-        wanted = {key: asked.filter(FILTERS[key]) for key in _OF_SAMPLE}
+        wanted = {key: asked.filter(FILTERS[key]) for key in SAMPLE_FILTERS}
         count = min(asked.number("count", 1) or 10, MOST_DRAWN)
         fixed = {
             **{key: value for key, value in given.items() if value is not None},
@@ -468,9 +470,9 @@ class _Pages:
             root: str = request.scope.get("root_path", "")
             address = urlencode({"seed": seed, "count": count, **fixed})
             return RedirectResponse(f"{root}/sample?{address}", status_code=303)
-        found = await gathering.sample(self._reader, wanted, fixed, seed, count)
-        self._seen(request, "sample", found=len(found["drawn"]))
-        return await self._html(request, "sample.html", {**title, "given": given, **found})
+        found = await records.sample(self._reader, wanted, fixed, seed, count)
+        self._seen(request, "sample", found=len(found.drawn))
+        return await self._html(request, "sample.html", {**title, "given": given}, found)
 
-    async def style(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
+    async def style(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")

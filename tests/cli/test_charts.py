@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_store import Element
-from compaction_store.audit.charts import Course, Step, course, drawn, strip, svg
+from compaction_store.audit.charts import Course, course, drawn, strip, svg
+from compaction_store.models import TokenStep
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _steps = st.lists(st.integers(-50, 200), min_size=1, max_size=300)
@@ -21,8 +22,8 @@ def _line(changes: list[int]) -> Course:
     for pos, wanted in enumerate(changes, 1):
         change = max(wanted, -tokens)
         tokens += change
-        steps.append(Step(pos, change))
-    return course(steps, lambda _: 0)
+        steps.append(TokenStep(pos, change, None))
+    return course(steps, tokens=None, last_pos=len(changes), erased_pos=1)
 
 
 @given(_steps, st.integers(1, 200), st.integers(1, 12))
@@ -42,11 +43,14 @@ def test_a_picture_is_xml_whatever_the_thread_is_called(changes: list[int], titl
     assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == falls
 
 
-def test_a_step_that_only_the_store_knows_is_asked_for() -> None:
-    line = course([Step(3, None), Step(1, 10), Step(2, 20), Step(4, -5)], {3: 12}.__getitem__)
+def test_the_erased_tokens_are_subtracted_at_the_last_erasure() -> None:
+    steps = [TokenStep(2, 20, None), TokenStep(1, 10, None), TokenStep(4, -5, 1), TokenStep(6, None, 2)]
+    line = course(steps, tokens=12, last_pos=7, erased_pos=3)
     assert [(p.pos, p.tokens, p.fell) for p in line.points] == [
-        (1, 10, False), (2, 30, False), (3, 12, False), (4, 7, True),
+        (1, 10, False), (2, 30, False), (3, 17, True), (4, 12, True), (6, 12, False), (7, 12, False),
     ]  # fmt: skip
+    unknown = course(steps[:2], tokens=None, last_pos=7, erased_pos=3)
+    assert [(p.pos, p.tokens) for p in unknown.points] == [(1, 10), (2, 30)]
     assert drawn(Course(()), width=10, height=2) == []
     assert "<svg" in svg(Course(()), "nothing")
 

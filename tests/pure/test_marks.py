@@ -8,6 +8,7 @@ import pytest
 
 from compaction_store.audit import charts
 from compaction_store.audit.marks import KnownFacts
+from compaction_store.models import TokenStep
 
 _WORDS = (
     "the",
@@ -69,8 +70,10 @@ def test_what_is_new_is_the_same_if_only_the_summary_is_looked_for(seed: int) ->
 
 @pytest.mark.parametrize("count", [1, 400, 1_500, 40_000])
 def test_a_chart_is_bounded_however_many_compactions_there_are(count: int) -> None:
-    steps = [step for pos in range(1, count + 1) for step in (charts.Step(2 * pos, 90), charts.Step(2 * pos + 1, -80))]
-    line = charts.whole_course(steps, tokens=10 * count, last_pos=2 * count + 1, erased_pos=1)
+    steps = [
+        step for pos in range(1, count + 1) for step in (TokenStep(2 * pos, 90, None), TokenStep(2 * pos + 1, -80, pos))
+    ]
+    line = charts.course(steps, tokens=10 * count, last_pos=2 * count + 1, erased_pos=1)
     drawn = charts.svg(line, "a thread")
     assert len(drawn) < 130_000
     assert drawn.count("<circle") == count or 250 <= drawn.count("<circle") <= 2_100

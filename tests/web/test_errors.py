@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 import compaction_store as cs
 from compaction_store import web
-from compaction_store.web import gathering, lists
-from compaction_store.web.app import PARAMETERS
+from compaction_store.audit._async import records, threads
+from compaction_store.web.parameters import PARAMETERS
 from web.audited import ADDRESSES, THREAD, Client, visit
 from web.test_access import check_headers
 
@@ -152,10 +152,10 @@ def test_an_unexpected_error_shows_and_logs_no_content(
     async def fails(*_: Any, **__: Any) -> Any:
         raise ValueError(SECRET)
 
-    for name in ("threads", "thread", "course", "view", "record", "message", "reply", "records", "erasures",
-                 "certificate", "sample"):  # fmt: skip
-        monkeypatch.setattr(gathering, name, fails)
-    monkeypatch.setattr(lists, "first_within", fails)
+    for name in ("thread_list", "thread", "course", "event_list", "event_page", "first"):
+        monkeypatch.setattr(threads, name, fails)
+    for name in ("view", "record", "message", "text", "reply", "record_list", "sample"):
+        monkeypatch.setattr(records, name, fails)
     monkeypatch.setattr(cs.AsyncReader, "thread", fails)
 
     async def steps(client: Client) -> None:

@@ -19,7 +19,7 @@ import compaction_store as cs
 from compaction_store.checkpoints import CheckpointLog, SigningKey
 from compaction_store.summarizers import FallbackSummarizer
 from compaction_store.web import app
-from compaction_store.web.app import PARAMETERS
+from compaction_store.web.parameters import PARAMETERS
 from web.audited import THREAD, Client, visit
 from web.test_pages import shown, text_of
 

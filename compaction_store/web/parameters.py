@@ -13,8 +13,31 @@ from uuid import UUID
 from starlette.requests import Request
 
 from compaction_store.arguments import written_bounds
-from compaction_store.models.record_filters import Filter
+from compaction_store.models.record_filters import FILTERS, Filter
 
+#: The filters of a sample, and all parameters of its page.
+SAMPLE_FILTERS = tuple(row.name for row in FILTERS.values() if row.is_of_samples)
+SAMPLE = ("seed", "count", *SAMPLE_FILTERS)
+VERDICT = "/verdict"
+#: The query parameters of each page.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "/": ("after", "token"),
+    "/thread": ("id", "before", "after", "costs"),
+    "/view": ("id", "at", "beside", "from", "all"),
+    "/record": ("id", "number", "after", "sample"),
+    "/message": ("id", "seq", "part"),
+    "/reply": ("id", "seq", "from"),
+    "/records": ("id", *FILTERS, "after_id", "after", "costs"),
+    "/search": ("q", "id", "after"),
+    "/erasures": ("id", "kind", "after_id", "after"),
+    "/certificate": ("id", "pos"),
+    "/integrity": ("id", "level"),
+    "/whole": ("id", "pos", "number", "seq", "part"),
+    "/sample": SAMPLE,
+    "/chart.svg": ("id",),
+    "/style.css": (),
+    VERDICT: (),
+}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST_DIGITS = 15
@@ -25,7 +48,7 @@ class Wrong(Exception):
     """An error for a parameter that cannot be read."""
 
 
-class Asked:
+class Parameters:
     """Reads the parameters of an address. Raises `Wrong`, whose text says what a parameter must be."""
 
     def __init__(self, request: Request, known: Sequence[str]) -> None:

@@ -1,0 +1,278 @@
+"""Reads the facts of records, messages and views: what a record replaced, and what a reply was written from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from compaction_store import waiting
+from compaction_store.audit._async.threads import MOST_EVENTS, copied, event, first, first_pos, resolved, summed_costs
+from compaction_store.audit.facts import (
+    MESSAGE_PAGE,
+    ROWS,
+    ElementPair,
+    ListPage,
+    MessagePage,
+    RecordList,
+    RecordPage,
+    ReplyPage,
+    SamplePage,
+    TextPage,
+    ViewPage,
+)
+from compaction_store.audit.marks import Sources, compare, replacements
+from compaction_store.audit.safe_text import json_shown
+from compaction_store.audit.samples import MOST_POPULATION, coverage
+from compaction_store.audit.words import said
+from compaction_store.errors import UnknownEntry
+from compaction_store.language.names import NameReader
+from compaction_store.models import Compaction, Comparison, Event, Message, Thread, Verdict
+from compaction_store.store.pinning import pinned
+
+if TYPE_CHECKING:
+    from compaction_store.store import AsyncReader
+
+# ---- views
+
+
+async def view(
+    reader: AsyncReader,
+    thread_id: str,
+    at: int | None = None,
+    beside: int | None = None,
+    start: int = 0,
+    *,
+    only_changes: bool = True,
+) -> ViewPage:
+    """Reads one page of the view at a pos, beside the view at another pos if `beside` is given."""
+    reader, found = await resolved(reader, thread_id)
+    at = found.last_pos if at is None else at
+    compared = await reader.audit.compare(
+        thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=ROWS
+    )
+    # A comparison has no figures of its two views.
+    sides = [] if beside is None else [await reader.audit.compare(thread_id, pos, count=1) for pos in (at, beside)]
+    earlier, later = await reader.audit.neighbours(thread_id, at)
+    return ViewPage(
+        thread=found, at=at, beside=beside, only_changes=only_changes, tokens=compared.tokens, sides=sides,
+        rows=await _pairs(reader, compared), start=start, more=compared.count > start + ROWS, count=compared.count,
+        changed=compared.changed, positions=_positions(await first_pos(reader, found), found.last_pos),
+        earlier=None if earlier is None or earlier == 1 else earlier - 1, later=later,
+    )  # fmt: skip
+
+
+async def _pairs(reader: AsyncReader, compared: Comparison) -> list[ElementPair]:
+    """Reads the elements of a page of one view, or of a page that compares two views."""
+    sides = {
+        (seq, part.number): (is_left, is_right)
+        for part, is_left, is_right in compared.parts
+        for seq in (range(part.seq, part.end_seq + 1) if part.number is None else [part.seq])
+    }
+    found = []
+    for element in await reader.audit.elements(compared.thread_id, [each.part for each in compared.parts]):
+        is_left, is_right = sides[element.seq, element.number]
+        found.append(ElementPair(element if is_left else None, element if is_right else None))
+    return found
+
+
+def _positions(first: int, last: int) -> list[int]:
+    """Returns up to twenty positions from the first on, evenly distributed over the thread, for the page's links."""
+    count = min(20, last)
+    return sorted({max(first, round(last * part / count)) for part in range(1, count + 1)}) if count else []
+
+
+# ---- records
+
+
+async def record(reader: AsyncReader, thread_id: str, number: int, after: int = 0, *, content: bool) -> RecordPage:
+    """Reads a record, the originals of its span, and what its summary kept, lost and invented."""
+    reader, _ = await resolved(reader, thread_id)
+    found = await reader.compaction(thread_id, number)
+    verdicts = await _verdicts(reader, thread_id)
+    copy = (await copied(reader, [thread_id]))[0].get(thread_id)
+    shared: dict[str, Any] = {
+        "record": found, "inside": await inside(reader, found), "undone": await _undone(reader, found),
+        "copied": copy if copy is not None and found.pos <= copy.pos else None,
+        "verdicts": [verdict for verdict in verdicts.rows if verdict.number == number],
+        "more_verdicts": verdicts.more, "content": content, "after": after,
+    }  # fmt: skip
+    if found.start_seq is None or found.end_seq is None:
+        return RecordPage(**shared)
+    texts = await waiting.in_thread(replacements, found) if content else []
+    replaced = [text[:MESSAGE_PAGE] for text in texts[:ROWS]]
+    start = max(after, found.start_seq - 1)
+    # Seqs have no gaps, so this reads one message more than the page has.
+    originals = await first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + ROWS + 1)))
+    names = NameReader()
+    is_whole = start < found.start_seq and not originals.more
+    sources = Sources(found, replaced, names)
+    if content and is_whole:
+        # Do not read the originals again, because the page has all of them.
+        await waiting.in_thread(sources.add_all, originals.rows)
+    elif content:
+        async for message in reader.audit.originals(found):
+            if not await waiting.in_thread(sources.add, message):
+                break
+    marked = await waiting.in_thread(compare, originals.rows, replaced, sources if content else None, names)
+    return RecordPage(
+        **shared, last=originals.rows[-1].seq if originals.rows else 0,
+        originals=ListPage(marked.originals, originals.more), replaced=marked.replaced, compared=marked.compared,
+        cut=replaced != texts,
+    )  # fmt: skip
+
+
+async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Compaction]]:
+    """Returns the later records that undid a record, each after the word "revoked" or "superseded"."""
+    later = (("revoked", found.revoked_by), ("superseded", found.superseded_by))
+    return [(how, await reader.compaction(found.thread_id, by)) for how, by in later if by is not None]
+
+
+async def inside(reader: AsyncReader, found: Compaction) -> list[int]:
+    """Returns the numbers of the records that were active in a record's span just before it was written."""
+    if found.start_seq is None or found.end_seq is None:
+        return []
+    try:
+        # The span of an observed record may begin or end inside an element.
+        span = None if found.outcome == "observed" else (found.start_seq, found.end_seq)
+        before = await reader.audit.outline(found.thread_id, at=found.pos - 1, span=span)
+    except UnknownEntry:
+        return []
+    return [
+        part.number
+        for part in before.parts
+        if part.number is not None and found.start_seq <= part.seq and part.end_seq <= found.end_seq
+    ]
+
+
+def _unbounded(found: AsyncIterator[Compaction]) -> AsyncIterator[Compaction]:
+    return found
+
+
+async def record_list(
+    reader: AsyncReader,
+    thread_id: str | None,
+    wanted: dict[str, Any],
+    after: tuple[str, int] | None = None,
+    *,
+    bounded: Callable[[AsyncIterator[Compaction]], AsyncIterator[Compaction]] = _unbounded,
+    with_costs: bool = False,
+) -> RecordList:
+    """Reads a page of the records that match, newest first.
+
+    The costs are summed over all matching records if all are on the page, or if `with_costs` is true. The caller may
+    end the search and the sum: `bounded` is given the records, and may raise `OutOfTime` in place of the next one.
+    """
+    start = None if after is None else await reader.compaction(*after)
+    if thread_id is not None:
+        reader, _ = await resolved(reader, thread_id)
+    listed = await first(bounded(reader.compactions(thread_id, newest_first=True, after=start, **wanted)))
+    copies, more = await copied(reader, [found.thread_id for found in listed.rows])
+    costs = None
+    if with_costs or (after is None and not listed.more):
+        matching = bounded(reader.compactions(thread_id, newest_first=True, **wanted))
+        costs = await summed_costs(reader, matching, thread_id)
+    return RecordList(listed, copies, more, costs)
+
+
+async def sample(
+    reader: AsyncReader, wanted: dict[str, Any], given: dict[str, Any], seed: int, count: int
+) -> SamplePage:
+    """Draws a random sample of records, and reads the verdicts on them that were given for this sample."""
+    found = await reader.audit.sample(seed, count, among=MOST_POPULATION, **wanted)
+    drawn = found.records
+    name = {"seed": seed, "count": len(drawn), "population": found.population, **given}
+    # An erasure changes the population, and may change the count.
+    named = {"seed": seed, **given}
+    numbers = {(record.thread_id, record.number) for record in drawn}
+    verdicts = [
+        verdict
+        for thread_id, uid in dict.fromkeys((record.thread_id, record.thread_uid) for record in drawn)
+        for verdict in (await _verdicts(pinned(reader, thread_id, uid), thread_id)).rows
+        if {key: value for key, value in (verdict.sample or {}).items() if key not in ("count", "population")} == named
+        and (thread_id, verdict.number) in numbers
+    ]
+    judged = {(verdict.thread_id, verdict.number): verdict for verdict in verdicts}
+    return SamplePage(
+        seed, count, name, found.population, not found.is_whole,
+        [(record, judged.get((record.thread_id, record.number))) for record in drawn],
+        coverage(found.population, len(drawn), verdicts),
+    )  # fmt: skip
+
+
+async def _verdicts(reader: AsyncReader, thread_id: str) -> ListPage:
+    """Returns the newest verdicts on the records of a thread, oldest first."""
+    events = await first(reader.audit.events(thread_id, kind="verdict", newest_first=True), MOST_EVENTS)
+    found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
+    return ListPage(found, events.more)
+
+
+# ---- messages and replies
+
+
+async def message(reader: AsyncReader, thread_id: str, seq: int, part: int = 1, *, content: bool) -> MessagePage:
+    """Reads a message, the records that covered it, its erasure, and its receipt if it is a reply."""
+    reader, found = await resolved(reader, thread_id)
+    explained = await reader.audit.explain(thread_id, seq, records=ROWS + 1)
+    is_shown = content and not explained.message.redacted
+    words = await waiting.in_thread(said, explained.message.payload) if is_shown else ""
+    return MessagePage(
+        *_part(words, part), explained.message, explained, content, found.last_seq,
+        list(explained.records[::-1][:ROWS]), len(explained.records) > ROWS,
+    )  # fmt: skip
+
+
+def _part(words: str, part: int) -> tuple[int, int, str]:
+    """Returns the number of a part of a long text, the number of all parts, and the part."""
+    parts = max(1, -(-len(words) // MESSAGE_PAGE))
+    part = min(max(1, part), parts)
+    return part, parts, words[(part - 1) * MESSAGE_PAGE : part * MESSAGE_PAGE]
+
+
+async def text(
+    reader: AsyncReader,
+    thread_id: str,
+    *,
+    part: int = 1,
+    pos: int | None = None,
+    number: int | None = None,
+    seq: int | None = None,
+) -> TextPage:
+    """Reads all fields of an event, a record or a message, or of the thread itself, as JSON."""
+    reader, found = await resolved(reader, thread_id)
+    value: Thread | Event | Compaction | Message = found
+    if pos is not None:
+        value = await event(reader, thread_id, pos)
+    elif number is not None:
+        value = await reader.compaction(thread_id, number)
+    elif seq is not None:
+        value = (await reader.audit.explain(thread_id, seq, records=1)).message
+    return TextPage(*_part(await waiting.in_thread(_fields, value), part))
+
+
+def _fields(value: Thread | Event | Compaction | Message) -> str:
+    """Returns all fields of a value as JSON for people to read."""
+    fields = json.dumps(value.as_dict(), ensure_ascii=False, indent=1).split("\n")
+    return "\n".join(map(json_shown, fields))
+
+
+async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int = 0) -> ReplyPage:
+    """Reads the view that a reply was written from.
+
+    If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
+    """
+    reader, _ = await resolved(reader, thread_id)
+    explained = await reader.audit.explain(thread_id, seq, records=1)
+    role, pos = explained.message.role, explained.message.pos - 1
+    if explained.receipt is None and seq > 1:
+        before = await reader.audit.compare(thread_id, pos, start=start, count=ROWS)
+        more = before.count > start + ROWS
+        pairs = await _pairs(reader, before)
+        return ReplyPage(seq, role, "reconstructed", thread_id, pos, before.tokens, pairs, start, more, before.count)
+    seen = await reader.seen_by(thread_id, seq)
+    pairs = [ElementPair(element, None) for element in seen.view.elements]
+    return ReplyPage(
+        seq, role, seen.evidence, seen.view.thread_id, seen.view.pos, seen.view.tokens, pairs[start : start + ROWS],
+        start, len(pairs) > start + ROWS, len(pairs), seen.receipt,
+        has_erased=any(element.is_erased for element in seen.view.elements),
+    )  # fmt: skip

@@ -1,0 +1,287 @@
+"""Reads the facts of threads and their events: lists, holds, forks, costs, and the chart of a thread."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from uuid import UUID
+
+from compaction_store.audit import charts
+from compaction_store.audit.costs import Cost, Costs
+from compaction_store.audit.facts import (
+    ROWS,
+    Copied,
+    EventPage,
+    ListPage,
+    OutOfTime,
+    SummedCosts,
+    ThreadList,
+    ThreadPage,
+)
+from compaction_store.audit.words import KEEPING, Kept, kept_by
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.errors import CompactionNotFound
+from compaction_store.integrity import erasure
+from compaction_store.messages.encoding import canonical
+from compaction_store.models import Compaction, Event, Thread, TokenStep
+from compaction_store.models.vocabulary import EventKind
+from compaction_store.store.pinning import pinned
+
+if TYPE_CHECKING:
+    from compaction_store.store import AsyncReader
+
+T = TypeVar("T")
+
+#: The most events that are searched on one page.
+MOST_EVENTS = 500
+# The most records of a thread whose costs are summed on its page.
+_MOST_COSTS = 5000
+# The most erasures that are steps of a chart.
+_MOST_ERASURES = 10
+#: The kinds of events on the page of erasures and holds.
+ERASURES: tuple[EventKind, ...] = ("redaction", "refusal", "hold", "release", "retention")
+
+
+async def resolved(reader: AsyncReader, thread_id: str) -> tuple[AsyncReader, Thread]:
+    """Returns a thread, and a reader for which the name stays the name of this thread.
+
+    A page reads a thread with several statements. Between two of them, the thread may be erased, and another thread may
+    get its name.
+    """
+    found = await reader.thread(thread_id, hidden=True)
+    return pinned(reader, thread_id, found.thread_uid), found
+
+
+async def first(found: AsyncIterator[T], count: int | None = ROWS) -> ListPage:
+    """Collects one page of what is found. `OutOfTime`, by which a caller ends a search, ends the page."""
+    rows: list[T] = []
+    try:
+        async for row in found:
+            if len(rows) == count:
+                return ListPage(rows, more=True)
+            rows.append(row)
+    except OutOfTime:
+        return ListPage(rows, more=True)
+    return ListPage(rows, more=False)
+
+
+async def thread_list(reader: AsyncReader, after: str = "", budget: TokenBudget | None = None) -> ThreadList:
+    listed = await first(reader.threads(after=after, hidden=True))
+    due = None if budget is None or after else await first(reader.due(budget))
+    names = [found.thread_id for found in (*listed.rows, *(due.rows if due is not None else ()))]
+    kept, more = await kept_threads(reader, names)
+    return ThreadList(listed, due, kept, more)
+
+
+async def thread(
+    reader: AsyncReader, thread_id: str, before: int | None = None, after_pos: int = 0, *, with_costs: bool = False
+) -> ThreadPage:
+    """Reads a thread, a page of its records, and a page of its events.
+
+    The costs of its records are summed if all are on the page, or if `with_costs` is true.
+    """
+    reader, found = await resolved(reader, thread_id)
+    start = None if before is None else await reader.compaction(thread_id, before)
+    records = await first(reader.compactions(thread_id, newest_first=True, after=start))
+    summed = await first(reader.compactions(thread_id), _MOST_COSTS) if with_costs else records
+    events = await first(reader.audit.events(thread_id, newest_first=True, after=after_pos))
+    copies, _ = await copied(reader, [thread_id])
+    kept, _ = await kept_threads(reader, [thread_id])
+    costs = None
+    if with_costs or (before is None and not summed.more):
+        costs = Costs()
+        for record in own(summed.rows, copies):
+            costs.add(record)
+    return ThreadPage(
+        found, records, events, charts.marks(found, records.rows, events.rows), await fork_names(reader, events.rows),
+        copies, kept.get(thread_id, Kept()), await first_pos(reader, found), charts.known_pos(found), costs,
+        summed.more,
+    )  # fmt: skip
+
+
+async def first_pos(reader: AsyncReader, found: Thread) -> int:
+    """Returns the first pos that has a view: that of the first message. In a fork, it comes after the origin."""
+    async for message in reader.replay(found.thread_id, until=1):
+        return message.pos
+    return found.last_pos
+
+
+async def course(reader: AsyncReader, found: Thread, *, ranges: int = 1000) -> charts.Course:
+    """Returns the tokens of a thread's view over time, for the chart. `ranges` is the most points of messages."""
+    steps, erased = await view_steps(reader, found, ranges=ranges)
+    return charts.course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased)
+
+
+async def view_steps(reader: AsyncReader, found: Thread, *, ranges: int = 1000) -> tuple[list[TokenStep], int]:
+    """Returns the changes of a thread's view, and the pos of the last erasure, or of the head if there is none.
+
+    If each step is of one entry, the earlier erasures are steps too. The chart computes the change of the last one from
+    the tokens of the view now.
+    """
+    reader = pinned(reader, found.thread_id, found.thread_uid)
+    steps = await reader.audit.token_steps(found.thread_id, ranges=ranges)
+    erasures = await first(reader.audit.events(found.thread_id, kind="redaction", newest_first=True), _MOST_ERASURES)
+    positions = [each.pos for each in reversed(erasures.rows)]
+    for pos in (positions if found.view_tokens is None else positions[:-1]) if found.last_pos <= ranges else ():
+        if pos <= charts.known_pos(found):
+            before = sum(step.change or 0 for step in steps if step.pos <= pos)
+            after = (await reader.audit.outline(found.thread_id, at=pos)).tokens
+            steps.append(TokenStep(pos, after - before, None))
+    return steps, positions[-1] if positions else found.last_pos
+
+
+# ---- costs
+
+
+def own(records: Iterable[Compaction], copies: dict[str, Copied]) -> Iterable[Compaction]:
+    """Leaves out the copies in forks, which cost nothing: their cost is counted with the parent's records."""
+    return (each for each in records if each.thread_id not in copies or each.pos > copies[each.thread_id].pos)
+
+
+async def summed_costs(
+    reader: AsyncReader, found: AsyncIterator[Compaction], thread_id: str | None = None
+) -> SummedCosts:
+    """Sums the costs of records, newest first. `OutOfTime`, by which a caller ends a search, ends the sum."""
+    sums, newest, is_cut = Costs(), None, False
+    dearest: tuple[Compaction, Cost] | None = None
+    copies, more_copies = await copied(reader, None if thread_id is None else [thread_id])
+    try:
+        async for record in found:
+            for own_record in own([record], copies):
+                sums.add(own_record)
+                cost = Costs.of(own_record)
+                if cost.calls:
+                    newest = newest or own_record
+                    if dearest is None or cost.tokens > dearest[1].tokens:
+                        dearest = own_record, cost
+    except OutOfTime:
+        is_cut = True
+    return SummedCosts(sums, newest, dearest, is_cut, more_copies)
+
+
+# ---- events
+
+
+class _Events(NamedTuple):
+    """Events by the names of their threads, newest first. With `more`, earlier events were left out."""
+
+    by_name: defaultdict[str, list[Event]]
+    more: bool
+
+
+async def _events_of(
+    reader: AsyncReader, names: Iterable[str] | None, kinds: tuple[EventKind, ...], most: int | None
+) -> _Events:
+    """Returns the newest event of each kind of a thread, or the tenant's newest events for several or all threads.
+
+    Several threads take one query, because a page of a list must not send one for each of its rows.
+    """
+    found: defaultdict[str, list[Event]] = defaultdict(list)
+    wanted = list(dict.fromkeys(names or ()))
+    listed = ListPage([], more=False)
+    if names is None or len(wanted) > 1:
+        listed = await first(reader.audit.events(kind=kinds, newest_first=True), most)
+    elif wanted:
+        for kind in kinds:
+            listed.rows.extend((await first(reader.audit.events(wanted[0], kind=kind, newest_first=True), 1)).rows)
+    for each in sorted(listed.rows, key=lambda each: each.pos, reverse=True):
+        found[each.thread_id].append(each)
+    return _Events(found, listed.more)
+
+
+async def kept_threads(
+    reader: AsyncReader, names: Iterable[str] | None, most: int | None = MOST_EVENTS
+) -> tuple[dict[str, Kept], bool]:
+    """Returns which of these threads, or of all, are on hold or retained, and whether one may be missing."""
+    events = await _events_of(reader, names, KEEPING, most)
+    kept = {name: kept_by(its) for name, its in events.by_name.items()}
+    return {name: its for name, its in kept.items() if its != Kept()}, events.more
+
+
+async def copied(
+    reader: AsyncReader, names: Iterable[str] | None, most: int | None = MOST_EVENTS
+) -> tuple[dict[str, Copied], bool]:
+    """Returns the origins of the copied records of forks, by the fork's name, and whether a fork may be missing.
+
+    `names` are the threads to look at, or None for all threads of the tenant.
+    """
+    events = await _events_of(reader, names, ("origin",), most)
+    origins = {name: its[-1] for name, its in events.by_name.items() if its[-1].pos == 1}
+    uids = {name: _uid_of(origin.body.get("parent")) for name, origin in origins.items()}
+    known = await reader.audit.names_of({uid for uid in uids.values() if uid is not None})
+    found = {
+        name: Copied(origin.body["pos"] + 1, None if (uid := uids[name]) is None else known.get(uid), uid)
+        for name, origin in origins.items()
+        if type(origin.body.get("pos")) is int
+    }
+    return found, events.more
+
+
+async def fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[int, str | None]:
+    """Returns the name of the fork or parent that each event of a thread names, by the pos of the event."""
+    named = {
+        event.pos: _uid_of(event.body.get("child", event.body.get("parent")))
+        for event in events
+        if event.kind in ("fork", "origin")
+    }
+    names = await reader.audit.names_of({uid for uid in named.values() if uid is not None})
+    return {pos: None if uid is None else names.get(uid) for pos, uid in named.items()}
+
+
+def _uid_of(text: object) -> UUID | None:
+    """Reads a thread_uid in an event's body. In an imported event, the value may be anything."""
+    try:
+        return UUID(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
+    async for found in reader.audit.events(thread_id, after=pos - 1):
+        if found.pos == pos:
+            return found
+        break
+    raise CompactionNotFound(f"there is no event at pos {pos} (thread {thread_id!r})")
+
+
+async def event_list(
+    reader: AsyncReader, thread_id: str | None = None, kind: str | None = None, after: tuple[str, int] | None = None
+) -> ListPage:
+    """Reads a page of erasures and holds, newest first. `after` names the last event of the previous page."""
+    if thread_id is not None:
+        reader, _ = await resolved(reader, thread_id)
+    last = 0 if after is None else await event(reader, *after)
+    # The store refuses any other kind.
+    kinds = (cast("EventKind", kind),) if kind else ERASURES
+    return await first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last))
+
+
+async def event_page(reader: AsyncReader, thread_id: str, pos: int) -> EventPage:
+    """Reads an event, and the messages, records and forks that it names."""
+    reader, its_thread = await resolved(reader, thread_id)
+    found = await event(reader, thread_id, pos)
+    erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
+    named: Any = found.body.get("forks", found.body.get("spared_forks"))
+    forks = named[:ROWS] if isinstance(named, list) else []
+    names = await reader.audit.names_of({uid for each in forks if (uid := _uid_of(each)) is not None})
+    return EventPage(
+        found, its_thread, await _release(reader, found), _first_of(erased.seqs) if erased else [],
+        _first_of(erased.records) if erased else [],
+        [(each, names.get(uid) if (uid := _uid_of(each)) is not None else None) for each in forks],
+        await fork_names(reader, [found]),
+    )  # fmt: skip
+
+
+async def _release(reader: AsyncReader, found: Event) -> Event | None:
+    """Returns the event that ended a hold, if there is one."""
+    if found.kind == "hold":
+        async for release in reader.audit.events(found.thread_id, kind="release", after=found.pos):
+            return release
+    return None
+
+
+def _first_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
+    numbers = (number for start, end in ranges for number in range(start, end + 1))
+    return list(islice(numbers, ROWS))

@@ -1,0 +1,233 @@
+"""The facts on each page of an audit, as values. The audit pages print them, and `as_dict()` is their JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from compaction_store.jsonable import AsDict
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from compaction_store.audit.charts import ChartMark
+    from compaction_store.audit.costs import Cost, Costs
+    from compaction_store.audit.marks import MarkedPiece
+    from compaction_store.audit.samples import Coverage
+    from compaction_store.audit.words import Kept
+    from compaction_store.models import (
+        Compaction,
+        Comparison,
+        Element,
+        Event,
+        Explanation,
+        Message,
+        Payload,
+        Thread,
+        Verdict,
+    )
+
+#: The most rows of a list, elements of a view, or originals of a record on one page.
+ROWS = 50
+#: The most characters of a message on one page.
+MESSAGE_PAGE = 100_000
+
+
+class OutOfTime(Exception):
+    """Ends a search: raised by an iterator in place of its next row."""
+
+
+@dataclass(frozen=True)
+class ListPage(AsDict):
+    """A page of a list. `more` is true if there are further pages, or if a search ran out of time."""
+
+    rows: list[Any]
+    more: bool
+
+
+@dataclass(frozen=True)
+class Copied(AsDict):
+    """The thread that a fork was made from. The records up to `pos` are copies."""
+
+    pos: int
+    name: str | None
+    uid: UUID | None
+
+
+@dataclass(frozen=True)
+class SummedCosts(AsDict):
+    """The costs of records. `dearest` is the record whose calls took most tokens, and `newest` the last with a cost.
+
+    If `is_cut`, not all records were read. If `more_copies`, copies in forks may be counted a second time.
+    """
+
+    sums: Costs
+    newest: Compaction | None
+    dearest: tuple[Compaction, Cost] | None
+    is_cut: bool
+    more_copies: bool
+
+
+@dataclass(frozen=True)
+class ThreadList(AsDict):
+    """Threads by name. With a budget, `due` are those that are due. If `more_kept`, `kept` may lack threads."""
+
+    threads: ListPage
+    due: ListPage | None
+    kept: dict[str, Kept]
+    more_kept: bool
+
+
+@dataclass(frozen=True)
+class ThreadPage(AsDict):
+    """A thread, and a page of its records and events, newest first.
+
+    `names` are the names of the forks that the events name, by their pos. `costs` is None if they were not summed; if
+    `more_costs`, there are more records than were summed. The view is known up to `known_pos`, from `first_pos` on.
+    """
+
+    thread: Thread
+    records: ListPage
+    events: ListPage
+    marks: list[ChartMark]
+    names: dict[int, str | None]
+    copies: dict[str, Copied]
+    kept: Kept
+    first_pos: int
+    known_pos: int
+    costs: Costs | None
+    more_costs: bool
+
+
+@dataclass(frozen=True)
+class ElementPair(AsDict):
+    """An element of one view beside an element of another view. Both are the same object if they are equal."""
+
+    left: Element | None
+    right: Element | None
+
+
+@dataclass(frozen=True)
+class ViewPage(AsDict):
+    """A page of the view at a pos, beside the view at another pos if `beside` is given.
+
+    `sides` are the figures of both views, `positions` some moments of the thread, and `earlier` and `later` the pos
+    before and after the records that are nearest.
+    """
+
+    thread: Thread
+    at: int
+    beside: int | None
+    only_changes: bool
+    tokens: int | None
+    sides: list[Comparison]
+    rows: list[ElementPair]
+    start: int
+    more: bool
+    count: int
+    changed: int
+    positions: list[int]
+    earlier: int | None
+    later: int | None
+
+
+@dataclass(frozen=True)
+class RecordPage(AsDict):
+    """A record, a page of the originals of its span, and what its summary kept, lost and invented.
+
+    `inside` are the records that were active in its span, and `undone` the later ones that undid it, each after the
+    word "revoked" or "superseded". The page shows originals after the seq `after`, up to `last`; None without a span.
+    If `cut`, the page does not show the whole replacement; without `compared`, new names are not marked.
+    """
+
+    record: Compaction
+    inside: list[int]
+    undone: list[tuple[str, Compaction]]
+    copied: Copied | None
+    verdicts: list[Verdict]
+    more_verdicts: bool
+    content: bool
+    after: int = 0
+    last: int = 0
+    originals: ListPage | None = None
+    replaced: list[list[MarkedPiece]] | tuple[()] = ()
+    compared: bool = False
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class TextPage(AsDict):
+    """A part of a long text, and the number of its parts."""
+
+    part: int
+    pages: int
+    text: str
+
+
+@dataclass(frozen=True)
+class MessagePage(TextPage):
+    """A part of a message, the records that covered it, its erasure, and its receipt if it is a reply."""
+
+    message: Message
+    explained: Explanation
+    content: bool
+    last_seq: int
+    records: list[Compaction]
+    more_records: bool
+
+
+@dataclass(frozen=True)
+class ReplyPage(AsDict):
+    """A page of the view that a message was written from: the view of the thread `of` at a pos."""
+
+    seq: int
+    role: str | None
+    evidence: Literal["proved", "reconstructed", "differs"]
+    of: str
+    at: int
+    tokens: int | None
+    rows: list[ElementPair]
+    start: int
+    more: bool
+    count: int
+    receipt: Payload | None = None
+    has_erased: bool = False
+
+
+@dataclass(frozen=True)
+class RecordList(AsDict):
+    """A page of the records that match, newest first, and the costs of all that match, if they were summed."""
+
+    records: ListPage
+    copies: dict[str, Copied]
+    more_copies: bool
+    costs: SummedCosts | None
+
+
+@dataclass(frozen=True)
+class EventPage(AsDict):
+    """An event, and the first messages, records and forks that it names. `release` is the event that ended a hold."""
+
+    event: Event
+    thread: Thread
+    release: Event | None
+    seqs: list[int]
+    numbers: list[int]
+    forks: list[tuple[Any, str | None]]
+    names: dict[int, str | None]
+
+
+@dataclass(frozen=True)
+class SamplePage(AsDict):
+    """A random sample of records, each with the verdict that was given for this sample. `name` identifies it.
+
+    If `more`, further records match than the population that it was drawn from.
+    """
+
+    seed: int
+    count: int
+    name: dict[str, Any]
+    population: int
+    more: bool
+    drawn: list[tuple[Compaction, Verdict | None]]
+    coverage: Coverage

@@ -1,0 +1,126 @@
+"""The memory of the audit pages: charts that were drawn, threads that were verified, and warm connections."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from uuid import UUID
+
+from compaction_store.audit import charts
+from compaction_store.audit._async import records, threads
+from compaction_store.audit.facts import ROWS
+from compaction_store.audit.safe_text import named
+from compaction_store.checkpoints import Checkpoint, CheckpointLog
+from compaction_store.checkpoints.heads import HeadsFile, file_name
+from compaction_store.errors import CompactionStoreError
+from compaction_store.models import Report, Thread
+from compaction_store.store import AsyncReader
+
+# The most charts that stay in memory. A chart takes at most 130 kB.
+_MOST_CHARTS = 32
+
+
+class ChartCache:
+    """The charts of threads, by the thread and its head.
+
+    Only a new entry, such as an erasure, changes a chart, and every entry changes the head.
+    """
+
+    def __init__(self, reader: AsyncReader) -> None:
+        self._reader = reader
+        self._drawn: dict[tuple[UUID, bytes], asyncio.Task[str]] = {}
+        # Drawing reads a whole thread, so only one chart is drawn at a time: other pages need the connections.
+        self._drawing = asyncio.Lock()
+
+    async def chart(self, found: Thread) -> str:
+        """Returns the chart of a thread as an SVG file."""
+        # A request that is cancelled must not cancel the drawing, for which another request may wait.
+        return await asyncio.shield(self._task(found))
+
+    def draw_ahead(self, found: Thread) -> None:
+        """Begins to draw a chart, for which the browser is about to ask."""
+        self._task(found)
+
+    def _task(self, found: Thread) -> asyncio.Task[str]:
+        at = found.thread_uid, found.head
+        task = self._drawn.get(at)
+        if task is None:
+            task = self._drawn[at] = asyncio.create_task(self._draw(found))
+            task.add_done_callback(partial(self._drop_failure, at))
+            while len(self._drawn) > _MOST_CHARTS:
+                self._drawn.pop(next(iter(self._drawn)))
+        return task
+
+    async def _draw(self, found: Thread) -> str:
+        async with self._drawing:
+            line = await threads.course(self._reader, found)
+        return charts.svg(line, named(f"Tokens of the view of thread {found.thread_id}"))
+
+    def _drop_failure(self, at: tuple[UUID, bytes], task: asyncio.Task[str]) -> None:
+        if (task.cancelled() or task.exception() is not None) and self._drawn.get(at) is task:
+            del self._drawn[at]
+
+
+class Verifications:
+    """The last verification of each thread. Only the threads that were verified last are kept."""
+
+    def __init__(self, checkpoints: CheckpointLog | None) -> None:
+        self._checkpoints = checkpoints
+        # The digest of the checkpoint whose list of heads was checked last.
+        self._checked: str | None = None
+        self.newest_first: dict[str, tuple[datetime, Report]] = {}
+
+    def keep(self, name: str, report: Report) -> None:
+        self.newest_first.pop(name, None)
+        kept = [(name, (datetime.now(UTC), report)), *self.newest_first.items()]
+        self.newest_first = dict(kept[:ROWS])
+
+    def of(self, thread: Thread) -> tuple[datetime, Report] | None:
+        """Returns the last verification of a thread.
+
+        Compares the thread_uid, because the name may have belonged to another thread when it was verified.
+        """
+        found = self.newest_first.get(thread.thread_id)
+        return None if found is None or found[1].thread_uid != thread.thread_uid else found
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        return None if self._checkpoints is None else self._checkpoints.last()
+
+    def signed_pos(self, newest: Checkpoint, thread: Thread, *, again: bool = True) -> int:
+        """Returns the pos up to which a checkpoint covers a thread, or 0 if it does not cover the thread.
+
+        Without `again`, the list of heads is not read whole if it has been checked since this checkpoint was made.
+        """
+        assert self._checkpoints is not None  # noqa: S101 — there is a newest checkpoint
+        if again or self._checked != newest.digest:
+            self._checkpoints.heads(newest).close()
+            self._checked = newest.digest
+        with HeadsFile(self._checkpoints.path.parent / file_name(newest.heads)) as heads:
+            found = heads.find(thread.thread_uid)
+        return 0 if found is None else found[1].pos
+
+
+async def warm_up(reader: AsyncReader, *, connections: int) -> None:
+    """Opens connections, and has the statements of most kinds of pages compiled and planned on them.
+
+    Does nothing if the tenant has no threads. An error here is not raised, because a page that meets it shows it.
+    """
+    try:
+        listed = await threads.thread_list(reader)
+        if listed.threads.rows:
+            name = listed.threads.rows[0].thread_id
+            await asyncio.gather(*(_read_all(reader, name) for _ in range(connections)))
+    except CompactionStoreError:
+        pass
+
+
+async def _read_all(reader: AsyncReader, thread_id: str) -> None:
+    found = (await threads.thread(reader, thread_id)).thread
+    await records.view(reader, thread_id, None, found.last_pos, only_changes=False)
+    await records.message(reader, thread_id, found.last_seq, content=False)
+    await threads.course(reader, found)
+    await records.record_list(reader, None, {})
+    await threads.event_list(reader)
+    if found.last_number:
+        await records.record(reader, thread_id, found.last_number, content=False)
