@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from compaction_store.cli import options, values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed, Thread
 from compaction_store.cli.output import Output, note
@@ -24,50 +23,26 @@ _NOTHING = "the input must have at least one message; nothing was appended"
 
 def append(
     thread: Thread,
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="The file with the messages. [default: stdin]", show_default=False),
-    ] = None,
+    file: Annotated[Path | None, argument("[FILE]", "The file with the messages. [default: stdin]")] = None,
     key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            metavar="KEY",
-            help="Idempotency key: a retry with the same key returns the first result.",
-            show_default=False,
-        ),
+        str | None, option("--key KEY", "Idempotency key: a retry with the same key returns the first result.")
     ] = None,
     expected_seq: Annotated[
-        int | None,
-        typer.Option(
-            "--expected-seq",
-            metavar="SEQ",
-            min=0,
-            help="Append only if this is the thread's last seq.",
-            show_default=False,
-        ),
+        int | None, option("--expected-seq SEQ", "Append only if this is the thread's last seq.", min=0)
     ] = None,
     expected_head: Annotated[
-        str | None,
-        typer.Option(
-            "--expected-head", metavar="HEX", help="Append only if this is the thread's head.", show_default=False
-        ),
+        str | None, option("--expected-head HEX", "Append only if this is the thread's head.")
     ] = None,
-    meta: Annotated[
-        str | None,
-        typer.Option("--meta", metavar="JSON", help="A JSON object to store with each message.", show_default=False),
-    ] = None,
+    meta: Annotated[str | None, option("--meta JSON", "A JSON object to store with each message.")] = None,
     not_durable: Annotated[
         bool,
-        typer.Option(
+        option(
             "--not-durable",
-            help="Do not wait for the server's disk: if the server crashes soon after, the messages may be lost.",
+            "Do not wait for the server's disk: if the server crashes soon after, the messages may be lost.",
         ),
     ] = False,
-    each: Annotated[bool, typer.Option("--each", help="Append every line as soon as it arrives.")] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Store any JSON object, even one that no API's request can have.")
-    ] = False,
+    each: Annotated[bool, option("--each", "Append every line as soon as it arrives.")] = False,
+    raw: Annotated[bool, option("--raw", "Store any JSON object, even one that no API's request can have.")] = False,
     actor: options.Actor = None,
     *,
     db: Database,

@@ -9,10 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 import compaction_store
 from compaction_store.cli import evaluation_page, evaluation_runs, transcripts, values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.evaluate import show_money, write_file
 from compaction_store.cli.evaluation_runs import Wanted
 from compaction_store.cli.exits import misuse
@@ -41,42 +40,19 @@ _MOST = 1000
 def autopsy(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[PATHS]...",
-            help="Transcripts, or folders of them. [default: ~/.claude/projects and ~/.codex/sessions]",
-            show_default=False,
-        ),
+        argument("[PATHS]...", "Transcripts, or folders of them. [default: ~/.claude/projects and ~/.codex/sessions]"),
     ] = None,
-    share: Annotated[
-        bool, typer.Option("--share", help="Leave out all names and all text of the transcripts.")
-    ] = False,
-    prices: Annotated[
-        Path | None,
-        typer.Option(
-            "--prices", metavar="FILE", help="Prices of models as JSON, to estimate costs.", show_default=False
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="NAME", help="With --prices: the model whose prices apply.", show_default=False
-        ),
-    ] = None,
-    out_file: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write a report as one HTML file.", show_default=False),
-    ] = None,
-    tenant: Annotated[
-        str, typer.Option("--tenant", metavar="NAME", help="The tenant to import the transcripts into.")
-    ] = "autopsy",
+    share: Annotated[bool, option("--share", "Leave out all names and all text of the transcripts.")] = False,
+    prices: Annotated[Path | None, option("--prices FILE", "Prices of models as JSON, to estimate costs.")] = None,
+    model: Annotated[str | None, option("--model NAME", "With --prices: the model whose prices apply.")] = None,
+    out_file: Annotated[Path | None, option("--out FILE", "Write a report as one HTML file.")] = None,
+    tenant: Annotated[str, option("--tenant NAME", "The tenant to import the transcripts into.")] = "autopsy",
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
+        option(
+            "--processes N",
+            "The number of processes that import and examine. [default: one for each core; one for little data]",
             min=1,
-            help="The number of processes that import and examine. [default: one for each core; one for little data]",
-            show_default=False,
         ),
     ] = None,
     *,

@@ -1,10 +1,12 @@
-"""Bundles of options, which several commands share. A parameter of a command that is a bundle becomes its options."""
+"""Options, and bundles of options. A parameter of a command that is a bundle becomes the options of the bundle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar, get_origin, get_type_hints
+
+import typer
 
 
 class Bundle:
@@ -49,3 +51,14 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def option(spelled: str, help: str, **more: Any) -> Any:  # noqa: A002 — as typer names it
+    """Returns an option that is spelled as in a help text, such as `--limit N`."""
+    name, _, metavar = spelled.partition(" ")
+    return typer.Option(name, metavar=metavar or None, help=help, **more)
+
+
+def argument(spelled: str, help: str, **more: Any) -> Any:  # noqa: A002 — as typer names it
+    """Returns an argument that is spelled as in a help text, such as `THREAD` or `[THREAD]`."""
+    return typer.Argument(metavar=spelled, help=help, **more)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compaction_store.cli import exits
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed
 from compaction_store.cli.output import note
@@ -21,26 +22,21 @@ _PARTS = 2
 
 LogFile = Annotated[
     Path | None,
-    typer.Option(
-        "--checkpoints",
-        metavar="FILE",
-        help="Read signed checkpoints from this file, to which `checkpoint` appends. Needs --public-key.",
-        show_default=False,
+    option(
+        "--checkpoints FILE",
+        "Read signed checkpoints from this file, to which `checkpoint` appends. Needs --public-key.",
     ),
 ]
 PublicKeys = Annotated[
     list[str] | None,
-    typer.Option(
-        "--public-key",
-        metavar="HEX",
-        help="A public key that may have signed the checkpoints. Repeat the option for several keys.",
-        show_default=False,
+    option(
+        "--public-key HEX", "A public key that may have signed the checkpoints. Repeat the option for several keys."
     ),
 ]
 
 
 AllowEmpty = Annotated[
-    bool, typer.Option("--allow-empty", help="Exit with code 0 even if there are no threads, as in a new store.")
+    bool, option("--allow-empty", "Exit with code 0 even if there are no threads, as in a new store.")
 ]
 
 
@@ -53,33 +49,22 @@ def refuse_empty(where: str, *, allowed: bool) -> None:
 
 def checkpoint(
     log: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="The file to append the checkpoint to. Lists of heads are written beside it."
-        ),
+        Path, argument("FILE", "The file to append the checkpoint to. Lists of heads are written beside it.")
     ],
-    key: Annotated[
-        Path, typer.Option("--key", metavar="FILE", help="The file with the signing key.", show_default=False)
-    ],
+    key: Annotated[Path, option("--key FILE", "The file with the signing key.")],
     new_key: Annotated[
         str | None,
-        typer.Option(
-            "--new-key",
-            metavar="NAME",
-            help="Create the key file first, for a signer with this name, for example example.org/audit.",
-            show_default=False,
+        option(
+            "--new-key NAME", "Create the key file first, for a signer with this name, for example example.org/audit."
         ),
     ] = None,
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="Cover every tenant. The login must be a superuser or have BYPASSRLS.")
+        bool, option("--all-tenants", "Cover every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
     public_key: Annotated[
         list[str] | None,
-        typer.Option(
-            "--public-key",
-            metavar="HEX",
-            help="The public key of an earlier signer of this file. Repeat the option for several keys.",
-            show_default=False,
+        option(
+            "--public-key HEX", "The public key of an earlier signer of this file. Repeat the option for several keys."
         ),
     ] = None,
     allow_empty: AllowEmpty = False,

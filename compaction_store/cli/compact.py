@@ -9,6 +9,7 @@ import typer
 
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, options, values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Number, Printed, Reserve, Target, Thread, Trigger, Window
 from compaction_store.cli.output import Column, Output, figures, note, number
@@ -22,36 +23,33 @@ if TYPE_CHECKING:
 
 Strategy = Annotated[
     list[str],
-    typer.Option(
-        "--strategy",
-        metavar="NAME[:OPTION=VALUE,...]",
+    option(
+        "--strategy NAME[:OPTION=VALUE,...]",
+        f"{', '.join(choices.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
         autocompletion=choices.strategy_names,
-        help=f"{', '.join(choices.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
         show_default="sliding-window",
     ),
 ]
 Summarizer = Annotated[
     list[str],
-    typer.Option(
-        "--summarizer",
-        metavar="NAME[:OPTION=VALUE,...]",
-        autocompletion=choices.summarizer_names,
-        help="extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or your own "
+    option(
+        "--summarizer NAME[:OPTION=VALUE,...]",
+        "extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or your own "
         "package.module.name. Repeat it for fallbacks: if one fails, the next one is used.",
+        autocompletion=choices.summarizer_names,
         show_default="extractive",
     ),
 ]
-Reason = Annotated[
-    str | None,
-    typer.Option("--reason", metavar="TEXT", help="The reason, stored in the record.", show_default=False),
-]
+Reason = Annotated[str | None, option("--reason TEXT", "The reason, stored in the record.")]
 Wait = Annotated[
     float,
-    typer.Option(
-        "--wait", metavar="SECONDS", min=0, max=86_400,
-        help="How long to wait for another run on a thread whose view does not fit the window; 0 tries once.",
+    option(
+        "--wait SECONDS",
+        "How long to wait for another run on a thread whose view does not fit the window; 0 tries once.",
+        min=0,
+        max=86_400,
     ),
-]  # fmt: skip
+]
 _COLUMNS: list[str | Column] = [
     "outcome", "kind", Column("seqs", right=True), *figures("before", "after"), Column("callback", fold=True),
     Column("why", fold=True, optional=True),
@@ -59,12 +57,9 @@ _COLUMNS: list[str | Column] = [
 
 
 def compact(
-    threads: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="The threads to compact, or give --due.", show_default=False),
-    ] = None,
+    threads: Annotated[list[str] | None, argument("[THREADS]...", "The threads to compact, or give --due.")] = None,
     due: Annotated[
-        bool, typer.Option("--due", help="Compact every thread whose view is above --trigger. Needs --window.")
+        bool, option("--due", "Compact every thread whose view is above --trigger. Needs --window.")
     ] = False,
     strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
     summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
@@ -73,9 +68,9 @@ def compact(
     trigger: Trigger = "0.8",
     target: Target = "0.5",
     wait: Wait = 600.0,
-    force: Annotated[bool, typer.Option("--force", help="Compact even if the view is within the budget.")] = False,
+    force: Annotated[bool, option("--force", "Compact even if the view is within the budget.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run the strategy and the summarizer, show the plan, and write nothing.")
+        bool, option("--dry-run", "Run the strategy and the summarizer, show the plan, and write nothing.")
     ] = False,
     *,
     deed: Deed,
@@ -230,13 +225,8 @@ def revoke(
 
 def adopt(
     thread: Thread,
-    record: Annotated[
-        int, typer.Argument(metavar="NUMBER", min=1, help="The observed record's number.", show_default=False)
-    ],
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the records.", show_default=False),
-    ] = None,
+    record: Annotated[int, argument("NUMBER", "The observed record's number.", min=1)],
+    reason: Annotated[str | None, option("--reason TEXT", "The reason, stored in the records.")] = None,
     *,
     deed: Deed,
     db: Database,

@@ -8,10 +8,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import losses, options, values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Database, Databases, Listed, RecordFilters, Thread
@@ -22,7 +21,7 @@ from compaction_store.models.vocabulary import EventKind
 if TYPE_CHECKING:
     from compaction_store import Compaction, Explanation
 
-_Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON or CSV.")]
+_Text = Annotated[bool, option("--text", "Include summaries, prompts and reasons. Prints JSON or CSV.")]
 _EVENTS: list[str | Column] = [
     Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
     Column("records", fold=True, optional=True), Column("actor", fold=True),
@@ -39,15 +38,11 @@ _FAILURES: list[str | Column] = [
 
 
 def compactions(
-    thread: Annotated[
-        str | None, typer.Argument(metavar="[THREAD]", help="Only records of this thread.", show_default=False)
-    ] = None,
+    thread: Annotated[str | None, argument("[THREAD]", "Only records of this thread.")] = None,
     *,
     filters: RecordFilters,
-    newest_first: Annotated[bool, typer.Option("--newest-first", help="List the newest records first.")] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N records.", show_default=False)
-    ] = None,
+    newest_first: Annotated[bool, option("--newest-first", "List the newest records first.")] = False,
+    limit: Annotated[int | None, option("--limit N", "Print at most N records.", min=1)] = None,
     text: _Text = False,
     db: Databases,
     printed: Listed,
@@ -129,38 +124,23 @@ def _table(
 
 def explain(
     thread: Thread,
-    seq: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="[SEQ]", min=1, help="The message's seq. May be left out with --lost.", show_default=False
-        ),
-    ] = None,
+    seq: Annotated[int | None, argument("[SEQ]", "The message's seq. May be left out with --lost.", min=1)] = None,
     lost: Annotated[
         bool,
-        typer.Option(
-            "--lost", help="Show what compactions lost of this message. Without SEQ: all that they lost or invented."
-        ),
+        option("--lost", "Show what compactions lost of this message. Without SEQ: all that they lost or invented."),
     ] = False,
     tools: Annotated[
-        Path | None,
-        typer.Option(
-            "--tools",
-            metavar="FILE",
-            help="Say whether the reply's request had the tools in this file, a JSON list.",
-            show_default=False,
-        ),
+        Path | None, option("--tools FILE", "Say whether the reply's request had the tools in this file, a JSON list.")
     ] = None,
     system: Annotated[
         Path | None,
-        typer.Option(
-            "--system",
-            metavar="FILE",
-            show_default=False,
-            help="Say whether the reply's request had the system prompt in this file, a text or a JSON list of blocks.",
+        option(
+            "--system FILE",
+            "Say whether the reply's request had the system prompt in this file, a text or a JSON list of blocks.",
         ),
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="Include the message and its replacement, or the lost texts. Prints JSON.")
+        bool, option("--text", "Include the message and its replacement, or the lost texts. Prints JSON.")
     ] = False,
     *,
     db: Database,
@@ -260,34 +240,16 @@ def _explained(found: Explanation, *, text: bool) -> str:
 
 
 def events(
-    thread: Annotated[
-        str | None, typer.Argument(metavar="[THREAD]", help="Only events of this thread.", show_default=False)
-    ] = None,
-    kind: Annotated[
-        EventKind | None,
-        typer.Option("--kind", help="Only events of this kind.", show_default=False),
-    ] = None,
-    actor: Annotated[
-        str | None, typer.Option("--actor", metavar="NAME", help="Only events of this actor.", show_default=False)
-    ] = None,
+    thread: Annotated[str | None, argument("[THREAD]", "Only events of this thread.")] = None,
+    kind: Annotated[EventKind | None, option("--kind", "Only events of this kind.")] = None,
+    actor: Annotated[str | None, option("--actor NAME", "Only events of this actor.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            metavar="WHEN",
-            help="Only events since this time: a date such as 2026-05-01, or an age such as 24h or 7d.",
-            show_default=False,
-        ),
+        option("--since WHEN", "Only events since this time: a date such as 2026-05-01, or an age such as 24h or 7d."),
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Only events up to this time.", show_default=False)
-    ] = None,
-    after: Annotated[
-        int, typer.Option("--after", metavar="POS", min=0, help="Only events of the thread after this pos.")
-    ] = 0,
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N events.", show_default=False)
-    ] = None,
+    until: Annotated[str | None, option("--until WHEN", "Only events up to this time.")] = None,
+    after: Annotated[int, option("--after POS", "Only events of the thread after this pos.", min=0)] = 0,
+    limit: Annotated[int | None, option("--limit N", "Print at most N events.", min=1)] = None,
     *,
     db: Databases,
     printed: Listed,

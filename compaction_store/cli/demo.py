@@ -15,12 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 import compaction_store
 from compaction_store.audit import charts
 from compaction_store.audit._sync.threads import course
 from compaction_store.cli import choices, values
+from compaction_store.cli.bundles import option
 from compaction_store.cli.options import Server
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.models.compactions import status_in_words
@@ -72,11 +71,10 @@ def turns() -> Iterator[Turn]:
 def demo(
     summarizer: Annotated[
         list[str],
-        typer.Option(
-            "--summarizer",
-            metavar="NAME[:OPTION=VALUE,...]",
+        option(
+            "--summarizer NAME[:OPTION=VALUE,...]",
+            "A summarizer, as for compact. extractive needs no model.",
             autocompletion=choices.summarizer_names,
-            help="A summarizer, as for compact. extractive needs no model.",
             show_default="extractive",
         ),
     ] = ["extractive"],  # noqa: B006 — never changed

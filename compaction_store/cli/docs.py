@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import compaction_store
+from compaction_store.cli.bundles import argument
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.output import Output
 
@@ -27,10 +26,7 @@ def pages() -> dict[str, Path]:
 
 
 def docs(
-    page: Annotated[
-        str | None,
-        typer.Argument(metavar="[PAGE]", help="A page, such as erasure or how-to/citus.", show_default=False),
-    ] = None,
+    page: Annotated[str | None, argument("[PAGE]", "A page, such as erasure or how-to/citus.")] = None,
 ) -> None:
     """Prints a page of the installed version's documentation as Markdown. Without a page, lists all pages."""
     out = Output(as_json=False)

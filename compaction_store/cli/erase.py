@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import options, values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Printed, Reason, Thread
 from compaction_store.cli.output import Output
@@ -18,24 +17,13 @@ if TYPE_CHECKING:
     from compaction_store import Event, Redaction
     from compaction_store.models import RedactedFork
 
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, but erase nothing.")]
-_LegalBasis = Annotated[
-    str | None,
-    typer.Option("--legal-basis", metavar="TEXT", help="The legal basis, stored with the erasure.", show_default=False),
-]
-_Forks = Annotated[
-    bool,
-    typer.Option("--forks/--no-forks", help="Also erase the copies in forks.", show_default=True),
-]
+_Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
+_DryRun = Annotated[bool, option("--dry-run", "Show what would be erased, but erase nothing.")]
+_LegalBasis = Annotated[str | None, option("--legal-basis TEXT", "The legal basis, stored with the erasure.")]
+_Forks = Annotated[bool, option("--forks/--no-forks", "Also erase the copies in forks.", show_default=True)]
 _Override = Annotated[
     str | None,
-    typer.Option(
-        "--override",
-        metavar="TEXT",
-        help="Erase despite a hold or a retention. TEXT is the reason, stored with the erasure.",
-        show_default=False,
-    ),
+    option("--override TEXT", "Erase despite a hold or a retention. TEXT is the reason, stored with the erasure."),
 ]
 
 
@@ -47,9 +35,7 @@ def _reason(given: str, *, dry_run: bool) -> str:
 
 def redact(
     thread: Thread,
-    seqs: Annotated[
-        list[str], typer.Argument(metavar="SEQS...", help="Seqs of messages, such as 7 or 12-20.", show_default=False)
-    ],
+    seqs: Annotated[list[str], argument("SEQS...", "Seqs of messages, such as 7 or 12-20.")],
     reason: Reason = "",
     legal_basis: _LegalBasis = None,
     override: _Override = None,
@@ -204,12 +190,7 @@ def release(
 
 def retain(
     thread: Thread,
-    until: Annotated[
-        str,
-        typer.Option(
-            "--until", metavar="WHEN", help="The end of the retention, such as 2031-01-01.", show_default=False
-        ),
-    ],
+    until: Annotated[str, option("--until WHEN", "The end of the retention, such as 2031-01-01.")],
     reason: Reason,
     *,
     deed: Deed,

@@ -11,6 +11,7 @@ import typer
 
 import compaction_store
 from compaction_store.cli import choices, evaluation_page, evaluation_runs, exits
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.evaluation_runs import Wanted
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Printed, Reserve, Trigger
@@ -26,46 +27,29 @@ if TYPE_CHECKING:
 _KINDS = ", ".join(kind for kind in PROBE_TYPES if kind != "used_name")
 Strategies = Annotated[
     list[str] | None,
-    typer.Option(
-        "--strategy",
-        metavar="NAME[:OPTIONS]",
-        help="Another strategy to try, such as sliding-window:retain=10. Repeat it to compare several.",
-        show_default=False,
+    option(
+        "--strategy NAME[:OPTIONS]",
+        "Another strategy to try, such as sliding-window:retain=10. Repeat it to compare several.",
     ),
 ]
 Summarizers = Annotated[
     list[str],
-    typer.Option(
-        "--summarizer",
-        metavar="NAME[:OPTIONS]",
-        help="A summarizer to try with each strategy. Repeat it to compare several.",
+    option(
+        "--summarizer NAME[:OPTIONS]",
+        "A summarizer to try with each strategy. Repeat it to compare several.",
         show_default="extractive",
     ),
 ]
 Windows = Annotated[
     list[int] | None,
-    typer.Option(
-        "--window",
-        metavar="TOKENS",
-        min=1,
-        help="A context window to try with each strategy. Repeat it to compare several.",
-        show_default=False,
-    ),
+    option("--window TOKENS", "A context window to try with each strategy. Repeat it to compare several.", min=1),
 ]
 
 
 def evaluate_threads(
-    threads: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="Names of threads. [default: all]", show_default=False),
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option("--sample", metavar="N", min=1, help="Evaluate N threads, drawn at random.", show_default=False),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="The seed of --sample and of the intervals.")
-    ] = 0,
+    threads: Annotated[list[str] | None, argument("[THREADS]...", "Names of threads. [default: all]")] = None,
+    sample: Annotated[int | None, option("--sample N", "Evaluate N threads, drawn at random.", min=1)] = None,
+    seed: Annotated[int, option("--seed N", "The seed of --sample and of the intervals.", min=0)] = 0,
     strategy: Strategies = None,
     summarizer: Summarizers = ["extractive"],  # noqa: B006 — never changed
     window: Windows = None,
@@ -73,95 +57,60 @@ def evaluate_threads(
     trigger: Trigger = "0.8",
     target: Annotated[
         list[str],
-        typer.Option(
-            "--target",
-            metavar="TOKENS|SHARE",
-            help="Compact to this size, which is given like --trigger. Repeat it to compare several sizes.",
+        option(
+            "--target TOKENS|SHARE",
+            "Compact to this size, which is given like --trigger. Repeat it to compare several sizes.",
         ),
     ] = ["0.5"],  # noqa: B006 — never changed
     replicates: Annotated[
         int,
-        typer.Option(
-            "--replicates",
-            metavar="N",
-            min=1,
-            help="Replay each thread N times, because a model's summaries differ each time.",
-        ),
+        option("--replicates N", "Replay each thread N times, because a model's summaries differ each time.", min=1),
     ] = 1,
     plant: Annotated[
         int,
-        typer.Option(
-            "--plant",
-            metavar="N",
+        option(
+            "--plant N",
+            "Insert N sentences with known facts into each thread in memory. Leaves out the policy `recorded`.",
             min=0,
-            help="Insert N sentences with known facts into each thread in memory. Leaves out the policy `recorded`.",
         ),
     ] = 0,
     judge: Annotated[
         str | None,
-        typer.Option(
-            "--judge",
-            metavar="NAME:OPTIONS",
-            help="Ask a model, such as anthropic:model=NAME, about each summary. Its verdicts are reported separately.",
-            show_default=False,
+        option(
+            "--judge NAME:OPTIONS",
+            "Ask a model, such as anthropic:model=NAME, about each summary. Its verdicts are reported separately.",
         ),
     ] = None,
     judge_replicates: Annotated[
-        int,
-        typer.Option("--judge-replicates", metavar="N", min=1, help="With --judge: ask about each summary N times."),
+        int, option("--judge-replicates N", "With --judge: ask about each summary N times.", min=1)
     ] = 3,
-    prices: Annotated[
-        Path | None,
-        typer.Option(
-            "--prices", metavar="FILE", help="Prices of models as JSON, to estimate costs.", show_default=False
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="NAME", help="With --prices: the model whose prices apply.", show_default=False
-        ),
-    ] = None,
+    prices: Annotated[Path | None, option("--prices FILE", "Prices of models as JSON, to estimate costs.")] = None,
+    model: Annotated[str | None, option("--model NAME", "With --prices: the model whose prices apply.")] = None,
     fail_under: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fail-under",
-            metavar="TYPE=SHARE",
-            help="Exit with 1 if the share of kept probes of this type is smaller, for example needed_later=0.9.",
-            show_default=False,
+        option(
+            "--fail-under TYPE=SHARE",
+            "Exit with 1 if the share of kept probes of this type is smaller, for example needed_later=0.9.",
         ),
     ] = None,
     fail_over: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fail-over",
-            metavar="TYPE=SHARE",
-            help="Exit with 1 if the share of failed probes of this type is larger, for example invented=0.",
-            show_default=False,
+        option(
+            "--fail-over TYPE=SHARE",
+            "Exit with 1 if the share of failed probes of this type is larger, for example invented=0.",
         ),
     ] = None,
-    out_file: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write a report as one HTML file.", show_default=False),
-    ] = None,
+    out_file: Annotated[Path | None, option("--out FILE", "Write a report as one HTML file.")] = None,
     record: Annotated[
-        str | None,
-        typer.Option(
-            "--record",
-            metavar="REASON",
-            help="Record the result as an event of each thread, with this reason.",
-            show_default=False,
-        ),
+        str | None, option("--record REASON", "Record the result as an event of each thread, with this reason.")
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            min=1,
-            help="The number of processes that replay. [default: one for each core; one for fewer than 40 threads, or"
+        option(
+            "--processes N",
+            "The number of processes that replay. [default: one for each core; one for fewer than 40 threads, or"
             " with --judge]",
-            show_default=False,
+            min=1,
         ),
     ] = None,
     *,

@@ -21,6 +21,7 @@ import typer
 import compaction_store
 from compaction_store.audit import safe_text
 from compaction_store.cli import checkpoint, exits, formats
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, naming
@@ -50,30 +51,23 @@ _BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
 
 
 def export(
-    threads: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="The threads to export, or give --all.", show_default=False),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Export every thread of the tenant.")] = False,
+    threads: Annotated[list[str] | None, argument("[THREADS]...", "The threads to export, or give --all.")] = None,
+    every: Annotated[bool, option("--all", "Export every thread of the tenant.")] = False,
     every_tenant: Annotated[
         bool,
-        typer.Option(
-            "--all-tenants",
-            help="Export every thread of every tenant. The login must be a superuser or have BYPASSRLS.",
+        option(
+            "--all-tenants", "Export every thread of every tenant. The login must be a superuser or have BYPASSRLS."
         ),
     ] = False,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--to",
-            metavar="FOLDER",
-            help="Write a file per thread, and index.csv, to this folder. Without --to, one bundle goes to stdout.",
-            show_default=False,
+        option(
+            "--to FOLDER",
+            "Write a file per thread, and index.csv, to this folder. Without --to, one bundle goes to stdout.",
         ),
     ] = None,
     no_bodies: Annotated[
-        bool,
-        typer.Option("--no-bodies", help="Leave out all content. The bundle can then be verified, but not imported."),
+        bool, option("--no-bodies", "Leave out all content. The bundle can then be verified, but not imported.")
     ] = False,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,

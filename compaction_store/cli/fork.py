@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.options import Database, Deed, Printed, Thread
 
 
 def fork(
     thread: Thread,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The name of the new thread.", show_default=False)],
-    at: Annotated[
-        int | None,
-        typer.Option("--at", metavar="POS", min=1, help="The last pos to copy. [default: all]", show_default=False),
-    ] = None,
+    new: Annotated[str, argument("NEW", "The name of the new thread.")],
+    at: Annotated[int | None, option("--at POS", "The last pos to copy. [default: all]", min=1)] = None,
     key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            metavar="KEY",
-            help="Idempotency key: a retry with the same key returns the first result.",
-            show_default=False,
-        ),
+        str | None, option("--key KEY", "Idempotency key: a retry with the same key returns the first result.")
     ] = None,
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", metavar="TEXT", help="The reason to record. It is never deleted.", show_default=False),
-    ] = None,
+    reason: Annotated[str | None, option("--reason TEXT", "The reason to record. It is never deleted.")] = None,
     *,
     deed: Deed,
     db: Database,

@@ -16,6 +16,7 @@ import typer
 import compaction_store
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import exits, export
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.choices import value
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Printed, Server
@@ -37,81 +38,50 @@ FORMATS = (
 
 
 def import_(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCES...", help="Files, folders, or the URL of another program's database.", show_default=False
-        ),
-    ],
+    sources: Annotated[list[str], argument("SOURCES...", "Files, folders, or the URL of another program's database.")],
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            autocompletion=lambda: list(FORMATS),
-            help=f"{', '.join(FORMATS)}. [default: detected]",
-            show_default=False,
-        ),
+        option("--format NAME", f"{', '.join(FORMATS)}. [default: detected]", autocompletion=lambda: list(FORMATS)),
     ] = None,
     thread: Annotated[
-        str | None,
-        typer.Option(
-            "--thread", metavar="NAME", help="The name of the thread, if the source has only one.", show_default=False
-        ),
+        str | None, option("--thread NAME", "The name of the thread, if the source has only one.")
     ] = None,
     prefix: Annotated[
         str | None,
-        typer.Option(
-            "--prefix",
-            metavar="TEXT",
-            help="The prefix of new threads' names. The id in the source follows it.",
+        option(
+            "--prefix TEXT",
+            "The prefix of new threads' names. The id in the source follows it.",
             show_default="the format and a colon",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="ID",
-            help="Import only the thread with this id in the source. Repeat the option for several threads.",
-            show_default=False,
+        option(
+            "--only ID", "Import only the thread with this id in the source. Repeat the option for several threads."
         ),
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip lines and threads that cannot be read or stored, and report them.")
+        bool, option("--skip-bad", "Skip lines and threads that cannot be read or stored, and report them.")
     ] = False,
     thread_field: Annotated[
         str | None,
-        typer.Option(
-            "--thread-field",
-            metavar="NAME",
-            help="The field of JSON lines that names the thread of each line, such as conversation_id.",
-            show_default=False,
+        option(
+            "--thread-field NAME",
+            "The field of JSON lines that names the thread of each line, such as conversation_id.",
         ),
     ] = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="NAME=VALUE",
-            help="An option of the format, such as channel=messages.",
-            show_default=False,
-        ),
+        list[str] | None, option("--option NAME=VALUE", "An option of the format, such as channel=messages.")
     ] = None,
     *,
     db: Server,
     tenant: Annotated[
         str | None,
-        typer.Option(
-            "--tenant",
-            metavar="NAME",
-            help="The tenant to import into. A bundle of another tenant is refused.",
-            show_default="default",
+        option(
+            "--tenant NAME", "The tenant to import into. A bundle of another tenant is refused.", show_default="default"
         ),
     ] = None,
-    all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="Import each bundle into the tenant that it names.")
-    ] = False,
+    all_tenants: Annotated[bool, option("--all-tenants", "Import each bundle into the tenant that it names.")] = False,
     printed: Printed,
 ) -> None:
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,

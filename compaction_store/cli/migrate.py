@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compaction_store.cli import exits
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.options import Listed, Printed, Server
 from compaction_store.errors import CompactionStoreError
 
@@ -20,17 +21,15 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLE
 
 def migrate_(
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with code 3 if the schema is not up to date.")
+        bool, option("--check", "Change nothing; exit with code 3 if the schema is not up to date.")
     ] = False,
     partitions: Annotated[
         int | None,
-        typer.Option(
-            "--partitions",
-            metavar="N",
+        option(
+            "--partitions N",
+            "Create the table of messages with N partitions. The number cannot be changed later.",
             min=2,
             max=1024,
-            help="Create the table of messages with N partitions. The number cannot be changed later.",
-            show_default=False,
         ),
     ] = None,
     *,
@@ -80,9 +79,9 @@ class Role(StrEnum):
 
 
 def grant(
-    login: Annotated[str, typer.Argument(metavar="LOGIN", help="The database login.", show_default=False)],
-    role: Annotated[Role, typer.Argument(metavar="ROLE", help="application, auditor, loader, owner or reviewer.")],
-    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the role instead.")] = False,
+    login: Annotated[str, argument("LOGIN", "The database login.")],
+    role: Annotated[Role, argument("ROLE", "application, auditor, loader, owner or reviewer.")],
+    revoke: Annotated[bool, option("--revoke", "Revoke the role instead.")] = False,
     *,
     db: Server,
     printed: Printed,
@@ -105,12 +104,7 @@ def grant(
 
 
 def distribute(
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            "--shards", metavar="N", help="The number of shards. [default: citus.shard_count]", show_default=False
-        ),
-    ] = None,
+    shards: Annotated[int | None, option("--shards N", "The number of shards. [default: citus.shard_count]")] = None,
     *,
     db: Server,
     printed: Printed,
@@ -152,9 +146,9 @@ def rebalance(db: Server, printed: Printed) -> None:
 def doctor(
     platform: Annotated[
         Service | None,
-        typer.Option(
+        option(
             "--platform",
-            help="The managed service that runs the server. Adds the checks that are known for this service.",
+            "The managed service that runs the server. Adds the checks that are known for this service.",
             show_default="recognized by its roles",
         ),
     ] = None,

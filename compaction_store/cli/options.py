@@ -20,7 +20,7 @@ import typer
 import compaction_store
 from compaction_store.arguments import written_bounds
 from compaction_store.audit.safe_text import shown
-from compaction_store.cli.bundles import Bundle
+from compaction_store.cli.bundles import Bundle, argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.output import Output
 from compaction_store.errors import (
@@ -44,69 +44,41 @@ _AGO = re.compile(r"(\d{1,6})([mhdw])")
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        envvar="COMPACTION_STORE_URL",
-        show_default=False,
-        help="The database's URL. [default: the embedded Postgres]",
-    ),
+    option("--url URL", "The database's URL. [default: the embedded Postgres]", envvar="COMPACTION_STORE_URL"),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant.")]
+Tenant = Annotated[str, option("--tenant NAME", "The tenant.", envvar="COMPACTION_STORE_TENANT")]
 AllTenants = Annotated[
-    bool,
-    typer.Option("--all-tenants", help="List all tenants' rows. The login must be a superuser or have BYPASSRLS."),
+    bool, option("--all-tenants", "List all tenants' rows. The login must be a superuser or have BYPASSRLS.")
 ]
 AsJson = Annotated[
     bool | None,
-    typer.Option(
-        "--json/--table",
-        help="Print JSON lines or tables. [default: tables on a terminal, JSON lines in a pipe]",
-        show_default=False,
-    ),
+    option("--json/--table", "Print JSON lines or tables. [default: tables on a terminal, JSON lines in a pipe]"),
 ]
 AsCsv = Annotated[
-    bool,
-    typer.Option("--csv", help="Print CSV. Text that a spreadsheet would run as a formula gets an apostrophe."),
+    bool, option("--csv", "Print CSV. Text that a spreadsheet would run as a formula gets an apostrophe.")
 ]
-Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.", show_default=False)]
-Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)]
-Actor = Annotated[
-    str | None, typer.Option("--actor", metavar="NAME", help="The actor to record.", show_default="user@host")
-]
+Thread = Annotated[str, argument("THREAD", "The thread's name.")]
+Number = Annotated[int, argument("NUMBER", "The record's number.", min=1)]
+Actor = Annotated[str | None, option("--actor NAME", "The actor to record.", show_default="user@host")]
 Authority = Annotated[
     Mapping[str, Any] | None,
-    typer.Option(
-        "--authority",
-        metavar="JSON",
+    option(
+        "--authority JSON",
+        'The authority to record beside the actor: a JSON object such as {"ticket": "X-1"}.',
         parser=lambda text: json_object(text, "--authority"),
-        help='The authority to record beside the actor: a JSON object such as {"ticket": "X-1"}.',
-        show_default=False,
     ),
 ]
-Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="The reason to record. It is never deleted.", show_default=False)
-]
-Window = Annotated[
-    int | None,
-    typer.Option("--window", metavar="TOKENS", min=1, help="The model's context window.", show_default=False),
-]
-Reserve = Annotated[
-    int,
-    typer.Option("--reserve", metavar="TOKENS", min=0, help="Tokens of the window to keep free for the model's reply."),
-]
+Reason = Annotated[str, option("--reason TEXT", "The reason to record. It is never deleted.", show_default=False)]
+Window = Annotated[int | None, option("--window TOKENS", "The model's context window.", min=1)]
+Reserve = Annotated[int, option("--reserve TOKENS", "Tokens of the window to keep free for the model's reply.", min=0)]
 Trigger = Annotated[
     str,
-    typer.Option(
-        "--trigger",
-        metavar="MARK",
-        help="Compact views above this size: a number of tokens, or a fraction of the window minus --reserve.",
+    option(
+        "--trigger MARK",
+        "Compact views above this size: a number of tokens, or a fraction of the window minus --reserve.",
     ),
 ]
-Target = Annotated[
-    str,
-    typer.Option("--target", metavar="MARK", help="Compact to this size, which is given like --trigger."),
-]
+Target = Annotated[str, option("--target MARK", "Compact to this size, which is given like --trigger.")]
 
 
 class RecordFilters(Bundle):

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from compaction_store import __version__
 from compaction_store.audit.safe_text import shown
 from compaction_store.cli import exits
-from compaction_store.cli.bundles import expanded
+from compaction_store.cli.bundles import expanded, option
 from compaction_store.cli.exits import misuse
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
@@ -324,7 +324,7 @@ def _version(wanted: bool) -> None:
 @program.callback()
 def compaction_store(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, option("--version", "Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """A persistent conversation store on Postgres, with auditable compaction records.

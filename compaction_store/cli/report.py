@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from compaction_store.cli import exits, options
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
@@ -18,30 +19,15 @@ _STDOUT = "-"
 
 
 def report(
-    threads: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="The threads to report on, or give --since.", show_default=False),
-    ] = None,
+    threads: Annotated[list[str] | None, argument("[THREADS]...", "The threads to report on, or give --since.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            metavar="WHEN",
-            help="The start of the period: a date such as 2026-05-01, or an age such as 24h or 7d.",
-            show_default=False,
-        ),
+        option("--since WHEN", "The start of the period: a date such as 2026-05-01, or an age such as 24h or 7d."),
     ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="WHEN", help="The end of the period. [default: now]", show_default=False),
-    ] = None,
-    to: Annotated[
-        str, typer.Option("--to", metavar="FILE", help="The file to write; - is standard output.")
-    ] = "report.html",
-    as_json: Annotated[bool, typer.Option("--json", help="Write the data as JSON, without the page.")] = False,
-    content: Annotated[
-        bool, typer.Option("--content/--no-content", help="Show the text of messages and summaries.")
-    ] = True,
+    until: Annotated[str | None, option("--until WHEN", "The end of the period. [default: now]")] = None,
+    to: Annotated[str, option("--to FILE", "The file to write; - is standard output.")] = "report.html",
+    as_json: Annotated[bool, option("--json", "Write the data as JSON, without the page.")] = False,
+    content: Annotated[bool, option("--content/--no-content", "Show the text of messages and summaries.")] = True,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,

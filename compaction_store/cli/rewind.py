@@ -8,6 +8,7 @@ import typer
 
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.compact import Reason, Summarizer, show_run
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Deed, Number, Printed, Thread
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 def rewind(
     thread: Thread,
-    seq: Annotated[
-        int, typer.Argument(metavar="SEQ", min=0, help="The last seq that the view shows.", show_default=False)
-    ],
+    seq: Annotated[int, argument("SEQ", "The last seq that the view shows.", min=0)],
     reason: Reason = None,
     *,
     deed: Deed,
@@ -43,9 +42,7 @@ def rewind(
 
 def clear(
     thread: Thread,
-    hide: Annotated[
-        bool, typer.Option("--hide", help="Also leave the thread out of lists until the next append.")
-    ] = False,
+    hide: Annotated[bool, option("--hide", "Also leave the thread out of lists until the next append.")] = False,
     reason: Reason = None,
     *,
     deed: Deed,

@@ -5,26 +5,20 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
 from compaction_store.cli import values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.options import Databases, Listed, Server
 from compaction_store.cli.output import Column, Output, note, number
 from compaction_store.cli.progress import Progress
 
 
 def search(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to find.", show_default=False)],
-    thread: Annotated[
-        str | None, typer.Option("--thread", metavar="THREAD", help="Search only this thread.", show_default=False)
-    ] = None,
+    text: Annotated[str, argument("TEXT", "The text to find.")],
+    thread: Annotated[str | None, option("--thread THREAD", "Search only this thread.")] = None,
     after: Annotated[
-        str,
-        typer.Option(
-            "--after", metavar="THREAD", help="Search only threads whose names sort after this one.", show_default=False
-        ),
+        str, option("--after THREAD", "Search only threads whose names sort after this one.", show_default=False)
     ] = "",
-    excerpts: Annotated[bool, typer.Option("--text", help="Show the text around each match.")] = False,
+    excerpts: Annotated[bool, option("--text", "Show the text around each match.")] = False,
     *,
     db: Databases,
     printed: Listed,
@@ -80,7 +74,7 @@ def tenants(db: Server, printed: Listed) -> None:
 
 def url_(
     wait: Annotated[
-        bool, typer.Option("--wait", help="Keep the embedded Postgres running until Ctrl-C or the end of stdin.")
+        bool, option("--wait", "Keep the embedded Postgres running until Ctrl-C or the end of stdin.")
     ] = False,
     *,
     db: Server,

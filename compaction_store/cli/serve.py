@@ -13,10 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from compaction_store.audit.safe_text import shown
 from compaction_store.cli import options
+from compaction_store.cli.bundles import option
 from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database
@@ -32,34 +31,27 @@ _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 def serve(
     listen: Annotated[
         str,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="The address to listen on. Needs --auth unless it is on 127.0.0.1. Port 0 chooses a free port.",
+        option(
+            "--listen HOST:PORT",
+            "The address to listen on. Needs --auth unless it is on 127.0.0.1. Port 0 chooses a free port.",
         ),
     ] = "127.0.0.1:8780",
     auth: Annotated[
         str | None,
-        typer.Option(
-            "--auth",
-            metavar="HEADER",
-            show_default=False,
-            help="Take the reader's name from this header, which a proxy sets after it has authenticated the reader."
+        option(
+            "--auth HEADER",
+            "Take the reader's name from this header, which a proxy sets after it has authenticated the reader."
             " Without --auth, only the browser that first opens the printed address gets access.",
         ),
     ] = None,
     names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--name",
-            metavar="HOST",
-            help="Serve the pages under this host name too, besides localhost. Repeat the option for several names.",
-            show_default=False,
+        option(
+            "--name HOST",
+            "Serve the pages under this host name too, besides localhost. Repeat the option for several names.",
         ),
     ] = None,
-    content: Annotated[
-        bool, typer.Option("--content/--no-content", help="Show the text of messages and summaries.")
-    ] = True,
+    content: Annotated[bool, option("--content/--no-content", "Show the text of messages and summaries.")] = True,
     window: options.Window = None,
     reserve: options.Reserve = 0,
     trigger: options.Trigger = "0.8",
@@ -68,28 +60,23 @@ def serve(
     public_key: PublicKeys = None,
     access_log: Annotated[
         Path | None,
-        typer.Option(
-            "--access-log",
-            metavar="FILE",
-            help="Append a JSON line to this file for each page with content: who read it, and when. [default: stderr]",
-            show_default=False,
+        option(
+            "--access-log FILE",
+            "Append a JSON line to this file for each page with content: who read it, and when. [default: stderr]",
         ),
     ] = None,
     review: Annotated[
         bool,
-        typer.Option(
+        option(
             "--review",
-            help="Let readers record verdicts on records. The login must also have the role compaction_store_reviewer.",
+            "Let readers record verdicts on records. The login must also have the role compaction_store_reviewer.",
         ),
     ] = False,
     actor: Annotated[
-        str | None,
-        typer.Option(
-            "--actor", metavar="NAME", help="Without --auth: the name of the reader.", show_default="user@host"
-        ),
+        str | None, option("--actor NAME", "Without --auth: the name of the reader.", show_default="user@host")
     ] = None,
     as_login: Annotated[
-        bool, typer.Option("--as-login", help="Use the rights of the login instead of those of the roles.")
+        bool, option("--as-login", "Use the rights of the login instead of those of the roles.")
     ] = False,
     *,
     db: Database,
@@ -185,24 +172,18 @@ async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
 
 
 def mcp(
-    thread: Annotated[
-        str | None, typer.Option("--thread", metavar="THREAD", help="Serve only this thread.", show_default=False)
-    ] = None,
+    thread: Annotated[str | None, option("--thread THREAD", "Serve only this thread.")] = None,
     http: Annotated[
         str | None,
-        typer.Option(
-            "--http",
-            metavar="HOST:PORT",
-            show_default=False,
-            help="Serve over streamable HTTP instead of stdin and stdout. Clients must send the token in"
+        option(
+            "--http HOST:PORT",
+            "Serve over streamable HTTP instead of stdin and stdout. Clients must send the token in"
             f" ${_TOKEN}. If it is not set, a token is printed, and the address must be on 127.0.0.1.",
         ),
     ] = None,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=500, help="The maximum length of a result in tokens.")
-    ] = 4000,
+    max_tokens: Annotated[int, option("--max-tokens N", "The maximum length of a result in tokens.", min=500)] = 4000,
     as_login: Annotated[
-        bool, typer.Option("--as-login", help="Use the rights of the login instead of those of the auditor's role.")
+        bool, option("--as-login", "Use the rights of the login instead of those of the auditor's role.")
     ] = False,
     *,
     db: Database,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -14,6 +13,7 @@ from compaction_store.audit import words
 from compaction_store.audit._sync.records import inside
 from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.cli import values
+from compaction_store.cli.bundles import option
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Database, Number, Printed, Thread
 from compaction_store.cli.output import Output, moment, number
@@ -35,7 +35,7 @@ _FACTS = (
 def show(
     thread: Thread,
     number_: Number,
-    full: Annotated[bool, typer.Option("--full", help="Show every original message in full.")] = False,
+    full: Annotated[bool, option("--full", "Show every original message in full.")] = False,
     *,
     db: Database,
     printed: Printed,

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from compaction_store.audit import charts
 from compaction_store.audit._sync.threads import copied, course, own
 from compaction_store.audit.charts import Course
 from compaction_store.audit.costs import NO_ATTEMPTS, Costs
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Listed
 from compaction_store.cli.output import Column, Loss, Output, figures, note, number
@@ -56,36 +55,15 @@ class Group:
 
 
 def stats(
-    thread: Annotated[
-        str | None,
-        typer.Argument(metavar="[THREAD]", help="One thread. [default: all threads of the tenant]", show_default=False),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            "--svg", metavar="FILE", help="Write a chart of the thread's tokens to this file.", show_default=False
-        ),
-    ] = None,
+    thread: Annotated[str | None, argument("[THREAD]", "One thread. [default: all threads of the tenant]")] = None,
+    svg: Annotated[Path | None, option("--svg FILE", "Write a chart of the thread's tokens to this file.")] = None,
     prices: Annotated[
         Path | None,
-        typer.Option(
-            "--prices",
-            metavar="FILE",
-            help="Prices of models as JSON, to estimate what each compaction cost and saved.",
-            show_default=False,
-        ),
+        option("--prices FILE", "Prices of models as JSON, to estimate what each compaction cost and saved."),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="NAME", help="With --prices: the model whose prices apply.", show_default=False
-        ),
-    ] = None,
+    model: Annotated[str | None, option("--model NAME", "With --prices: the model whose prices apply.")] = None,
     window: Annotated[
-        int | None,
-        typer.Option(
-            "--window", metavar="TOKENS", min=1, help="With --prices: the model's context window.", show_default=False
-        ),
+        int | None, option("--window TOKENS", "With --prices: the model's context window.", min=1)
     ] = None,
     *,
     db: Database,

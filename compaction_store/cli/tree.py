@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
+from compaction_store.cli.bundles import option
 from compaction_store.cli.options import Database, Number, Printed, Thread
 from compaction_store.models.compactions import status_in_words
 
@@ -21,7 +20,7 @@ _DEEPEST = 16
 def tree(
     thread: Thread,
     number_: Number,
-    text: Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")] = False,
+    text: Annotated[bool, option("--text", "Include summaries, prompts and reasons. Prints JSON.")] = False,
     *,
     db: Database,
     printed: Printed,

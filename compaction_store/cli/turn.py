@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Thread
 
@@ -16,19 +17,13 @@ _SIGNALLED = 128
 
 def turn(
     thread: Thread,
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The command and its arguments.", show_default=False)
-    ],
-    wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for the turn; 0 tries once.")
-    ] = 60.0,
+    command: Annotated[list[str], argument("COMMAND...", "The command and its arguments.")],
+    wait: Annotated[float, option("--wait SECONDS", "How long to wait for the turn; 0 tries once.", min=0)] = 60.0,
     lease: Annotated[
-        float,
-        typer.Option("--lease", metavar="SECONDS", min=1, help="How long the turn lasts after this process is killed."),
+        float, option("--lease SECONDS", "How long the turn lasts after this process is killed.", min=1)
     ] = 30.0,
     actor: Annotated[
-        str | None,
-        typer.Option("--actor", metavar="NAME", help="The actor that holds the turn.", show_default="user@host"),
+        str | None, option("--actor NAME", "The actor that holds the turn.", show_default="user@host")
     ] = None,
     *,
     db: Database,

@@ -14,6 +14,7 @@ import typer
 
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import checkpoint, exits
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed
@@ -35,31 +36,22 @@ _STDIN = "-"
 def verify(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[THREADS|FILES]...",
-            help="Names of threads, or files of bundles and reports, or give --all.",
-            show_default=False,
-        ),
+        argument("[THREADS|FILES]...", "Names of threads, or files of bundles and reports, or give --all."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Verify everything stored for the tenant.")] = False,
+    every: Annotated[bool, option("--all", "Verify everything stored for the tenant.")] = False,
     all_tenants: Annotated[
         bool,
-        typer.Option(
+        option(
             "--all-tenants",
-            help="Verify everything stored for every tenant. The login must be a superuser or have BYPASSRLS.",
+            "Verify everything stored for every tenant. The login must be a superuser or have BYPASSRLS.",
         ),
     ] = False,
-    after: Annotated[
-        str,
-        typer.Option("--after", metavar="THREAD", help="With --all: continue after this thread.", show_default=False),
-    ] = "",
-    level: Annotated[
-        str, typer.Option("--level", metavar="LEVEL", help=f"What to check: {', '.join(LEVELS)}.")
-    ] = "content",
+    after: Annotated[str, option("--after THREAD", "With --all: continue after this thread.", show_default=False)] = "",
+    level: Annotated[str, option("--level LEVEL", f"What to check: {', '.join(LEVELS)}.")] = "content",
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     findings_only: Annotated[
-        bool, typer.Option("--findings-only", help="Print only threads and files with findings, and the totals.")
+        bool, option("--findings-only", "Print only threads and files with findings, and the totals.")
     ] = False,
     allow_empty: AllowEmpty = False,
     *,

@@ -9,13 +9,12 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from compaction_store.audit import words
 from compaction_store.audit._sync.threads import kept_threads
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
+from compaction_store.cli.bundles import option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Database, Databases, Listed, Printed, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
@@ -24,10 +23,8 @@ from compaction_store.cli.progress import Progress
 if TYPE_CHECKING:
     from compaction_store import Compaction, Message, Reader, View
 
-_Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N threads.", show_default=False)
-]
-_Full = Annotated[bool, typer.Option("--full", help="Print whole texts instead of their beginnings.")]
+_Limit = Annotated[int | None, option("--limit N", "Print at most N threads.", min=1)]
+_Full = Annotated[bool, option("--full", "Print whole texts instead of their beginnings.")]
 
 
 class Format(StrEnum):
@@ -38,16 +35,11 @@ class Format(StrEnum):
 
 def threads(
     after: Annotated[
-        str,
-        typer.Option(
-            "--after", metavar="THREAD", help="Only threads whose names sort after this one.", show_default=False
-        ),
+        str, option("--after THREAD", "Only threads whose names sort after this one.", show_default=False)
     ] = "",
     limit: _Limit = None,
-    hidden: Annotated[bool, typer.Option("--hidden", help="Include threads that clear --hide has hidden.")] = False,
-    metadata: Annotated[
-        bool, typer.Option("--metadata", help="Include the threads' metadata. Prints JSON lines or CSV.")
-    ] = False,
+    hidden: Annotated[bool, option("--hidden", "Include threads that clear --hide has hidden.")] = False,
+    metadata: Annotated[bool, option("--metadata", "Include the threads' metadata. Prints JSON lines or CSV.")] = False,
     *,
     db: Databases,
     printed: Listed,
@@ -87,26 +79,18 @@ def view(
     thread: Thread,
     at: Annotated[
         str | None,
-        typer.Option(
-            "--at",
-            metavar="WHEN",
-            help="Show the view at a pos (120), at a time (2026-05-01T12:30), at an age (7d) or after a record"
+        option(
+            "--at WHEN",
+            "Show the view at a pos (120), at a time (2026-05-01T12:30), at an age (7d) or after a record"
             " (compaction:3).",
-            show_default=False,
         ),
     ] = None,
     seen_by: Annotated[
         int | None,
-        typer.Option(
-            "--seen-by",
-            metavar="SEQ",
-            help="Show the view that the model was sent when it wrote the reply at this seq.",
-            show_default=False,
-        ),
+        option("--seen-by SEQ", "Show the view that the model was sent when it wrote the reply at this seq."),
     ] = None,
     render: Annotated[
-        Format | None,
-        typer.Option("--for", help="Print the view as the JSON arguments of this API's request.", show_default=False),
+        Format | None, option("--for", "Print the view as the JSON arguments of this API's request.")
     ] = None,
     full: _Full = False,
     *,
@@ -175,17 +159,11 @@ def _block(out: Output, head: str, payloads: Iterable[dict[str, Any] | None]) ->
 
 def replay(
     thread: Thread,
-    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only messages after this seq.")] = 0,
-    until: Annotated[
-        int | None,
-        typer.Option("--until", metavar="SEQ", min=0, help="Only messages up to this seq.", show_default=False),
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N messages.", show_default=False)
-    ] = None,
+    after: Annotated[int, option("--after SEQ", "Only messages after this seq.", min=0)] = 0,
+    until: Annotated[int | None, option("--until SEQ", "Only messages up to this seq.", min=0)] = None,
+    last: Annotated[int | None, option("--last N", "Only the newest N messages.", min=1)] = None,
     payloads: Annotated[
-        bool,
-        typer.Option("--payloads", help="Print only the stored JSON of each message, byte for byte, one per line."),
+        bool, option("--payloads", "Print only the stored JSON of each message, byte for byte, one per line.")
     ] = False,
     full: _Full = False,
     *,

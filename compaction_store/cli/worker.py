@@ -24,6 +24,7 @@ import typer
 import compaction_store
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, options, values
+from compaction_store.cli.bundles import option
 from compaction_store.cli.compact import Strategy, Summarizer, Wait, leased
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Deed, Printed, Reserve, Server, Target, Trigger
@@ -39,37 +40,32 @@ _POLL_SECONDS = 0.2
 _NONE_DUE = "no thread is due; a thread whose last attempt made no progress is retried after it grows"
 Tenants = Annotated[
     list[str],
-    typer.Option(
-        "--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant. Repeat the option for several.",
+    option(
+        "--tenant NAME",
+        "The tenant. Repeat the option for several.",
+        envvar="COMPACTION_STORE_TENANT",
         show_default="default",
     ),
-]  # fmt: skip
+]
 
 
 def worker(
-    window: Annotated[
-        int, typer.Option("--window", metavar="TOKENS", min=1, help="The model's context window.", show_default=False)
-    ],
+    window: Annotated[int, option("--window TOKENS", "The model's context window.", min=1)],
     strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
     summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: Target = "0.5",
-    parallel: Annotated[
-        int, typer.Option("--parallel", metavar="N", min=1, max=256, help="The number of threads to compact at once.")
-    ] = 4,
-    every: Annotated[
-        float,
-        typer.Option("--every", metavar="SECONDS", min=0.1, help="The pause between searches for due threads."),
-    ] = 5.0,
+    parallel: Annotated[int, option("--parallel N", "The number of threads to compact at once.", min=1, max=256)] = 4,
+    every: Annotated[float, option("--every SECONDS", "The pause between searches for due threads.", min=0.1)] = 5.0,
     wait: Wait = 0.0,
-    once: Annotated[bool, typer.Option("--once", help="Stop when no thread is due any more.")] = False,
+    once: Annotated[bool, option("--once", "Stop when no thread is due any more.")] = False,
     *,
     deed: Deed,
     db: Server,
     tenant: Tenants = ["default"],  # noqa: B006 — never changed
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="Watch every tenant. The login must be a superuser or have BYPASSRLS.")
+        bool, option("--all-tenants", "Watch every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
     printed: Printed,
 ) -> None:
