@@ -7,52 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from compaction_store.api_rules.problems import Problem, Problems, text_of, type_of
-from compaction_store.messages.tool_pairs import CALLS
+from compaction_store.api_rules.problems import Problem, Problems, type_of
+from compaction_store.messages.parts import PartType, Shape, row_of
 from compaction_store.models import Payload
 
-
-def _shape(required: str, optional: str = "") -> tuple[tuple[str, ...], frozenset[str]]:
-    needed = tuple(required.split())
-    return needed, frozenset({"type", *needed, *optional.split()})
-
-
-_SERVER_RESULT = _shape("content tool_use_id", "cache_control")
-_CALLED_RESULT = _shape("content tool_use_id", "cache_control caller")
-# For each type of block: the fields that it must have, and all fields that it may have.
-BLOCKS = {
-    "text": _shape("text", "cache_control citations"),
-    "image": _shape("source", "cache_control transformations"),
-    "document": _shape("source", "cache_control citations context title"),
-    "search_result": _shape("content source title", "cache_control citations"),
-    "thinking": _shape("signature thinking"),
-    "redacted_thinking": _shape("data"),
-    "tool_use": _shape("id input name", "cache_control caller toolset_name"),
-    "tool_result": _shape("tool_use_id", "cache_control content is_error toolset_name"),
-    "server_tool_use": _shape("id input name", "cache_control caller"),
-    "web_search_tool_result": _CALLED_RESULT,
-    "web_fetch_tool_result": _CALLED_RESULT,
-    "code_execution_tool_result": _SERVER_RESULT,
-    "bash_code_execution_tool_result": _SERVER_RESULT,
-    "text_editor_code_execution_tool_result": _SERVER_RESULT,
-    "tool_search_tool_result": _SERVER_RESULT,
-    "advisor_tool_result": _SERVER_RESULT,
-    "mcp_tool_use": _shape("id input name server_name", "cache_control"),
-    "mcp_tool_result": _shape("tool_use_id", "cache_control content is_error"),
-    "mcp_tool_listing": _shape("mcp_server_name tools"),
-    "container_upload": _shape("file_id", "cache_control"),
-    "compaction": _shape("", "cache_control content encrypted_content signature tool_changes"),
-    "tool_addition": _shape("tool", "cache_control"),
-    "tool_removal": _shape("tool", "cache_control"),
-    "fallback": _shape("from to", "trigger"),
-}
 IN_TOOL_RESULT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
 _ROLES = frozenset({"user", "assistant", "system"})
 _FIELDS = frozenset({"role", "content"})
 _SYSTEMS_FIELDS = _FIELDS | {"clear_at", "output_config"}
-_THINKING = frozenset({"thinking", "redacted_thinking"})
-_TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
-_MODELS = _THINKING | {"tool_use", "server_tool_use", "mcp_tool_use", "fallback", "mcp_tool_listing"}
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 MOST_MESSAGES = 100_000
@@ -63,7 +25,17 @@ class _Part(NamedTuple):
     message: int
     role: str
     kind: str
+    row: PartType
     block: Payload
+
+    @property
+    def call(self) -> str:
+        """The id of the call, if the block is a call or a result; an empty text if another rule reports the id."""
+        return self.row.id_of(self.block) or ""
+
+    @property
+    def is_clients_result(self) -> bool:
+        return self.row.step == "result" and self.row.is_clients
 
 
 _Turn = list[_Part]
@@ -150,13 +122,13 @@ def _message(problems: Problems, index: int, message: Payload | None, *, last: b
     # Only two kinds of messages may be empty: a last assistant message, and a system message with options.
     may_be_empty = (role == "assistant" and last) or bool(role == "system" and message.get("output_config"))
     for block in _content(problems, index, message.get("content"), may_be_empty):
-        kind = type_of(block)
-        if kind is None or kind not in BLOCKS:
+        row = row_of(block)
+        if row.anthropic is None:
             problems.add(index, "block_type", "a block has no known type")
         else:
-            _block(problems, index, role, kind, block)
-            _values(problems, index, kind, block)
-            yield _Part(index, role, kind, block)
+            _block(problems, index, role, row, row.anthropic, block)
+            _values(problems, index, row, block)
+            yield _Part(index, role, row.name, row, block)
 
 
 def _content(problems: Problems, index: int, content: Any, may_be_empty: bool) -> list[Any]:
@@ -180,46 +152,34 @@ def _to_be_continued(problems: Problems, last: int, parts: list[_Part]) -> None:
             problems.add(last, "trailing_whitespace", "the reply to be continued ends in whitespace")
 
 
-def belongs_to_assistant(kind: str) -> bool:
-    """Returns whether only a message of the assistant may have blocks of a type."""
-    return kind in _MODELS or (kind.endswith("_tool_result") and kind != "tool_result")
+def _block(problems: Problems, index: int, role: str, row: PartType, shape: Shape, block: Payload) -> None:
+    problems.require(index, block, shape.needed)
+    if not block.keys() <= shape.known:
+        problems.add(index, "extra_field", f"a {row.name} block has fields that it must not have")
+    of_system = role != "system" or row.role == "system" or row.name == "text"
+    if row.role not in (None, role) or not of_system:
+        rule = "compaction_misplaced" if row.name == "compaction" else "block_role"
+        problems.add(index, rule, f"a {row.name} block must not be in a {role} message")
 
 
-def _may_stand(kind: str, role: str) -> bool:
-    if role == "system" or kind in _TOOL_CHANGES:
-        return role == "system" and (kind == "text" or kind in _TOOL_CHANGES)
-    if kind == "tool_result":
-        return role == "user"
-    return role == "assistant" or not belongs_to_assistant(kind)
-
-
-def _block(problems: Problems, index: int, role: str, kind: str, block: Payload) -> None:
-    needed, known = BLOCKS[kind]
-    problems.require(index, block, needed)
-    if not block.keys() <= known:
-        problems.add(index, "extra_field", f"a {kind} block has fields that it must not have")
-    if not _may_stand(kind, role):
-        rule = "compaction_misplaced" if kind == "compaction" else "block_role"
-        problems.add(index, rule, f"a {kind} block must not be in a {role} message")
-
-
-def _values(problems: Problems, index: int, kind: str, block: Payload) -> None:
+def _values(problems: Problems, index: int, row: PartType, block: Payload) -> None:
+    kind = row.name
     if kind == "text" and block.get("text") is not None and not _says(block["text"]):
         problems.add(index, "empty_text", "a text block is blank")
     if kind == "compaction" and block.get("content") == "":
         problems.add(index, "empty_text", "a compaction block is empty")
-    if block.get("signature" if kind == "thinking" else "data") == "":
+    if row.is_thinking and row.sealed and block.get(row.sealed) == "":
         problems.add(index, "thinking_signature", f"the signature or the data of a {kind} block is empty")
-    if kind in CALLS and not isinstance(block.get("input", {}), dict):
+    if row.step == "call" and not isinstance(block.get("input", {}), dict):
         problems.add(index, "tool_input", "the input of a call is not an object")
-    name = block.get(CALLS.get(kind, "tool_use_id"))
+    name = block.get(row.id[0]) if row.id else None
     pattern = _SERVER_ID if kind == "server_tool_use" else _ID
     if name is not None and not (isinstance(name, str) and pattern.fullmatch(name)):
         problems.add(index, "tool_id", f"the id in a {kind} block does not match {pattern.pattern}")
-    if kind == "tool_result" and isinstance(inner := block.get("content"), list):
+    if row.step == "result" and row.is_clients and isinstance(inner := block.get("content"), list):
         for part in inner:
             if type_of(part) not in IN_TOOL_RESULT:
-                problems.add(index, "block_type", "a block in a tool_result has a type that it must not have")
+                problems.add(index, "block_type", f"a block in a {kind} has a type that it must not have")
 
 
 # ---- the order of the messages
@@ -255,11 +215,10 @@ def _after_compaction(problems: Problems, parts: list[_Part]) -> list[_Part]:
 def _ids(problems: Problems, parts: list[_Part]) -> None:
     seen: set[str] = set()
     for part in parts:
-        if part.kind in CALLS:
-            name = text_of(part.block.get("id"))
-            if name in seen:
+        if part.row.step == "call":
+            if part.call in seen:
                 problems.add(part.message, "duplicate_id", "two calls have the same id")
-            seen.add(name)
+            seen.add(part.call)
 
 
 def _client_tools(problems: Problems, turns: list[_Turn]) -> None:
@@ -269,10 +228,10 @@ def _client_tools(problems: Problems, turns: list[_Turn]) -> None:
         answered: set[str] = set()
         spoken = False
         for part in turn:
-            if part.kind != "tool_result":
+            if not part.is_clients_result:
                 spoken = True
                 continue
-            name = text_of(part.block.get("tool_use_id"))
+            name = part.call
             if spoken:
                 problems.add(part.message, "results_first", "a tool_result comes after other content of its turn")
             if name in answered:
@@ -281,7 +240,7 @@ def _client_tools(problems: Problems, turns: list[_Turn]) -> None:
                 problems.add(part.message, "orphan_result", "a tool_result answers no tool_use of the turn before")
             answered.add(name)
         _unanswered(problems, calls, "a tool_use has no tool_result in the next turn")
-        calls = {text_of(part.block.get("id")): part.message for part in turn if part.kind == "tool_use"}
+        calls = {part.call: part.message for part in turn if part.row.step == "call" and part.row.is_clients}
     _unanswered(problems, calls, "a tool_use has no tool_result")
 
 
@@ -294,14 +253,13 @@ def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
     """Checks that a call of a server's tool is answered in its turn, or later if the turn was paused."""
     calls: dict[str, int] = {}
     for turn in turns:
-        if turn[0].role == "user" and any(part.kind != "tool_result" for part in turn):
+        if turn[0].role == "user" and not all(part.is_clients_result for part in turn):
             _unanswered(problems, calls, "a call of a server's tool has no result")
             calls = {}
         for part in turn:
-            answers = text_of(part.block.get("tool_use_id"))
-            if part.kind in {"server_tool_use", "mcp_tool_use"}:
-                calls[text_of(part.block.get("id"))] = part.message
-            elif part.kind.endswith("_tool_result") and calls.pop(answers, None) is None:
+            if part.row.by_provider:
+                calls[part.call] = part.message
+            elif part.row.step == "result" and not part.row.is_clients and calls.pop(part.call, None) is None:
                 problems.add(part.message, "orphan_result", f"a {part.kind} answers no call before it")
 
 
@@ -313,10 +271,10 @@ def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
     for place, turn in enumerate(turns):
         if turn[0].role != "assistant":
             continue
-        if turn[-1].kind in _THINKING:
+        if turn[-1].row.is_thinking:
             problems.add(turn[-1].message, "thinking_last", "the last block of a turn is thinking")
         # The current turn is the last turn or, if the last turn has only tool results, the turn before that.
-        going_on = all(part.kind == "tool_result" for later in turns[place + 1 : place + 3] for part in later)
-        wanted = going_on or any(part.kind in _THINKING for part in turn)
-        if manual and wanted and turn[0].kind not in _THINKING:
+        going_on = all(part.is_clients_result for later in turns[place + 1 : place + 3] for part in later)
+        wanted = going_on or any(part.row.is_thinking for part in turn)
+        if manual and wanted and not turn[0].row.is_thinking:
             problems.add(turn[0].message, "thinking_first", "the turn does not begin with its thinking")

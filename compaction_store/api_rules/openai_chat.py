@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from compaction_store.api_rules.problems import Problem, Problems, text_of, type_of
+from compaction_store.messages.parts import PartType, row_of
 from compaction_store.models import Payload
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-PARTS = frozenset({"text", "refusal", "image_url", "input_audio", "file"})
-_PARTS_OF = {"user": PARTS - {"refusal"}, "assistant": frozenset({"text", "refusal"})}
-_TEXT = frozenset({"text"})
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "audio", "refusal")
 LONGEST_ID = 40
 
@@ -65,13 +63,18 @@ def _content(problems: Problems, index: int, role: str, message: Payload) -> Non
         if not content:
             problems.add(index, "empty_content", "the list of parts is empty")
         for part in content:
-            kind = type_of(part)
-            if kind is None or kind not in _PARTS_OF.get(role, _TEXT):
+            row = row_of(part)
+            if row.chat is None or not _may_have(role, row):
                 problems.add(index, "block_type", f"a part of a {role} message has a type that it must not have")
             else:
-                problems.require(index, part, [kind])
+                problems.require(index, part, row.chat)
     elif not isinstance(content, str):
         problems.add(index, "content", "the content is neither text nor a list of parts")
+
+
+def _may_have(role: str, row: PartType) -> bool:
+    """Returns whether a message may have a part. All have text, the user's also media, and the assistant's refusals."""
+    return row.name == "text" or role == ("user" if row.text is None else "assistant")
 
 
 def _calls(problems: Problems, index: int, message: Payload) -> Iterator[str]:

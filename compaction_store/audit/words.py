@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from compaction_store.jsonable import AsDict
-from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.messages.parts import PartType, body_of, walk
 from compaction_store.models import Compaction, Event, Payload, Verdict
 from compaction_store.models.messages import is_erased
 from compaction_store.models.vocabulary import EventKind
 from compaction_store.tokens.message_text import read
 
-_ARGUMENTS = ("arguments", "input", "action")
+_STEPS = ("call", "result")
 #: The kinds of events that say whether a thread is on hold or retained.
 KEEPING: tuple[EventKind, ...] = ("hold", "release", "retention")
 
@@ -31,52 +32,31 @@ def said(payload: Payload | None) -> str:
 
 
 def _pieces(payload: Payload) -> Iterator[str]:
-    calls, content = payload.get("tool_calls"), payload.get("content")
-    rest = dict(payload)
-    if _is_call(payload) or _is_result(payload):
-        yield _part(payload)
+    found = list(walk(payload))
+    if found and not found[0][0] and found[0][1].step in _STEPS and "role" not in payload:
+        yield _part(found[0][1], payload)
         return
-    if isinstance(content, list) and any(_is_call(part) or _is_result(part) for part in content):
-        rest.pop("content")
-        yield from _texts(rest)
-        yield from (_part(part) for part in content)
-        return
-    if isinstance(calls, list):
-        rest.pop("tool_calls")
-    yield from _texts(rest)
-    yield from (_call(call) for call in calls) if isinstance(calls, list) else ()
+    # A field with a call or a result is formatted part by part, unless the walk leaves out some of its parts.
+    parts = Counter(path[0] for path, _, _ in found if path)
+    steps = {path[0] for path, kind, _ in found if path and kind.step in _STEPS}
+    divided = {field for field in steps if field == "function_call" or parts[field] == len(payload[str(field)])}
+    yield from _texts({name: value for name, value in payload.items() if name not in divided})
+    yield from (_part(kind, part) for path, kind, part in found if path and path[0] in divided)
 
 
 def _texts(payload: Payload) -> list[str]:
     return [] if payload.keys() <= {"role"} else read(payload)[0]
 
 
-def _part(part: Any) -> str:
-    if _is_call(part):
-        return _call(part)
-    if not _is_result(part):
+def _part(kind: PartType, part: Any) -> str:
+    if kind.step == "call":
+        _, given = kind.input_of(part, "")
+        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        return f"call: {body_of(part).get('name') or kind.name}({text})"
+    if kind.step != "result":
         return "\n".join(read({"content": [part]})[0])
-    text = "\n".join(read({"content": part.get("content", part.get("output"))})[0])
+    text = "\n".join(read({"content": part.get(kind.returns)})[0])
     return f"{'error' if part.get('is_error') is True else 'result'}: {text}"
-
-
-def _call(call: Any) -> str:
-    """Formats a call of any API with its name and arguments. Any other value is returned as JSON."""
-    inner = call.get("function") or call.get("custom") or call if isinstance(call, dict) else None
-    if not isinstance(inner, dict):
-        return json.dumps(call, ensure_ascii=False)
-    given = next((inner[name] for name in _ARGUMENTS if name in inner), "")
-    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    return f"call: {inner.get('name') or call.get('type')}({text})"
-
-
-def _is_call(part: Any) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in CALLS
-
-
-def _is_result(part: Any) -> bool:
-    kind = part.get("type") if isinstance(part, dict) else None
-    return isinstance(kind, str) and (kind in RESULTS or kind.endswith("_tool_result"))
 
 
 # ---- events

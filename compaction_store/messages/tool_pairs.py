@@ -21,40 +21,12 @@ from contextlib import suppress
 from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple
 
+from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Element, Payload, PendingCall
 from compaction_store.models.messages import is_erased
 
-# The field that has the id of a call, by the type of the block or item. Items that hold both a call and its result,
-# such as web_search_call, are not listed, because no span can separate the two.
-CALLS = {
-    "tool_use": "id",
-    "server_tool_use": "id",
-    "mcp_tool_use": "id",
-    "function_call": "call_id",
-    "custom_tool_call": "call_id",
-    "computer_call": "call_id",
-    "local_shell_call": "call_id",
-    "shell_call": "call_id",
-    "apply_patch_call": "call_id",
-    "tool_search_call": "call_id",
-    "program": "call_id",
-    "mcp_approval_request": "id",
-}
-# The field that has the id of the call, by the type of the result. Each of Anthropic's server tools has its own type of
-# result, which ends in "_tool_result".
-RESULTS = {
-    "tool_result": "tool_use_id",
-    "function_call_output": "call_id",
-    "custom_tool_call_output": "call_id",
-    "computer_call_output": "call_id",
-    "local_shell_call_output": "call_id",
-    "shell_call_output": "call_id",
-    "apply_patch_call_output": "call_id",
-    "tool_search_output": "call_id",
-    "program_output": "call_id",
-    "mcp_approval_response": "approval_request_id",
-}
 _SYSTEM_ROLES = frozenset({"system", "developer"})
+_PLAIN = frozenset({"role", "content"})
 _GIVEN_ROLES = _SYSTEM_ROLES | {"user", "tool", "function"}
 
 Refusal = Literal["split_pair", "pending_call"]
@@ -80,67 +52,43 @@ class Tools(NamedTuple):
     given_to_model: bool
 
 
-def _result_field(kind: str) -> str | None:
-    return RESULTS.get(kind) or ("tool_use_id" if kind.endswith("_tool_result") else None)
+def _steps(payload: Payload) -> list[tuple[Step, PartType, Any]]:
+    """Returns the steps in a payload in order, each with the part that it was made from and its row."""
+    steps: list[tuple[Step, PartType, Any]] = []
+    for _, found, part in walk(payload):
+        if found.text is not None or not isinstance(part, dict):
+            continue
+        if isinstance(caller := part.get("caller"), dict):
+            # Anthropic names a program by tool_id, OpenAI by caller_id.
+            maker = caller.get("tool_id", caller.get("caller_id"))
+            if type(maker) is str:
+                steps.append((Step("caller", found.name, maker), found, part))
+        if found.step in ("call", "result") and (name := found.id_of(part)) is not None:
+            steps.append((Step(found.step, found.name, name), found, part))
+    return steps
 
 
-def _of_part(part: Any, steps: list[Step]) -> None:
-    """Adds the steps in one content block, or in one item that is not a message."""
-    if not isinstance(part, dict) or type(kind := part.get("type")) is not str:
-        return
-    if isinstance(caller := part.get("caller"), dict):
-        # Anthropic names a program by tool_id, OpenAI by caller_id.
-        maker = caller.get("tool_id", caller.get("caller_id"))
-        if type(maker) is str:
-            steps.append(Step("caller", kind, maker))
-    if field := CALLS.get(kind):
-        if type(name := part.get(field)) is str:
-            steps.append(Step("call", kind, name))
-    elif field := _result_field(kind):
-        name = part.get(field)
-        if type(name) is not str and kind == "local_shell_call_output":
-            # In OpenAI's SDK this type has no call_id. Its id is the id of the call.
-            name = part.get("id")
-        if type(name) is str:
-            steps.append(Step("result", kind, name))
-
-
-def _of_chat(payload: Payload, steps: list[Step]) -> None:
-    """Adds the steps in the fields of a chat message. The steps in its content are in `steps` already."""
-    if isinstance(calls := payload.get("tool_calls"), list):
-        # Some frameworks keep a call both in `tool_calls` and as a block of the content.
-        known = {step.id for step in steps if step.kind == "call"}
-        names = [call.get("id") for call in calls if isinstance(call, dict)]
-        steps.extend(Step("call", "tool_calls", name) for name in names if type(name) is str and name not in known)
-    # The deprecated field `function_call` has no id, only the function's name.
-    if isinstance(call := payload.get("function_call"), dict) and type(name := call.get("name")) is str:
-        steps.append(Step("call", "function", name))
-    if payload.get("role") == "tool" and type(name := payload.get("tool_call_id")) is str:
-        steps.append(Step("result", "tool", name))
-    elif payload.get("role") == "function" and type(name := payload.get("name")) is str:
-        steps.append(Step("result", "function", name))
+def _is_given(payload: Payload) -> bool:
+    role = payload.get("role")
+    return type(role) is str and role in _GIVEN_ROLES
 
 
 def tools(payload: Payload | None) -> Tools:
     """Returns the calls and results in a payload. An erased payload has none."""
     if not isinstance(payload, dict):
         return Tools([], ends_in_reasoning=False, given_to_model=False)
-    steps: list[Step] = []
     kind, content = payload.get("type"), payload.get("content")
-    last: Any = payload
-    if kind is not None:
-        _of_part(payload, steps)
-    if isinstance(content, list) and kind != "reasoning":
-        for part in content:
-            _of_part(part, steps)
-        last = content[-1] if content else None
-    _of_chat(payload, steps)
-    role = payload.get("role")
-    if type(role) is str and role in _GIVEN_ROLES:
+    # Most messages are plain text.
+    is_plain = type(content) is str and payload.keys() <= _PLAIN
+    steps = [] if is_plain else [step for step, _, _ in _steps(payload)]
+    if _is_given(payload):
         # Only the assistant can make calls and think. The renderers leave both out of any other message.
         return Tools([step for step in steps if step.kind != "call"], ends_in_reasoning=False, given_to_model=True)
+    last: Any = payload
+    if isinstance(content, list) and kind != "reasoning":
+        last = content[-1] if content else None
     reasoning = isinstance(last, dict) and last.get("type") == "reasoning"
-    return Tools(steps, reasoning, type(kind) is str and kind in RESULTS)
+    return Tools(steps, reasoning, kind is not None and row_of(payload).step == "result")
 
 
 def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:
@@ -163,14 +111,8 @@ def _is_users(payload: Payload | None) -> bool:
         return False
     content = payload.get("content")
     if isinstance(content, list):
-        return not all(map(_is_result, content))
+        return not all(row_of(part).step == "result" for part in content)
     return content is not None and content != ""
-
-
-def _is_result(part: Any) -> bool:
-    steps: list[Step] = []
-    _of_part(part, steps)
-    return any(step.kind == "result" for step in steps)
 
 
 def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
@@ -181,54 +123,32 @@ def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
     return None
 
 
-# Calls that the provider itself answers, in its next reply.
-_OF_PROVIDER = frozenset({"server_tool_use", "mcp_tool_use", "program"})
-# The fields that have the input of a call, in the various forms.
-_INPUTS = ("input", "arguments", "action", "operation")
-
-
 def pending_calls(elements: Iterable[Element]) -> tuple[PendingCall, ...]:
     """Returns the calls in a view that the application has not answered yet, in order."""
     waiting: dict[tuple[bool, str], list[tuple[int, PendingCall | None]]] = defaultdict(list)
     place = 0
     for element in elements:
         for payload in () if element.is_summary else element.messages:
-            for kind, form, name in tools(payload).steps:
+            for (kind, form, name), found, part in _steps(payload) if isinstance(payload, dict) else ():
                 place += 1
-                if kind == "call":
-                    call = None if form in _OF_PROVIDER else _pending(element.seq, payload, form, name)
-                    waiting[form == "function", name].append((place, call))
+                if kind == "call" and not _is_given(payload):
+                    waiting[form == "function", name].append((place, _pending(element.seq, name, found, part)))
                 elif kind == "result" and (calls := waiting.get((form == "function", name))):
                     calls.pop()
     left = sorted((place, call) for calls in waiting.values() for place, call in calls if call is not None)
     return tuple(call for _, call in left)
 
 
-def _pending(seq: int, payload: Payload, form: str, name: str) -> PendingCall | None:
-    """Finds the call in a message that a step was made from."""
-    content = payload.get("content")
-    if form == "function":
-        found = [payload.get("function_call")]
-    elif form == "tool_calls":
-        found = [call for call in payload["tool_calls"] if isinstance(call, dict) and call.get("id") == name]
-    else:
-        parts = [payload, *(content if isinstance(content, list) else ())]
-        found = [
-            part
-            for part in parts
-            if isinstance(part, dict) and part.get("type") == form and part.get(CALLS[form]) == name
-        ]
-    call = next(iter(found), None)
-    if not isinstance(call, dict):
+def _pending(seq: int, name: str, found: PartType, call: Payload) -> PendingCall | None:
+    """Returns a call as pending, or None if the provider itself answers it."""
+    if found.by_provider:
         return None
-    # A call in a chat message has an object for the function or the custom tool.
-    inner = next((call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), dict)), call)
-    given = next((inner[field] for field in _INPUTS if inner.get(field) is not None), None)
-    if isinstance(given, str) and "arguments" in inner:
+    field, given = found.input_of(call)
+    if isinstance(given, str) and field == "arguments":
         with suppress(ValueError):
             given = json.loads(given)
-    tool = inner.get("name")
-    return PendingCall(seq, name, tool if isinstance(tool, str) else form, given, call)
+    tool = body_of(call).get("name")
+    return PendingCall(seq, name, tool if isinstance(tool, str) else found.name, given, call)
 
 
 class _Groups:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from compaction_store.messages.framing import parts_of
-from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 
@@ -23,13 +23,9 @@ _ROLES: dict[str, SpeechKind] = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "result",
     "function": "result",
 }  # fmt: skip
-_THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _REASONING = ("reasoning_content", "reasoning")
-# The fields that may have the input of a call, and the fields that may have its result.
-_INPUTS = ("input", "arguments", "action", "operation", "queries", "code")
+# The fields that may have a result.
 _OUTPUTS = ("content", "output", "outputs", "results", "result", "error", "stdout", "stderr", "logs")
-# Items that contain both a call and its result.
-_BOTH = frozenset({"mcp_call", "web_search_call", "file_search_call", "code_interpreter_call"})
 # Fields without readable content: kinds, ids, marks, encrypted data and binary data.
 _SILENT = frozenset({
     "type", "id", "role", "status", "call_id", "tool_use_id", "tool_call_id", "signature", "encrypted_content", "data",
@@ -106,12 +102,9 @@ class Reading:
         for field in ("refusal", *_REASONING):
             if isinstance(text := payload.get(field), str) and text:
                 self.said.append(Said("thinking" if field in _REASONING else who, field, text))
-        calls = payload.get("tool_calls")
-        for place, call in enumerate(calls if isinstance(calls, list) else []):
-            if isinstance(call, dict):
-                self._chat_call(call, f"tool_calls[{place}]")
-        if isinstance(call := payload.get("function_call"), dict):
-            self._call(call, "function_call", str(call.get("name")))
+        for path, row, call in walk(payload):
+            if path and path[0] != "content":
+                self._call(row, call, f"{path[0]}[{path[1]}]" if path[1:] else str(path[0]))
 
     def _content(self, content: Any, field: str, who: SpeechKind) -> None:
         if isinstance(content, str):
@@ -125,40 +118,32 @@ class Reading:
                     self._part(part, f"{field}[{place}].", who)
 
     def _part(self, part: Payload, prefix: str, who: SpeechKind) -> None:
-        kind = part.get("type")
-        kind = kind if isinstance(kind, str) else ""
-        if kind in CALLS and not kind.endswith("_request"):
-            self._call(part, prefix.rstrip("."), part.get(CALLS[kind]))
-        elif kind in RESULTS or kind.endswith("_tool_result"):
-            call = part.get(RESULTS.get(kind, "tool_use_id"))
-            self._result(part, prefix, call if isinstance(call, str) else None)
-        elif kind in _BOTH:
-            self._call(part, prefix.rstrip("."), part.get("id"))
-            self._result({name: part.get(name) for name in _OUTPUTS}, prefix, part.get("id"))
-        elif kind in _THINKING:
-            self._leaves(part, prefix, "thinking")
-        elif kind == "compaction":
-            self._leaves(part, prefix, "notes")
-        elif kind == "message":
+        row = row_of(part)
+        # A request for an approval calls nothing yet.
+        if row.step == "call" and row.name != "mcp_approval_request":
+            self._call(row, part, prefix.rstrip("."))
+        elif row.step == "result":
+            self._result(part, prefix, row.id_of(part), row.returns)
+        elif row.step == "both":
+            self._call(row, part, prefix.rstrip("."))
+            self._result({name: part.get(name) for name in _OUTPUTS}, prefix, row.id_of(part))
+        elif row.name == "message":
             self._content(part.get("content"), f"{prefix}content", who)
         else:
-            self._leaves(part, prefix, who)
+            self._leaves(part, prefix, "thinking" if row.is_thinking else "notes" if row.name == "compaction" else who)
 
-    def _chat_call(self, call: Payload, field: str) -> None:
-        inner_field = next((name for name in ("function", "custom") if isinstance(call.get(name), dict)), None)
-        inner = call if inner_field is None else call[inner_field]
-        self._call(inner, field if inner_field is None else f"{field}.{inner_field}", call.get("id"))
-
-    def _call(self, call: Payload, field: str, name: Any) -> None:
+    def _call(self, row: PartType, call: Payload, field: str) -> None:
+        body = body_of(call)
+        if body is not call:
+            field += ".function" if call.get("function") is body else ".custom"
         prefix = f"{field}." if field else ""
-        given_field = next((name for name in _INPUTS if call.get(name) is not None), None)
-        given: Any = None if given_field is None else call[given_field]
-        tool = call.get("name") or call.get("type")
+        given_field, given = row.input_of(call)
+        tool = str(body.get("name") or row.name)
         raw = given if isinstance(given, str) else None
         given = given if raw is None else _parsed(raw)
-        self.calls.append(Call(name if isinstance(name, str) else None, str(tool), field, given))
+        self.calls.append(Call(row.id_of(call), tool, field, given))
         where = f"{prefix}{given_field}"
-        self.said.append(Said("label", f"{prefix}name", str(tool)))
+        self.said.append(Said("label", f"{prefix}name", tool))
         if labels := " ".join(_field_names(given)):
             self.said.append(Said("label", where, labels, raw or ""))
         if raw is not None and not isinstance(given, str):
@@ -167,9 +152,9 @@ class Reading:
         else:
             self.said.extend(Said(_says(place, text), place, text) for place, text in leaves(given, where))
 
-    def _result(self, result: Payload, prefix: str, call: str | None) -> None:
+    def _result(self, result: Payload, prefix: str, call: str | None, returns: str = "content") -> None:
         before = len(self.said)
-        for field in _OUTPUTS:
+        for field in _OUTPUTS if returns in _OUTPUTS else (*_OUTPUTS, returns):
             if (value := result.get(field)) is not None:
                 self._leaves(value, f"{prefix}{field}", "result")
         failed = result.get("is_error") is True or result.get("status") in ("failed", "incomplete")

@@ -7,30 +7,20 @@ asks for it with `raw`. An API's reply may have parts that are newer than this r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
-from compaction_store.api_rules.anthropic import BLOCKS, belongs_to_assistant
-from compaction_store.api_rules.openai_chat import PARTS
-from compaction_store.api_rules.openai_responses import IN_MESSAGES, IN_REPLIES, ITEMS, MAY_BE_NULL
+from compaction_store.api_rules.openai_responses import MAY_BE_NULL
 from compaction_store.arguments import other, other_choice
 from compaction_store.errors import BatchTooLarge, InvalidMessage
 from compaction_store.messages import answers, encoding
-from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.messages.parts import PartType, row, row_of
 from compaction_store.models import Payload
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # A message of the assistant may have any of these fields instead of content.
 _INSTEAD = ("tool_calls", "function_call", "refusal", "audio", "reasoning", "reasoning_content", "thinking")
-_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
-_PICTURES = frozenset({"image_url", "input_image", "file", "input_file"})
-# The types of parts that one request can have together: of Anthropic's API, with those that are converted for it, of
-# Chat Completions, and of Responses.
-_TOGETHER = (frozenset(BLOCKS) | _TEXTS.keys() | _PICTURES | {"reasoning"}, PARTS, frozenset(IN_MESSAGES))
-_NEEDED = (
-    {kind: (kind,) for kind in PARTS}
-    | {kind: (field,) for kind, field in (IN_MESSAGES | IN_REPLIES).items() if field}
-    | {kind: needed for kind, (needed, _) in BLOCKS.items()}
-)
+_PLAIN = frozenset({"role", "content"})
 _SPEAKERS = frozenset({"system", "developer", "user", "assistant"})
 # The endings of types of items. A reply may have items with new types.
 _NEWER = ("_call", "_output", "_request", "_response")
@@ -83,7 +73,7 @@ def accepted(message: Any) -> encoding.Encoded:
     payload = encoded.payload
     content = payload.get("content")
     # Most messages have only a role and a text.
-    if not (type(content) is str and content and payload.get("role") in _SPEAKERS and "tool_calls" not in payload):
+    if not (type(content) is str and content and payload.keys() == _PLAIN and payload["role"] in _SPEAKERS):
         _Check(is_reply=not isinstance(message, Mapping)).message(payload)
     return encoded
 
@@ -93,11 +83,22 @@ def has_content(payload: Payload) -> bool:
     content = payload.get("content")
     if not isinstance(content, list):
         return bool(content)
-    texts = (
-        (_TEXTS.get(p["type"]), p) if isinstance(p, dict) and isinstance(p.get("type"), str) else (None, p)
-        for p in content
-    )
-    return any(name is None or part.get(name) for name, part in texts)
+    return any((text := row_of(part).text) is None or part.get(text) for part in content)
+
+
+@cache
+def _requests(found: PartType) -> frozenset[str]:
+    """Returns the APIs of which one request can have a part together with their other parts.
+
+    Many parts of OpenAI's APIs are converted for Anthropic's.
+    """
+    is_seen = found.media in ("image", "file") and (found.chat or found.in_message) is not None
+    apis = {
+        "anthropic": found.anthropic or found.text or found.is_thinking or is_seen,
+        "chat": found.chat is not None,
+        "responses": found.in_message is not None,
+    }
+    return frozenset(api for api, has_part in apis.items() if has_part)
 
 
 class _Check:
@@ -109,8 +110,9 @@ class _Check:
 
     def message(self, payload: Payload) -> None:
         role, kind = payload.get("role"), payload.get("type")
-        if isinstance(kind, str) and kind in ITEMS and kind != "message":
-            self._item(payload, kind)
+        found = row_of(payload)
+        if found.item is not None and found.name != "message":
+            self._item(payload, found, found.item)
         elif role is None and self._is_reply and isinstance(kind, str) and kind.endswith(_NEWER):
             return
         elif not isinstance(role, str) or role not in _ROLES:
@@ -132,13 +134,12 @@ class _Check:
             if role == "user" and not has_content(payload):
                 _refuse("must not be empty", "content")
 
-    def _item(self, item: Payload, kind: str) -> None:
-        for name in () if self._is_reply else ITEMS[kind]:
+    def _item(self, item: Payload, found: PartType, needed: tuple[str, ...]) -> None:
+        for name in () if self._is_reply else needed:
             if item.get(name) is None and name not in MAY_BE_NULL:
                 _refuse("is missing", name)
-        name = CALLS.get(kind) or RESULTS.get(kind) or ""
-        if name and not (kind == "local_shell_call_output" and isinstance(item.get("id"), str)):
-            _text(item, name)
+        if found.step in ("call", "result"):
+            _text(item, next((field for field in found.id if isinstance(item.get(field), str)), found.id[0]))
 
     def _reply(self, payload: Payload) -> None:
         if "content" not in payload and not any(payload.get(name) for name in _INSTEAD):
@@ -160,12 +161,13 @@ class _Check:
             _refuse(f"must be an object{other(inner)}", *at, kind)
         _text(inner, "name", *at, kind)
 
-    def _call_or_result(self, part: Payload, kind: str, name: str, *at: str | int) -> None:
+    def _call_or_result(self, part: Payload, found: PartType, *at: str | int) -> None:
+        name = found.id[0]
         _text(part, name, *at)
-        if kind in CALLS:
+        if found.step == "call":
             self._new_call(part[name], name, *at)
-        if kind in RESULTS:
-            self._content(part.get("content"), "tool", *at, "content")
+        else:
+            self._content(part.get(found.returns), "tool", *at, found.returns)
 
     def _new_call(self, call_id: str, *at: str | int) -> None:
         if call_id in self._calls:
@@ -181,8 +183,9 @@ class _Check:
         kinds: dict[str, int] = {}
         for place, part in enumerate(content):
             kinds.setdefault(self._part(part, role, *at, place), place)
-        if role != "assistant" and not any(kinds.keys() <= together for together in _TOGETHER):
-            strange = next((kind for kind in kinds if not any(kind in together for together in _TOGETHER)), None)
+        requests = [] if role == "assistant" else [_requests(row(kind)) for kind in kinds]
+        if requests and not frozenset.intersection(*requests):
+            strange = next((kind for kind, apis in zip(kinds, requests, strict=True) if not apis), None)
             place = kinds[next(reversed(kinds)) if strange is None else strange]
             why = "has a type that no API knows" if strange else "must be of the same API as the parts before it"
             _refuse(why, *at, place)
@@ -193,13 +196,14 @@ class _Check:
         kind = part.get("type")
         if not isinstance(kind, str):
             _refuse(f"must be text{other(kind)}", *at, "type")
-        if (text := _TEXTS.get(kind)) is not None:
-            if part.get(text) is not None or role != "assistant":
-                _text(part, text, *at, may_be_empty=True)
-        elif (name := CALLS.get(kind) or RESULTS.get(kind)) is not None:
-            self._call_or_result(part, kind, name, *at)
-        elif role != "assistant" and not belongs_to_assistant(kind):
-            for name in _NEEDED.get(kind, ()):
+        found = row(kind)
+        if found.text is not None:
+            if part.get(found.text) is not None or role != "assistant":
+                _text(part, found.text, *at, may_be_empty=True)
+        elif found.step == "call" or (found.step == "result" and found.role != "assistant"):
+            self._call_or_result(part, found, *at)
+        elif role != "assistant" and found.role != "assistant":
+            for name in found.anthropic.needed if found.anthropic else found.chat or found.in_message or ():
                 if part.get(name) is None:
                     _refuse("is missing", *at, name)
         return kind

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from compaction_store.messages import framing
+from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
 from compaction_store.rendering import caching
@@ -23,9 +24,6 @@ from compaction_store.rendering.turns import BEGINNING
 SIGNED_BETA = "compact-2026-09-04"
 THRESHOLD_BETA = "compact-2026-01-12"
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-_THINKING = frozenset({"thinking", "redacted_thinking"})
-_TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
-_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 class Options(NamedTuple):
@@ -88,7 +86,7 @@ def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
                 # makes their thinking stale.
                 written = _pos(element) if element.kind is None else 0
                 if options.thinking != "keep" and (options.thinking == "drop" or written < folded):
-                    message.blocks = [b for b in message.blocks if b.get("type") not in _THINKING]
+                    message.blocks = [b for b in message.blocks if not row_of(b).is_thinking]
                 spoken = spoken or (message.role != "system" and bool(message.blocks))
                 yield message
         if element.kind is not None and not _is_signed(element):
@@ -161,11 +159,11 @@ def _messages(found: list[Part], payload: Payload) -> Iterator[_Message]:
 def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
     """Removes the results from the messages and makes ids unique. Returns the results by the id() of their calls."""
     blocks = [(message, block) for message in messages for block in message.blocks]
+    rows = [row_of(block) for _, block in blocks]
     steps = [
-        (place, name, kind == "tool_use")
-        for place, (_, block) in enumerate(blocks)
-        if (kind := block.get("type")) in ("tool_use", "tool_result")
-        and isinstance(name := block.get("id" if kind == "tool_use" else "tool_use_id"), str)
+        (place, name, row.step == "call")
+        for place, (row, (_, block)) in enumerate(zip(rows, blocks, strict=True))
+        if row.is_clients and (name := row.id_of(block)) is not None
     ]
     pairs = paired(steps)
     taken: set[str] = set()
@@ -176,19 +174,24 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
             call = blocks[place][1]
             answer = pairs.answers.get(place)
             if answer is None:
-                result: Payload = {"type": "tool_result", "content": NO_RESULT, "is_error": True}
+                result: Payload = {"type": rows[place].answer, "content": NO_RESULT, "is_error": True}
             else:
                 result = blocks[answer][1]
             if new != name:
-                call = {**call, "id": new}
+                call = {**call, rows[place].id[0]: new}
                 _replace(blocks[place][0].blocks, blocks[place][1], call)
-            results[id(call)] = {**result, "tool_use_id": new}
+            results[id(call)] = {**result, row_of(result).id[0]: new}
     for message in messages:
-        message.blocks = [b for b in message.blocks if b.get("type") != "tool_result"]
+        message.blocks = [b for b in message.blocks if not _is_clients(b, "result")]
     note = OF_ERASED if erased else OF_NO_CALL
     for place in pairs.orphans:
         blocks[place][0].blocks.append({"type": "text", "text": note})
     return results
+
+
+def _is_clients(block: Payload, step: str) -> bool:
+    row = row_of(block)
+    return row.step == step and row.is_clients
 
 
 def _replace(blocks: list[Payload], old: Payload, new: Payload) -> None:
@@ -218,14 +221,10 @@ def _settle_server_calls(messages: list[_Message]) -> None:
             _forget(open_.values())
             open_ = {}
         for block in list(message.blocks):
-            kind = block.get("type")
-            if kind in _SERVER_CALLS:
-                open_[str(block.get("id"))] = message, block
-            elif (
-                isinstance(kind, str)
-                and kind.endswith("_tool_result")
-                and open_.pop(str(block.get("tool_use_id")), None) is None
-            ):
+            row = row_of(block)
+            if row.by_provider:
+                open_[str(row.id_of(block))] = message, block
+            elif row.step == "result" and open_.pop(str(row.id_of(block)), None) is None:
                 note = {"type": "text", "text": OF_NO_CALL}
                 message.blocks = [note if b is block else b for b in message.blocks]
 
@@ -254,13 +253,13 @@ def _turns(
 
     for message in messages:
         if message.role == "system":
-            changes = any(block.get("type") in _TOOL_CHANGES for block in message.blocks)
+            changes = any(row_of(block).role == "system" for block in message.blocks)
             if (in_place and turns) or changes:
                 held.append(message)
             else:
                 system.extend(message.blocks)
             continue
-        calls = [block for block in message.blocks if block.get("type") == "tool_use" and id(block) in results]
+        calls = [block for block in message.blocks if id(block) in results]
         if message.role == "user" or (open_ and not calls):
             answer()
         if message.role == "assistant" and held and turns and turns[-1].role == "user":
@@ -292,7 +291,7 @@ def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
     """Removes thinking at the end of turns, drops empty turns, and joins adjacent turns of the same role."""
     kept: list[_Message] = []
     for turn in turns:
-        while turn.role == "assistant" and turn.blocks and turn.blocks[-1].get("type") in _THINKING:
+        while turn.role == "assistant" and turn.blocks and row_of(turn.blocks[-1]).is_thinking:
             turn.blocks.pop()
         if not turn.blocks and "output_config" not in turn.fields:
             continue

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
-from compaction_store.api_rules.anthropic import BLOCKS, belongs_to_assistant
 from compaction_store.errors import NotRenderable
 from compaction_store.messages.encoding import decode
+from compaction_store.messages.parts import CALL, PARTS, RESULT, PartType, body_of, row_of, walk
 from compaction_store.models import Payload
 
 OF_ERASED = "(The result of an erased call is left out.)"
@@ -23,10 +23,6 @@ OF_NO_CALL = "(A result is left out: the call that it answers is not there.)"
 OF_ASSISTANT = "(A part of this message is left out: only the assistant can write it.)"
 EMPTY = "(A message without content.)"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
-_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
-_FOREIGN = frozenset({"reasoning"})
-# The types of thinking, and the field that shows that Anthropic's API made it.
-_SIGNED = {"thinking": "signature", "redacted_thinking": "data"}
 # The prefix of the id for a call that has only a name. The name of a function has no colon.
 BY_NAME = "function:"
 
@@ -62,9 +58,9 @@ def _parts(seq: int, payload: Payload) -> Iterator[Part]:
         for block in blocks or [_text(EMPTY)]:
             yield Part(seq, "user", block)
     elif role == "assistant":
-        said = [Part(seq, role, block) for block in _content(seq, payload.get("content"), is_reply=True)]
-        yield from said
-        yield from _chat_calls(seq, payload, {part.block.get("id") for part in said})
+        for block in _content(seq, payload.get("content"), is_reply=True):
+            yield Part(seq, role, block)
+        yield from _chat_calls(seq, payload)
     else:
         refuse(seq, "role", "its role cannot be converted to the requested format")
 
@@ -110,11 +106,11 @@ def _given(seq: int, place: int, part: Any) -> Any:
 
     A compaction block outside a reply does not come from the API, so it becomes text.
     """
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "compaction":
+    row = row_of(part)
+    if row.name == "compaction":
         text = part.get("content") or ""
         return _text(text) if isinstance(text, str) else refuse(seq, place, "a compaction block has no text")
-    return None if isinstance(kind, str) and (kind in _FOREIGN or belongs_to_assistant(kind)) else part
+    return None if row.role == "assistant" else part
 
 
 def _says(text: Any) -> bool:
@@ -127,21 +123,22 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
     if kind == "compaction":
         # The block may be signed, so it must be sent back unchanged, including unknown fields.
         return part
-    if kind in _FOREIGN or (kind in _SIGNED and not part.get(_SIGNED[kind])):
+    row = row_of(part)
+    if row.is_thinking and not (row.anthropic and part.get(str(row.sealed))):
         # Thinking without a signature comes from another provider, and the API would refuse it.
         return None
-    if kind in BLOCKS:
-        known = BLOCKS[kind][1]
+    if row.anthropic is not None:
+        known = row.anthropic.known
         block = part if part.keys() <= known else {name: value for name, value in part.items() if name in known}
-        if kind == "tool_result" and isinstance(inner := block.get("content"), list):
+        if row.step == "result" and row.is_clients and isinstance(inner := block.get("content"), list):
             given = [_given(seq, place, one) for one in inner]
             if None in given:
                 given = [*(one for one in given if one is not None), _text(OF_ASSISTANT)]
             block = block if given == inner else {**block, "content": given}
         # An object of the SDK without citations has citations=None, which the API refuses.
         return {n: v for n, v in block.items() if n != "citations"} if block.get("citations", ...) is None else block
-    if kind in _TEXTS:
-        text = part.get(_TEXTS[kind])
+    if row.text is not None:
+        text = part.get(row.text)
         return _text(text) if isinstance(text, str) else refuse(seq, place, "it has no text")
     if kind in {"image_url", "input_image"}:
         return _image(seq, place, part)
@@ -182,7 +179,7 @@ def result(seq: int, call: Any, content: Any, part: str) -> Payload:
     """Converts a message or an item that is the result of a tool to a result block."""
     if not isinstance(call, str):
         refuse(seq, part, "it names no call")
-    block: Payload = {"type": "tool_result", "tool_use_id": call}
+    block: Payload = {"type": RESULT, PARTS[RESULT].id[0]: call}
     if isinstance(content, str) and _says(content):
         block["content"] = content
     elif content is not None and not isinstance(content, str) and (blocks := list(_content(seq, content))):
@@ -193,7 +190,7 @@ def result(seq: int, call: Any, content: Any, part: str) -> Payload:
 def _call(seq: int, name: Any, call: Any, given: Any) -> Payload:
     if not isinstance(call, str) or not isinstance(name, str):
         refuse(seq, "call", "it has no id or no name")
-    return {"type": "tool_use", "id": call, "name": name, "input": given}
+    return {"type": CALL, "id": call, "name": name, "input": given}
 
 
 def arguments(text: Any) -> Payload:
@@ -207,34 +204,34 @@ def arguments(text: Any) -> Payload:
     return found if isinstance(found, dict) else {"INVALID_JSON": text}
 
 
-def _chat_calls(seq: int, payload: Payload, known: set[Any]) -> Iterator[Part]:
+def _chat_calls(seq: int, payload: Payload) -> Iterator[Part]:
+    if "tool_calls" not in payload and "function_call" not in payload:
+        return
     calls = payload.get("tool_calls")
-    for call in calls if isinstance(calls, list) else []:
-        if not isinstance(call, dict):
-            refuse(seq, "tool_calls", "a call is not an object")
-        if call.get("id") in known:
+    if isinstance(calls, list) and not all(isinstance(call, dict) for call in calls):
+        refuse(seq, "tool_calls", "a call is not an object")
+    for path, row, call in walk(payload):
+        if not path or path[0] == "content":
             continue
-        custom = call.get("custom")
-        if isinstance(custom, dict):
-            block = _call(seq, custom.get("name"), call.get("id"), {"input": custom.get("input")})
-        elif isinstance(function := call.get("function"), dict):
-            block = _call(seq, function.get("name"), call.get("id"), arguments(function.get("arguments")))
-        else:
+        body, name = body_of(call), call.get("id")
+        if path[0] == "function_call":
+            name = f"{BY_NAME}{body.get('name')}"
+        elif body is call:
             refuse(seq, "tool_calls", "a call must be of a function or of a custom tool")
-        yield Part(seq, "assistant", block)
-    if isinstance(call := payload.get("function_call"), dict):
-        name = call.get("name")
-        block = _call(seq, name, f"{BY_NAME}{name}", arguments(call.get("arguments")))
-        yield Part(seq, "assistant", block)
+        yield Part(seq, "assistant", _call(seq, body.get("name"), name, _input(row, call)))
+
+
+def _input(row: PartType, call: Payload) -> Payload:
+    field, given = row.input_of(call)
+    return {"input": given} if field == "input" else arguments(given)
 
 
 def _item(seq: int, item: Payload) -> Iterator[Part]:
     """Yields the parts of an item of OpenAI's Responses API that is not a message."""
-    kind = item.get("type")
-    if kind in {"function_call", "custom_tool_call"}:
-        given = arguments(item.get("arguments")) if kind == "function_call" else {"input": item.get("input")}
-        yield Part(seq, "assistant", _call(seq, item.get("name"), item.get("call_id"), given))
-    elif kind in {"function_call_output", "custom_tool_call_output"}:
-        yield Part(seq, "user", result(seq, item.get("call_id"), item.get("output"), "call_id"))
-    elif kind not in _FOREIGN:
+    row = row_of(item)
+    if row.item is not None and row.answer is not None:
+        yield Part(seq, "assistant", _call(seq, item.get("name"), item.get(row.id[0]), _input(row, item)))
+    elif row.item is not None and row.answers and PARTS[row.answers[0]].answer == row.name:
+        yield Part(seq, "user", result(seq, item.get(row.id[0]), item.get(row.returns), row.id[0]))
+    elif row.anthropic is not None or not row.is_thinking:
         refuse(seq, "type", "this kind of item cannot be converted to the requested format")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compaction_store.api_rules.anthropic import BLOCKS
 from compaction_store.errors import InvalidInput
+from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
 
 _MARK = "cache_control"
@@ -52,9 +52,9 @@ def without_mark(block: Payload) -> Payload:
 
 
 def _can_be_marked(part: Payload) -> bool:
-    kind = part.get("type")
+    shape = row_of(part).anthropic
     # A tool has no type of a block. A tool that is loaded later cannot have a breakpoint.
-    return not part.get("defer_loading") and (kind not in BLOCKS or _MARK in BLOCKS[kind][1])
+    return not part.get("defer_loading") and (shape is None or _MARK in shape.known)
 
 
 def set_in_messages(

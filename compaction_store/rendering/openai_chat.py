@@ -13,7 +13,8 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from compaction_store.api_rules.openai_chat import LONGEST_ID, PARTS
+from compaction_store.api_rules.openai_chat import LONGEST_ID
+from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
 from compaction_store.rendering import turns
@@ -35,7 +36,6 @@ _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_ca
 _GIVEN_FIELDS = ("role", "content", "name", "tool_call_id")
 _SAYS = ("tool_calls", "function_call", "refusal", "audio")
 _ANTHROPICS = frozenset({"cache_control", "citations"})
-_SILENT = frozenset({"thinking", "redacted_thinking"})
 
 
 @dataclass
@@ -80,15 +80,14 @@ def as_it_is(payload: Payload) -> Payload | None:
     if role not in ("system", "developer", "user", "assistant", "tool", "function"):
         return None
     if isinstance(content, list):
-        kinds = {part.get("type") if isinstance(part, dict) else None for part in content}
-        if not all(isinstance(kind, str) and kind in PARTS for kind in kinds):
+        if any(row_of(part).chat is None for part in content):
             return None
         content = [
             {n: v for n, v in part.items() if n not in _ANTHROPICS}
             for part in content
             if part["type"] != "text" or part.get("text")
         ]
-        if role != "assistant" and "refusal" in kinds:
+        if role != "assistant" and any(part["type"] == "refusal" for part in content):
             return None
     elif content is not None and not isinstance(content, str):
         return None
@@ -110,11 +109,14 @@ def converted(
     """Converts a message of another format to chat messages."""
     found = [_summary(part, element) for part in parts(element.seq, payload)]
     kept = [part for part in found if part is not None]
-    for is_result, same in groupby(kept, lambda part: part.block["type"] == "tool_result"):
+    for is_result, same in groupby(kept, lambda part: row_of(part.block).step == "result"):
         if is_result:
             for part in same:
-                content = _text(part.seq, "tool_result", part.block.get("content", ""))
-                yield {"role": "tool", "tool_call_id": part.block["tool_use_id"], "content": content}
+                row = row_of(part.block)
+                if not row.is_clients:
+                    refuse(element.seq, "content", f"a {row.name} block cannot be converted to the requested format")
+                content = _text(part.seq, row.name, part.block.get(row.returns, ""))
+                yield {"role": "tool", "tool_call_id": part.block[row.id[0]], "content": content}
             continue
         for role, of_role in groupby(same, lambda part: part.role):
             blocks = [part.block for part in of_role]
@@ -129,7 +131,7 @@ def converted(
 def _summary(part: Part, element: Element) -> Part | None:
     """Converts a compaction block to framed notes. Returns None for thinking and for a failed compaction."""
     kind = part.block["type"]
-    if kind in _SILENT or (kind == "compaction" and not part.block.get("content")):
+    if row_of(part.block).is_thinking or (kind == "compaction" and not part.block.get("content")):
         return None
     if kind == "compaction":
         return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
@@ -184,9 +186,10 @@ def _reply(seq: int, blocks: list[Payload]) -> Payload:
     texts: list[Payload] = []
     calls: list[Payload] = []
     for block in blocks:
-        if block["type"] == "tool_use":
-            text = json.dumps(block.get("input"), ensure_ascii=False, separators=(",", ":"))
-            name = str(block.get("id"))
+        row = row_of(block)
+        if row.step == "call" and row.is_clients:
+            text = json.dumps(block.get(row.input[0]), ensure_ascii=False, separators=(",", ":"))
+            name = str(row.id_of(block))
             if name.startswith(BY_NAME):
                 name = name.removeprefix(BY_NAME)
             calls.append({"id": name, "type": "function", "function": {"name": block.get("name"), "arguments": text}})

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from compaction_store.api_rules.openai_responses import IN_MESSAGES, IN_REPLIES, ITEMS
+from compaction_store.messages.parts import answer_to, answered, row_of
 from compaction_store.messages.stand_ins import shown
-from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload
 from compaction_store.rendering import turns
 from compaction_store.rendering.acceptance import has_content
@@ -18,7 +17,6 @@ from compaction_store.rendering.blocks import OF_ERASED, OF_NO_CALL, refuse
 from compaction_store.rendering.openai_chat import as_it_is, converted, image_url
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
-_OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 # Fields that only the SDK's objects have.
 _NAMES = frozenset({"parsed", "parsed_arguments", "async_"})
 
@@ -35,8 +33,7 @@ def request(elements: Sequence[Element], *, join: bool) -> Payload:
 
 
 def _items(element: Element, payload: Payload) -> Iterator[Payload]:
-    kind = payload.get("type")
-    if _is_item(payload, kind):
+    if _is_item(payload):
         item = {**_without_names(payload)}
         if isinstance(content := item.get("content"), list):
             item["content"] = [_without_names(part) if isinstance(part, dict) else part for part in content]
@@ -52,20 +49,21 @@ def _without_names(part: Payload) -> Payload:
     return part if _NAMES.isdisjoint(part) else {name: value for name, value in part.items() if name not in _NAMES}
 
 
-def _is_item(payload: Payload, kind: Any) -> bool:
+def _is_item(payload: Payload) -> bool:
     """Returns whether a payload is already an item of the Responses API, with valid parts."""
-    if "role" not in payload or (isinstance(kind, str) and kind in ITEMS and kind != "message"):
-        return isinstance(kind, str) and kind in ITEMS
+    kind, row = payload.get("type"), row_of(payload)
+    if "role" not in payload or (row.item is not None and kind != "message"):
+        return row.item is not None
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
         return False
     if not payload.keys() <= {"role", "content", "type", "id", "status", "phase"} or kind not in (None, "message"):
         return False
     content, role = payload.get("content"), payload["role"]
-    known: Any = IN_REPLIES if role == "assistant" else IN_MESSAGES
+    field = "in_reply" if role == "assistant" else "in_message"
     if role == "user" and not has_content(payload):
         return False
     if isinstance(content, list):
-        return all(isinstance(p, dict) and isinstance(p.get("type"), str) and p["type"] in known for p in content)
+        return all(getattr(row_of(part), field) is not None for part in content)
     return isinstance(content, str) and bool(content) and role in ("user", "assistant", "system", "developer")
 
 
@@ -130,35 +128,27 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
     A result without a call is replaced with a text.
     """
     steps = []
-    searched: set[str] = set()
-    for place, (_, item) in enumerate(items):
-        kind = item.get("type")
-        if kind in CALLS and isinstance(name := item.get(CALLS[kind]), str):
-            steps.append((place, f"{kind} {name}", True))
-            if kind == "tool_search_call":
-                searched.add(name)
-        elif kind in RESULTS and isinstance(name := item.get(RESULTS[kind]), str):
-            steps.append((place, f"{_call_kind(kind, name in searched)} {name}", False))
+    called: set[tuple[str, str]] = set()
+    rows = [row_of(item) for _, item in items]
+    for place, (row, (_, item)) in enumerate(zip(rows, items, strict=True)):
+        if row.step == "call" and (name := row.id_of(item)) is not None:
+            called.add((row.name, name))
+            steps.append((place, (row.name, name), True))
+        elif row.step == "result" and (name := row.id_of(item)) is not None:
+            steps.append((place, answered(row, name, called), False))
     pairs = paired(steps)
     # An item reference may refer to the call of any result. So if there is one, no result is replaced.
-    named = any(item.get("type") == "item_reference" for _, item in items)
+    named = any(row.name == "item_reference" for row in rows)
     orphans = frozenset[int]() if named else frozenset(pairs.orphans)
     note = OF_ERASED if erased else OF_NO_CALL
     unanswered: list[Payload] = []
-    for place, (_, item) in enumerate(items):
-        kind = item.get("type")
-        if unanswered and kind not in _OUTPUTS:
+    for place, (row, (seq, item)) in enumerate(zip(rows, items, strict=True)):
+        if unanswered and row.answer is None:
             yield from unanswered
             unanswered = []
         yield {"role": "user", "content": note} if place in orphans else item
-        if kind in _OUTPUTS and place not in pairs.answers:
-            unanswered.append({"type": _OUTPUTS[kind], "call_id": item["call_id"], "output": NO_RESULT})
+        if row.answer is not None and place not in pairs.answers:
+            if row.id_of(item) is None:
+                refuse(seq, row.id[0], "the call has no id")
+            unanswered.append(answer_to(item, NO_RESULT))
     yield from unanswered
-
-
-def _call_kind(kind: str, searched: bool) -> str:
-    """Returns the type of the calls that an output answers. A function's output may also answer a tool search."""
-    if kind == "function_call_output" and searched:
-        return "tool_search_call"
-    other = {"mcp_approval_response": "mcp_approval_request", "tool_search_output": "tool_search_call"}
-    return other.get(kind, kind.removesuffix("_output"))

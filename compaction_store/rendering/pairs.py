@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 NO_RESULT = "(There is no result: the call was not answered.)"
@@ -19,9 +19,9 @@ class Pairs(NamedTuple):
     orphans: list[int]
 
 
-def paired(steps: Iterable[tuple[int, str, bool]]) -> Pairs:
+def paired(steps: Iterable[tuple[int, Hashable, bool]]) -> Pairs:
     """Pairs steps. Each step is a position, an id, and whether the step is a call. The steps must be in order."""
-    waiting: dict[str, list[int]] = defaultdict(list)
+    waiting: dict[Hashable, list[int]] = defaultdict(list)
     pairs = Pairs({}, [])
     for place, name, is_call in steps:
         if is_call:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from compaction_store.compaction import summary_room
 from compaction_store.compaction.asks import Ask, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.messages import stand_ins
+from compaction_store.messages.parts import PartType, Path, body_of, walk
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
@@ -24,12 +25,20 @@ from compaction_store.strategies.changes import Change
 from compaction_store.strategies.contents import contents_of
 from compaction_store.strategies.layout import Layout, unread
 from compaction_store.strategies.outline import elements_of
-from compaction_store.strategies.result_finding import WHOLE, ToolResult, tool_results
-from compaction_store.strategies.result_forms import SEARCH, with_line
 from compaction_store.tokens import Counter, chosen
 
 # The default share of a view's tokens that clearing must save.
 CLEAR_AT_LEAST = 0.2
+
+
+class _Result(NamedTuple):
+    """The place of a result in a view, its row in the table of parts, and its tool."""
+
+    element: int
+    message: int
+    path: Path
+    kind: PartType
+    tool: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +84,7 @@ class ClearToolResults(base.Pinnable):
         kept = layout.systems | layout.pinned | ({layout.last_user} - {None})
         if self.keep:
             kept |= unread(elements)
-        chosen_ = defaultdict[int, list[ToolResult]](list)
+        chosen_ = defaultdict[int, list[_Result]](list)
         for found in self._old(elements):
             if found.element not in kept:
                 chosen_[found.element].append(found)
@@ -93,10 +102,40 @@ class ClearToolResults(base.Pinnable):
         if run:
             yield _change(elements, run, forms)
 
-    def _old(self, elements: Sequence[Element]) -> list[ToolResult]:
-        results = list(tool_results(elements))
+    def _old(self, elements: Sequence[Element]) -> list[_Result]:
+        results = list(_results(elements))
         old = results[: max(0, len(results) - self.keep)]
         return [found for found in old if found.tool not in self.exclude]
+
+
+def _results(elements: Sequence[Element]) -> Iterator[_Result]:
+    """Yields the results that can be cleared, in order.
+
+    A result belongs to the nearest earlier call with its id that has no result yet.
+    """
+    waiting = defaultdict[str, list[str]](list)
+    for place, element in enumerate(elements):
+        for index, message in enumerate(() if element.is_summary else element.messages):
+            for path, kind, part in walk(message):
+                if kind.step == "call":
+                    tool = body_of(part).get("name", kind.name.removesuffix("_call"))
+                    if (name := kind.id_of(part)) is not None and isinstance(tool, str):
+                        waiting[name].append(tool)
+                elif kind.step is not None and kind.cleared is not None:
+                    yield _Result(place, index, path, kind, _tool(kind, part, waiting))
+
+
+def _tool(kind: PartType, part: Payload, waiting: dict[str, list[str]]) -> str:
+    if kind.step == "result" and (calls := waiting.get(kind.id_of(part) or "")):
+        # If only one name is left, do not remove it, because the same call may have a second result.
+        return calls.pop() if len(calls) > 1 else calls[0]
+    if isinstance(name := part.get("name"), str):
+        return name
+    return (
+        "a tool"
+        if kind.name == "tool"
+        else kind.name.removesuffix("_output").removesuffix("_call").removesuffix("_tool_result")
+    )
 
 
 def _names(given: Collection[str]) -> frozenset[str]:
@@ -119,29 +158,31 @@ def _change(elements: Sequence[Element], run: Sequence[int], forms: dict[int, tu
     return Change(start, end, "truncation", messages, reason="results of tools cleared")
 
 
-def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) -> tuple[Payload, ...] | None:
+def _cleared(element: Element, results: Sequence[_Result], counter: Counter) -> tuple[Payload, ...] | None:
     """Returns the element's messages with these results cleared, or None if that saves nothing."""
     messages = list(element.messages)
     alone = len(messages) == 1
     for found in results:
         message = messages[found.message]
-        part = message if found.block == WHOLE else _block(message, found.block)
-        if part is None or _is_cleared(part):
+        part = _at(message, found.path)
+        if part is None or found.kind.cleared is None or _is_cleared(found.kind, part):
             continue
-        only = alone and (found.block == WHOLE or len(message["content"]) == 1)
+        only = alone and (not found.path or len(message["content"]) == 1)
         before = element.tokens if only else counter.messages([_bare(part)])
         line = stand_ins.cleared(found.tool, before, _seq(element, found.message))
-        if (new := with_line(part, line)) is None or counter.messages([_bare(new)]) >= before:
+        if (new := found.kind.cleared(part, line)) is None or counter.messages([_bare(new)]) >= before:
             continue
-        messages[found.message] = new if found.block == WHOLE else _put(message, found.block, new)
+        messages[found.message] = _put(message, found, new)
     if all(a is b for a, b in zip(messages, element.messages, strict=True)) or any(map(is_erased, messages)):
         return None
     return tuple(messages)
 
 
-def _block(message: Payload, index: int) -> Payload | None:
-    """Returns a block of a message, or None if clearing the message itself has removed its blocks."""
-    content = message.get("content")
+def _at(message: Payload, path: Path) -> Payload | None:
+    """Returns the message or a block of it, or None if clearing the message itself has removed its blocks."""
+    if not path:
+        return message
+    content, index = message.get("content"), int(path[1])
     found = content[index] if isinstance(content, list) and index < len(content) else None
     return found if isinstance(found, dict) else None
 
@@ -156,16 +197,18 @@ def _bare(part: Payload) -> Payload:
     return part if "role" in part else {"role": "user", "content": [part]}
 
 
-def _is_cleared(part: Payload) -> bool:
-    if part.get("type") == SEARCH:
+def _is_cleared(kind: PartType, part: Payload) -> bool:
+    if kind.sealed:
         return part.get("content") == []
     return any(piece.kind == "text" and stand_ins.is_cleared(piece.value) for piece in contents_of(part))
 
 
-def _put(message: Payload, index: int, block: Payload) -> Payload:
+def _put(message: Payload, found: _Result, new: Payload) -> Payload:
+    if not found.path:
+        return new
     content = list(message["content"])
-    content[index] = block
-    if block.get("type") == SEARCH:
+    content[int(found.path[1])] = new
+    if found.kind.sealed:
         content = [_uncited(part) for part in content]
     return {**message, "content": content}
 

@@ -11,42 +11,11 @@ import json
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from compaction_store.messages.parts import PartType, row_of
 from compaction_store.models import Payload
 
 ContentKind = Literal["text", "input", "arguments", "media", "thinking"]
 
-_TEXT_FIELDS = {
-    "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal", "reasoning_text": "text",
-    "logs": "logs",
-}  # fmt: skip
-_MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
-_THINKING = ("thinking", "redacted_thinking")
-# The types of messages, of tool results, and of items that hold a call and its result. For each, its fields with text
-# or parts.
-_INNER = {
-    "message": ("content",),
-    "tool_result": ("content",),
-    "mcp_tool_result": ("content",),
-    "search_result": ("content",),
-    "code_execution_tool_result": ("content",),
-    "code_execution_result": ("stdout", "stderr"),
-    "bash_code_execution_tool_result": ("content",),
-    "bash_code_execution_result": ("stdout", "stderr"),
-    "text_editor_code_execution_tool_result": ("content",),
-    "text_editor_code_execution_view_result": ("content",),
-    "advisor_tool_result": ("content",),
-    "advisor_result": ("text",),
-    "web_fetch_tool_result": ("content",),
-    "web_fetch_result": ("content",),
-    "function_call_output": ("output",),
-    "custom_tool_call_output": ("output",),
-    "local_shell_call_output": ("output",),
-    "shell_call_output": ("output",),
-    "apply_patch_call_output": ("output",),
-    "custom_tool_call": ("input",),
-    "file_search_call": ("results",),
-    "program_output": ("result",),
-}
 # The text fields of parts that have no type.
 _BARE = ("stdout", "stderr", "text")
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
@@ -75,7 +44,9 @@ def exchanged(message: Payload, exchange: Exchange) -> Payload:
     kind = message.get("type")
     if "role" not in message and isinstance(kind, str):
         return _block(message, exchange)
-    return _fields(message, exchange, {"content": _value, "refusal": _value, **_IN_CHAT})
+    return _fields(
+        message, exchange, {"content": _value, "refusal": _value, "tool_calls": _calls, "function_call": _function}
+    )
 
 
 def contents_of(message: Payload) -> list[Content]:
@@ -119,38 +90,38 @@ def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]
 
 
 def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
-    # _THINKING is a tuple and not a set, because the type in a malformed message may be unhashable.
-    if block.get("type") in _THINKING:
+    kind = row_of(block)
+    if kind.is_thinking and kind.anthropic is not None:
         return None if exchange(Content("thinking", block)) is None else block
     return _block(block, exchange)
 
 
 def _block(block: Payload, exchange: Exchange) -> Payload:
-    kind = block.get("type")
-    if kind is None:
+    if block.get("type") is None:
         # Parts of a shell's output and of a file search have no type.
         return _fields(block, exchange, dict.fromkeys(_BARE, _text))
-    if not isinstance(kind, str):
-        return block
-    if kind in _ELSE:
-        return _ELSE[kind](block, exchange)
-    if field := _TEXT_FIELDS.get(kind):
-        return _said(block, field, exchange)
-    return _fields(block, exchange, dict.fromkeys(_INNER.get(kind, ()), _value))
-
-
-def _text(value: Any, exchange: Exchange) -> Any:
-    return exchange(Content("text", value)) if isinstance(value, str) and value else value
-
-
-def _said(block: Payload, field: str, exchange: Exchange) -> Payload:
-    """Exchanges a text. Drops its citations if the text changed, because their positions would be wrong."""
-    new = _fields(block, exchange, {field: _text})
-    if new is not block:
+    kind = row_of(block)
+    if kind.name == "document":
+        return _document(block, exchange)
+    if kind.media is not None:
+        return _media(block, exchange)
+    new = _fields(block, exchange, {field: _how(kind, field) for field in kind.cuts})
+    if kind.text is not None and new is not block:
+        # The positions of the citations of a changed text would be wrong.
         new.pop("citations", None)
         if "annotations" in new:
             new["annotations"] = []
     return new
+
+
+def _how(kind: PartType, field: str) -> Callable[[Any, Exchange], Any]:
+    if field in kind.input:
+        return _arguments if field == "arguments" else _input
+    return _outputs if field == "outputs" else _value
+
+
+def _text(value: Any, exchange: Exchange) -> Any:
+    return exchange(Content("text", value)) if isinstance(value, str) and value else value
 
 
 def _media(block: Payload, exchange: Exchange) -> Payload:
@@ -159,10 +130,6 @@ def _media(block: Payload, exchange: Exchange) -> Payload:
         prefix = "input_" if str(block.get("type")).startswith("input_") and "input_audio" not in block else ""
         return {"type": f"{prefix}text", "text": new}
     return block
-
-
-def _interpreter(block: Payload, exchange: Exchange) -> Payload:
-    return _fields(block, exchange, {"code": _value, "outputs": _outputs})
 
 
 def _outputs(value: Any, exchange: Exchange) -> Any:
@@ -188,7 +155,10 @@ def _document(block: Payload, exchange: Exchange) -> Payload:
 
 
 def _input(value: Any, exchange: Exchange) -> Any:
-    return exchange(Content("input", value)) if isinstance(value, dict) and value else value
+    """Exchanges the input of a call, which is JSON in Anthropic's API and may be text in those of OpenAI."""
+    if isinstance(value, dict):
+        return exchange(Content("input", value)) if value else value
+    return _text(value, exchange)
 
 
 def _arguments(value: Any, exchange: Exchange) -> Any:
@@ -203,21 +173,4 @@ def _calls(value: Any, exchange: Exchange) -> Any:
 
 
 def _function(value: Any, exchange: Exchange) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return _fields(value, exchange, {"arguments": _arguments, "input": _text})
-
-
-_IN_CHAT: dict[str, Callable[[Any, Exchange], Any]] = {"tool_calls": _calls, "function_call": _function}
-
-
-def _call(block: Payload, exchange: Exchange) -> Payload:
-    return _fields(block, exchange, {"input": _input, "arguments": _arguments, "output": _text})
-
-
-_ELSE: dict[str, Callable[[Payload, Exchange], Payload]] = {
-    "document": _document,
-    "code_interpreter_call": _interpreter,
-    **dict.fromkeys(_MEDIA, _media),
-    **dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use", "function_call", "mcp_call"), _call),
-}
+    return _fields(value, exchange, {"arguments": _arguments, "input": _text}) if isinstance(value, dict) else value

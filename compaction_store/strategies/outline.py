@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from compaction_store.messages import tool_pairs
+from compaction_store.messages.parts import row_of
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased, shown
 from compaction_store.strategies.pins import Pins
@@ -25,9 +26,6 @@ _ROLES: dict[str, Speaker] = {
     "system": "system", "developer": "system", "assistant": "assistant", "tool": "result", "function": "result",
 }  # fmt: skip
 _ALONE: dict[Speaker, frozenset[Speaker]] = {who: frozenset({who}) for who in get_args(Speaker)}
-_BY_ANTHROPIC = frozenset({
-    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
-})  # fmt: skip
 _OF_OPENAI = ("tool", "function", "developer")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 
@@ -40,22 +38,17 @@ def speaker(payload: Payload | None) -> Speaker:
     """
     if not isinstance(payload, dict) or is_erased(payload):
         return "other"
-    role, kind = payload.get("role"), payload.get("type")
+    role = payload.get("role")
     if role == "user":
         content = payload.get("content")
-        only_results = isinstance(content, list) and content and all(map(_is_result, content))
+        only_results = isinstance(content, list) and content and all(row_of(part).step == "result" for part in content)
         return "result" if only_results else "user"
     if isinstance(role, str):
         return _ROLES.get(role, "other")
-    if _is_result(payload):
+    kind = row_of(payload)
+    if kind.step == "result":
         return "result"
-    spoken = isinstance(kind, str) and (kind in tool_pairs.CALLS or kind == "reasoning" or kind.endswith("_call"))
-    return "assistant" if spoken else "other"
-
-
-def _is_result(part: Any) -> bool:
-    kind = part.get("type") if isinstance(part, dict) else None
-    return isinstance(kind, str) and (kind in tool_pairs.RESULTS or kind.endswith("_tool_result"))
+    return "assistant" if kind.step is not None or kind.role == "assistant" else "other"
 
 
 def speakers(element: Element) -> frozenset[Speaker]:
@@ -91,10 +84,10 @@ def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
         if role in _OF_OPENAI or "tool_calls" in payload or payload.get("type", "message") != "message":
             return False
         if isinstance(content, list):
-            kinds = {part.get("type") for part in content if isinstance(part, dict) and type(part.get("type")) is str}
-            if kinds & _BY_ANTHROPIC:
+            kinds = list(map(row_of, content))
+            if any(kind.only_api == "anthropic" for kind in kinds):
                 return True
-            lists = lists or "text" in kinds
+            lists = lists or any(kind.name == "text" for kind in kinds)
     return lists or None
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
 from compaction_store.strategies.contents import Content, compact, contents_of, exchanged
 from compaction_store.tokens import MARK, Counter
@@ -17,7 +18,6 @@ from compaction_store.tokens import MARK, Counter
 LONG_MARK = f" {MARK} [shortened] {MARK} "
 # With a smaller cap, most of the text would be the long mark.
 _LONG = 32
-_LEFT_OUT = {"image": "image", "image_url": "image", "input_image": "image", "input_audio": "sound"}
 _DEEPEST = 40
 
 
@@ -92,7 +92,7 @@ def _shorter(piece: Content, level: int, counter: Counter) -> Any:
         return shorter_json(piece.value, level, counter)
     if piece.kind == "arguments":
         return _shorter_arguments(piece.value, level, counter)
-    return f"[{_LEFT_OUT.get(str(piece.value.get('type')), 'file')} left out]"
+    return f"[{row_of(piece.value).media} left out]"
 
 
 def _shorter_arguments(text: str, level: int, counter: Counter) -> str:

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compaction_store.arguments import other
 from compaction_store.compaction.checked_summary import checked
@@ -30,7 +30,7 @@ from compaction_store.language.sentences import sentences
 from compaction_store.language.words import UNSPACED
 from compaction_store.messages import stand_ins
 from compaction_store.messages.framing import framed_text
-from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.messages import is_erased
 from compaction_store.probes.own_writing import piece_at_cut
@@ -162,47 +162,33 @@ def _concluding(said: _Said, following: str) -> _Said:
 def _of(payload: Payload) -> Iterator[tuple[str, str, str, float]]:
     role, content = payload.get("role"), payload.get("content")
     label = role if isinstance(role, str) else "assistant"
-    said = (label, "user" if label == "user" else "assistant")
-    if label in ("tool", "function") or payload.get("type") in RESULTS:
-        yield _result(payload)
-    elif isinstance(content, str):
-        yield label, content, said[1], 1.0
-    elif isinstance(content, list):
-        for part in content:
-            yield from _of_part(part, *said)
-    calls = payload.get("tool_calls")
-    for call in calls if isinstance(calls, list) else []:
-        if isinstance(call, dict):
-            inner = call.get("function") or call.get("custom")
-            yield _call(inner if isinstance(inner, dict) else call)
-    if payload.get("type") in CALLS:
-        yield _call(payload)
+    kind_of_speech = "user" if label == "user" else "assistant"
+    is_result = label in ("tool", "function")
+    if isinstance(content, str) and not is_result and row_of(payload).step is None:
+        yield label, content, kind_of_speech, 1.0
+    for path, kind, part in walk(payload):
+        if is_result and path:
+            continue
+        if kind.step == "call":
+            yield _call(kind, part)
+        elif kind.step == "result":
+            yield _result(kind, part)
+        elif path and isinstance(part, dict) and isinstance(part.get("type"), str) and not kind.is_thinking:
+            if kind.name == "compaction" and isinstance(part.get("content"), str):
+                yield "", part["content"], "notes", 1.5
+            else:
+                for text in read({"content": [part]})[0]:
+                    yield label, text, kind_of_speech, 1.0
 
 
-def _of_part(part: Any, label: str, kind_of_speech: str) -> Iterator[tuple[str, str, str, float]]:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(kind, str) or kind in ("thinking", "redacted_thinking", "reasoning"):
-        return
-    if kind in CALLS:
-        yield _call(part)
-    elif kind in RESULTS or kind.endswith("_tool_result"):
-        yield _result(part)
-    elif kind == "compaction" and isinstance(part.get("content"), str):
-        yield "", part["content"], "notes", 1.5
-    else:
-        for text in read({"content": [part]})[0]:
-            yield label, text, kind_of_speech, 1.0
-
-
-def _call(call: Payload) -> tuple[str, str, str, float]:
-    given = call.get("input", call.get("arguments", call.get("action", "")))
+def _call(kind: PartType, call: Payload) -> tuple[str, str, str, float]:
+    _, given = kind.input_of(call, "")
     text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, separators=(",", ":"))
-    return "call", f"{call.get('name') or call.get('type')}({' '.join(text.split())})", "call", 1.0
+    return "call", f"{body_of(call).get('name') or kind.name}({' '.join(text.split())})", "call", 1.0
 
 
-def _result(result: Payload) -> tuple[str, str, str, float]:
-    inside = result.get("content", result.get("output"))
-    text = "\n".join(read({"content": inside})[0])
+def _result(kind: PartType, result: Payload) -> tuple[str, str, str, float]:
+    text = "\n".join(read({"content": result.get(kind.returns)})[0])
     failed = result.get("is_error") is True or result.get("status") in ("failed", "incomplete")
     return ("error", text, "error", 1.0) if failed else ("result", text, "result", 0.6)
 

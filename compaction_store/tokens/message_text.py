@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
 from compaction_store.tokens import media
 
@@ -25,55 +26,7 @@ _SEALED_FIELDS = ("encrypted_content", "encrypted_stdout", "signature")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _MESSAGE = ("content", "refusal", "audio", "tool_calls", "function_call", *_REASONING)
 _MEDIA_TYPES = ("media_type", "mime_type", "mediaType", "mimeType")
-_IMAGES = frozenset({"image", "image_url", "input_image", "output_image", "computer_screenshot"})
-_FILES = frozenset({"file", "input_file", "audio", "input_audio", "output_audio", "video", "video_url", "input_video"})
 _DATA = ("data", "image", "image_url", "file_data", "url", "file_url", "video_url", "bytes", "blob")
-
-_FIELDS: dict[str, tuple[str, ...]] = {
-    # Anthropic's blocks, OpenAI's parts of a content
-    "text": ("text",),
-    "input_text": ("text",),
-    "output_text": ("text",),
-    "summary_text": ("text",),
-    "reasoning_text": ("text",),
-    "refusal": ("refusal",),
-    "message": ("content",),
-    "thinking": ("thinking",),
-    "tool_use": ("id", "name", "input"),
-    "server_tool_use": ("id", "name", "input"),
-    "mcp_tool_use": ("id", "server_name", "name", "input"),
-    "tool_result": ("tool_use_id", "content"),
-    "tool_reference": ("tool_name",),
-    "search_result": ("source", "title", "content"),
-    "web_search_result": ("title", "url", "page_age"),
-    "web_fetch_result": ("url", "retrieved_at", "content"),
-    "code_execution_result": ("stdout", "stderr", "content"),
-    "encrypted_code_execution_result": ("stderr", "content"),
-    "bash_code_execution_result": ("stdout", "stderr", "content"),
-    "code_execution_output": ("file_id",),
-    "bash_code_execution_output": ("file_id",),
-    "container_upload": ("file_id",),
-    "compaction": ("content",),
-    # OpenAI's items of a response
-    "reasoning": ("summary", "content"),
-    "function_call": ("call_id", "name", "arguments"),
-    "custom_tool_call": ("call_id", "name", "input"),
-    "mcp_call": ("server_label", "name", "arguments", "output", "error"),
-    "mcp_list_tools": ("server_label", "tools"),
-    "mcp_approval_request": ("server_label", "name", "arguments"),
-    "mcp_approval_response": ("reason",),
-    "web_search_call": ("action",),
-    "file_search_call": ("queries", "results"),
-    "computer_call": ("call_id", "action", "actions"),
-    "code_interpreter_call": ("code", "outputs"),
-    "logs": ("logs",),
-    "local_shell_call": ("call_id", "action"),
-    "shell_call": ("call_id", "action"),
-    "apply_patch_call": ("call_id", "operation"),
-    "item_reference": ("id",),
-}
-# The fields of results whose type is not listed above. Results of new tools have types with these endings.
-_BY_ENDING = {"_tool_result": ("tool_use_id", "content"), "_call_output": ("call_id", "output")}
 
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
@@ -148,19 +101,18 @@ class _Reading:
             self._json(function.get("input"))
 
     def _block(self, block: dict[str, Any]) -> None:
-        kind = _kind(block)
-        fields = _fields(kind)
-        if fields is not None:
-            self._known(block, fields)
-        elif kind in _IMAGES:
-            self._image(block)
-        elif kind in _FILES:
-            self._file(block)
-        elif kind == "document":
+        kind = row_of(block)
+        if kind.reads is not None:
+            self._known(block, kind.reads)
+        elif kind.name == "document":
             self._document(block)
-        elif kind == "redacted_thinking":
+        elif kind.media == "image":
+            self._image(block)
+        elif kind.media is not None:
+            self._file(block)
+        elif kind.name == "redacted_thinking":
             self.tokens += media.sealed(str(block.get("data")))
-        elif kind == "image_generation_call":
+        elif kind.name == "image_generation_call":
             self.tokens += media.image(block.get("result"))
         else:
             self._unknown(block)
@@ -219,7 +171,7 @@ class _Reading:
             return [self._bare(item) for item in value]
         if not isinstance(value, dict):
             return value
-        if _kind(value) in _IMAGES and _data(value) is not None:
+        if row_of(value).media == "image" and _data(value) is not None:
             self._image(value)
             return None
         bare = {}
@@ -236,13 +188,6 @@ class _Reading:
 def _kind(block: dict[str, Any]) -> str:
     kind = block.get("type")
     return kind if isinstance(kind, str) else ""
-
-
-def _fields(kind: str) -> tuple[str, ...] | None:
-    found = _FIELDS.get(kind)
-    if found is None:
-        return next((fields for ending, fields in _BY_ENDING.items() if kind.endswith(ending)), None)
-    return found
 
 
 def _data(block: dict[str, Any]) -> Any:

@@ -23,12 +23,11 @@ from support import random_threads as threads
 from compaction_store.api_rules import (
     Problem,
     anthropic,
-    openai_chat,
-    openai_responses,
     refused_by_anthropic,
     refused_by_openai,
     refused_by_openai_responses,
 )
+from compaction_store.messages.parts import PARTS
 
 Payload = dict[str, Any]
 Rules = list[tuple[int | None, str]]
@@ -473,7 +472,8 @@ def test_anthropics_blocks_are_those_of_the_sdk() -> None:
         for kind, required, known in typed_dicts(union):
             before = found.get(kind, (required, known))
             found[kind] = before[0] & required, before[1] | known
-    assert {kind: ({"type", *needed}, known) for kind, (needed, known) in anthropic.BLOCKS.items()} == found
+    shapes = {kind: row.anthropic for kind, row in PARTS.items() if row.anthropic is not None}
+    assert {kind: ({"type", *shape.needed}, shape.known) for kind, shape in shapes.items()} == found
     assert {kind for kind, _, _ in typed_dicts(result_types.Content)} == anthropic.IN_TOOL_RESULT
 
 
@@ -491,7 +491,7 @@ def test_chats_roles_and_parts_are_those_of_the_sdk() -> None:
     }
     assert roles == {"system", "developer", "user", "assistant", "tool", "function"}
     parts = {kind: required for kind, required, _ in typed_dicts(chat_types.ChatCompletionContentPartParam)}
-    assert parts.keys() | {"refusal"} == openai_chat.PARTS
+    assert parts.keys() | {"refusal"} == {kind for kind, row in PARTS.items() if row.chat is not None}
     assert all(required == {"type", kind} for kind, required in parts.items())
 
 
@@ -499,9 +499,12 @@ def test_responses_items_are_those_of_the_sdk() -> None:
     found: dict[str, set[str]] = {}
     for kind, required, _ in typed_dicts(item_types.ResponseInputItemParam):
         found[kind] = found.get(kind, required) & required
-    assert found.keys() == openai_responses.ITEMS.keys()
+    items = {kind: row.item for kind, row in PARTS.items() if row.item is not None}
+    assert found.keys() == items.keys()
     for kind, required in found.items():
         lenient = {"type", "status"} if kind == "item_reference" else {"type", "status", "id"}
-        assert set(openai_responses.ITEMS[kind]) == required - lenient, kind
-    assert {kind for kind, _, _ in typed_dicts(ResponseInputContentParam)} == openai_responses.IN_MESSAGES.keys()
-    assert {kind for kind, _, _ in typed_dicts(OutputContent)} == openai_responses.IN_REPLIES.keys()
+        assert set(items[kind]) == required - lenient, kind
+    in_messages = {kind for kind, row in PARTS.items() if row.in_message is not None}
+    assert {kind for kind, _, _ in typed_dicts(ResponseInputContentParam)} == in_messages
+    in_replies = {kind for kind, row in PARTS.items() if row.in_reply is not None}
+    assert {kind for kind, _, _ in typed_dicts(OutputContent)} == in_replies

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import random_threads as threads
 from support.random_threads import FORMATS, Format, Word
 
-from compaction_store.messages import tool_pairs
+from compaction_store.messages.parts import PARTS, row
 from compaction_store.messages.tool_pairs import Links, call_and_result_ids, is_system, last_user
 
 Span = tuple[int, int]
@@ -272,14 +272,13 @@ def test_no_call_or_result_in_the_sdks_is_unknown() -> None:
     assert len(found) > 60
     for kind, fields in found.items():
         if "tool_use_id" in fields or "approval_request_id" in fields:
-            assert kind == "mcp_call" or tool_pairs._result_field(kind), kind
+            assert kind == "mcp_call" or row(kind).step == "result", kind
         if "call_id" in fields:
-            assert kind in tool_pairs.CALLS or kind in tool_pairs.RESULTS, kind
+            assert row(kind).step in ("call", "result"), kind
         if kind.endswith("_tool_use") or kind == "tool_use":
-            assert kind in tool_pairs.CALLS, kind
-    for kind, field in {**tool_pairs.CALLS, **tool_pairs.RESULTS}.items():
-        # The only type whose id is in another field than in requests.
-        assert field in found[kind] or kind == "local_shell_call_output"
+            assert row(kind).step == "call", kind
+    for kind, part in PARTS.items():
+        assert part.step not in ("call", "result") or kind not in found or found[kind] & set(part.id), kind
 
 
 def test_a_hosted_call_carries_its_result() -> None:
