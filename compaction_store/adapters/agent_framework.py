@@ -11,6 +11,7 @@ from compaction_store.adapters.batches import batches
 from compaction_store.adapters.calling import Calls
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.messages.parts import CALL, RESULT
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
@@ -25,8 +26,8 @@ from agent_framework._sessions import filter_new_messages
 
 # Maps a type of content to the store's type of block, and the content's field names to those of the block.
 _BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
-    "function_call": ("tool_use", {"id": "content_id", "call_id": "id", "arguments": "input"}),
-    "function_result": ("tool_result", {"call_id": "tool_use_id", "result": "content"}),
+    "function_call": (CALL, {"id": "content_id", "call_id": "id", "arguments": "input"}),
+    "function_result": (RESULT, {"call_id": "tool_use_id", "result": "content"}),
 }
 _CONTENTS = {block: (content, {new: old for old, new in names.items()}) for content, (block, names) in _BLOCKS.items()}
 

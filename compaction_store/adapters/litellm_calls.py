@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import encoding
+from compaction_store.messages.parts import CALL, row_of
 from compaction_store.models import Payload
 
 _TYPES = {"completion", "acompletion", "anthropic_messages", "responses", "aresponses"}
@@ -25,7 +26,6 @@ SUMMARY_PREFIX = "Previous conversation summary: "
 SUMMARY_WANTED = "You must wrap your summary in a <summary></summary> block."
 _SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.IGNORECASE | re.DOTALL)
 _SYSTEM = {"system", "developer"}
-_THINKING = {"thinking", "redacted_thinking"}
 _TEXTS = {"text", "input_text", "output_text"}
 
 
@@ -132,7 +132,7 @@ def _as_blocks(message: Any) -> Payload:
         blocks.append({"type": "text", "text": plain["content"]})
     for call in plain.get("tool_calls") or []:
         given = call["function"].get("arguments") or "{}"
-        blocks.append({"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": _loaded(given)})
+        blocks.append({"type": CALL, "id": call["id"], "name": call["function"]["name"], "input": _loaded(given)})
     return {"role": "assistant", "content": blocks}
 
 
@@ -216,7 +216,7 @@ def _content(content: Any) -> Any:
 def _block(block: Any) -> Any:
     if not isinstance(block, dict):
         return block
-    if block.get("type") in _THINKING:
+    if row_of(block).is_thinking:
         return None
     if block.get("type") in _TEXTS and isinstance(block.get("text"), str):
         return block["text"]

@@ -15,6 +15,7 @@ from compaction_store import arguments
 from compaction_store.adapters.batches import batches
 from compaction_store.adapters.stand_ins import as_given, as_user
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.messages.parts import CALL
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
@@ -232,7 +233,7 @@ def to_payload(message: Any) -> Payload:
     if found["additional_kwargs"]:
         payload["additional_kwargs"] = found["additional_kwargs"]
     # Copy the calls to the field in which the store looks for them, so that it never separates a call from its result.
-    names = ("tool_call_id",) if any(b["type"] == "tool_use" for b in payload["content"]) else _CALLS
+    names = ("tool_call_id",) if any(b["type"] == CALL for b in payload["content"]) else _CALLS
     return payload | {name: found["additional_kwargs"][name] for name in names if found["additional_kwargs"].get(name)}
 
 
@@ -255,12 +256,12 @@ def from_payload(payload: Payload) -> Any:
 def _block(block: Payload) -> Payload:
     rest = {name: value for name, value in block.items() if name != "block_type"}
     if block["block_type"] == "tool_call" and block["tool_call_id"] is not None:
-        return {"type": "tool_use", "id": rest["tool_call_id"], "name": rest["tool_name"], "input": rest["tool_kwargs"]}
+        return {"type": CALL, "id": rest["tool_call_id"], "name": rest["tool_name"], "input": rest["tool_kwargs"]}
     return {"type": block["block_type"], **rest}
 
 
 def _loaded(block: Payload) -> Payload:
-    if block.get("type") == "tool_use":
+    if block.get("type") == CALL:
         return {
             "block_type": "tool_call", "tool_call_id": block["id"], "tool_name": block["name"],
             "tool_kwargs": block["input"],

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 from pydantic_core import PydanticSerializationError, to_json
 
 from compaction_store.errors import InvalidInput, MissingExtra
+from compaction_store.messages.parts import CALL, RESULT
 from compaction_store.models import Message, Payload
 
 try:
@@ -27,8 +28,8 @@ _BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
     "user-prompt": ("text", {"content": "text"}),
     "system-prompt": ("text", {"content": "text"}),
     "thinking": ("thinking", {"content": "thinking"}),
-    "tool-call": ("tool_use", {"id": "part_id", "tool_call_id": "id", "tool_name": "name", "args": "input"}),
-    "tool-return": ("tool_result", {"tool_call_id": "tool_use_id"}),
+    "tool-call": (CALL, {"id": "part_id", "tool_call_id": "id", "tool_name": "name", "args": "input"}),
+    "tool-return": (RESULT, {"tool_call_id": "tool_use_id"}),
     "compaction": ("compaction", {}),
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from compaction_store.importers.exports import Conversation
 from compaction_store.importers.sources import Item, Notes, moment, text, to_load
+from compaction_store.messages.parts import CALL, RESULT
 
 FORMAT = "claude-ai"
 IDS = ("uuid",)
@@ -20,8 +21,8 @@ _ROLES = {"human": "user", "assistant": "assistant"}
 _FIELDS = {
     "text": ("text",),
     "thinking": ("thinking", "signature"),
-    "tool_use": ("id", "name", "input"),
-    "tool_result": ("tool_use_id", "content", "is_error"),
+    CALL: ("id", "name", "input"),
+    RESULT: ("tool_use_id", "content", "is_error"),
 }
 _IN_THE_MESSAGE = frozenset({"uuid", "sender", "text", "content", "created_at", "parent_message_uuid", "attachments"})
 _Block = dict[str, Any]
@@ -102,10 +103,10 @@ def _blocks(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
             rest.append(block)
             continue
         known = {name: block[name] for name in fields if block.get(name) is not None}
-        if kind == "tool_use":
+        if kind == CALL:
             calls.append(known.setdefault("id", f"{message.get('uuid')}:{number}"))
             known.setdefault("input", {})
-        elif kind == "tool_result":
+        elif kind == RESULT:
             known.setdefault("tool_use_id", calls.pop(0) if calls else f"{message.get('uuid')}:{number}")
         if kind != "text" or known.get("text"):
             blocks.append({"type": kind, **known})
@@ -134,10 +135,10 @@ def _parts(role: str, blocks: list[_Block]) -> Iterator[tuple[str, list[_Block]]
     part: list[_Block] = []
     is_result = False
     for block in blocks:
-        if (block["type"] == "tool_result") != is_result and part:
+        if (block["type"] == RESULT) != is_result and part:
             yield ("user" if is_result else role), part
             part = []
-        is_result = block["type"] == "tool_result"
+        is_result = block["type"] == RESULT
         part.append(block)
     if part:
         yield ("user" if is_result else role), part

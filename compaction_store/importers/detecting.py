@@ -21,16 +21,12 @@ from compaction_store.importers import (
 )
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, answered, request, said_in
 from compaction_store.importers.line_files import found_in
+from compaction_store.messages.parts import row_of
 
 # The maximum number of tables or fields that an error names.
 _SHOWN = 5
 _WORD = re.compile(r"[a-z][a-z_]{0,30}")
 _BUNDLE = "compaction-store/bundle/"
-_OF_RESPONSES = frozenset({"input_text", "output_text", "summary_text", "input_image", "input_file"})
-_OF_ANTHROPIC = frozenset({
-    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "document", "image",
-})  # fmt: skip
-_OF_CHAT = frozenset({"image_url", "input_audio", "file"})
 
 
 def detect(source: str | Path) -> str:
@@ -142,16 +138,16 @@ def _of_request(found: dict[str, Any], asked: dict[str, Any]) -> str | None:
         return RESPONSES
     if "system" in asked or "params" in found:
         return ANTHROPIC
-    return next(_of_messages(said_in(asked)), None)
+    return next(of_messages(said_in(asked)), None)
 
 
 def _of_answer(found: dict[str, Any]) -> str | None:
     if (parts := answered(found)) is not None:
         return RESPONSES if found.get("object") == "response" else CHAT if parts else None
-    return next(_of_messages([found]), None)
+    return next(of_messages([found]), None)
 
 
-def _of_messages(messages: list[Any]) -> Iterator[str]:
+def of_messages(messages: list[Any]) -> Iterator[str]:
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -161,13 +157,12 @@ def _of_messages(messages: list[Any]) -> Iterator[str]:
         if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
             yield CHAT
         content = message.get("content")
-        kinds = {part.get("type") for part in content if isinstance(part, dict)} if isinstance(content, list) else set()
-        kinds = {name for name in kinds if isinstance(name, str)}
-        if kinds & _OF_RESPONSES:
+        apis = {row_of(part).only_api for part in content} if isinstance(content, list) else set()
+        if "responses" in apis:
             yield RESPONSES
-        if kinds & _OF_ANTHROPIC or "stop_reason" in message or "compaction" in kinds:
+        if "anthropic" in apis or "stop_reason" in message:
             yield ANTHROPIC
-        if kinds & _OF_CHAT or role == "developer" or "refusal" in message:
+        if "chat" in apis or role == "developer" or "refusal" in message:
             yield CHAT
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
+from compaction_store.messages.parts import PartType, answer_to, body_of, row_of
 from compaction_store.models import Payload
 from compaction_store.recall.definitions import NAMES, Tool
 from compaction_store.recall.pages import Recalled, is_recalled
@@ -43,11 +44,10 @@ def read(given: Any) -> Call:
     The call is a `tool_use` block, a `function_call` item or an entry of `tool_calls`.
     """
     kind, function = _field(given, "type"), _field(given, "function")
-    if kind == "tool_use" and isinstance(name := _field(given, "id"), str):
-        return Call(_field(given, "name"), _field(given, "input"), lambda result: _block(name, result))
-    if kind == "function_call" and isinstance(name := _field(given, "call_id"), str):
-        arguments = _parsed(_field(given, "arguments"))
-        return Call(_field(given, "name"), arguments, lambda result: _item(name, result))
+    row = row_of({"type": kind})
+    if row.answer is not None and isinstance(name := _field(given, row.id[0]), str):
+        arguments = _parsed(_field(given, row.input[0]))
+        return Call(_field(given, "name"), arguments, lambda result: _part(row, name, result))
     if kind in ("function", None) and function is not None and isinstance(name := _field(given, "id"), str):
         arguments = _parsed(_field(function, "arguments"))
         return Call(_field(function, "name"), arguments, lambda result: _message(name, result))
@@ -61,13 +61,10 @@ def _field(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
 
 
-def _block(name: str, result: Recalled) -> Payload:
-    block = {"type": "tool_result", "tool_use_id": name, "content": result.text}
-    return block | ({"is_error": True} if result.is_error else {})
-
-
-def _item(name: str, result: Recalled) -> Payload:
-    return {"type": "function_call_output", "call_id": name, "output": result.text}
+def _part(row: PartType, name: str, result: Recalled) -> Payload:
+    part = answer_to({"type": row.name, row.id[0]: name}, result.text)
+    # The items of Responses have no field for errors.
+    return part | ({"is_error": True} if result.is_error and row.anthropic else {})
 
 
 def _message(name: str, result: Recalled) -> Payload:
@@ -102,10 +99,10 @@ def without_recall(message: Payload) -> Payload:
 def _is_recall(part: Any) -> bool:
     if not isinstance(part, dict):
         return False
-    function = part.get("function")
-    called = function.get("name") if isinstance(function, dict) else part.get("name")
-    if part.get("type") in ("tool_use", "function_call", "function"):
+    row = row_of(part)
+    if (row.step == "call" and row.is_clients) or part.get("type") == "function":
+        called = body_of(part).get("name")
         return isinstance(called, str) and called in NAMES
-    if part.get("type") == "tool_result" or part.get("role") == "tool":
-        return is_recalled(part.get("content"))
-    return part.get("type") == "function_call_output" and is_recalled(part.get("output"))
+    if (row.step == "result" and row.is_clients) or part.get("role") == "tool":
+        return is_recalled(part.get(row.returns))
+    return False

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from compaction_store.errors import DatabaseError
+from compaction_store.messages.parts import row_of
 from compaction_store.models.vocabulary import OUTCOMES
 
 Attributes = dict[str, str | int | float | tuple[str, ...]]
@@ -255,16 +256,17 @@ def _parts(content: Any) -> list[dict[str, Any]]:
     return [_part(block) for block in content or () if isinstance(block, dict)]
 
 
-def _part(block: Mapping[str, Any]) -> dict[str, Any]:
-    kind = block.get("type")
-    if kind == "text":
+def _part(block: dict[str, Any]) -> dict[str, Any]:
+    row = row_of(block)
+    if row.name == "text":
         return {"type": "text", "content": block.get("text")}
-    if kind == "thinking":
+    if row.name == "thinking":
         return {"type": "reasoning", "content": block.get("thinking")}
-    if kind == "tool_use":
-        return {"type": "tool_call", "id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
-    if kind == "tool_result":
-        return {"type": "tool_call_response", "id": block.get("tool_use_id"), "response": block.get("content")}
+    if row.step == "call" and row.is_clients:
+        name, given = block.get("name"), row.input_of(block)[1]
+        return {"type": "tool_call", "id": row.id_of(block), "name": name, "arguments": given}
+    if row.step == "result" and row.is_clients:
+        return {"type": "tool_call_response", "id": row.id_of(block), "response": block.get(row.returns)}
     return dict(block)
 
 
