@@ -1,17 +1,20 @@
-"""The command `append`, which reads messages from a file or a pipe."""
+"""The commands `append` and `turn`."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Printed, Thread
+from compaction_store.cli.options import PrintOptions, TenantOptions, Thread
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import BatchTooLarge, InvalidMessage
 
@@ -45,8 +48,8 @@ def append(
     raw: Annotated[bool, option("--raw", "Store any JSON object, even one that no API's request can have.")] = False,
     actor: options.Actor = None,
     *,
-    db: Database,
-    printed: Printed,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Appends messages to a thread. The input is a JSON object, a list of objects, or JSON lines.
 
@@ -151,3 +154,33 @@ def _show(out: Output, written: Appended) -> None:
             f"appended seq{'s' * (first < last)} {values.span(first, last)}: {tokens:,} tokens"
             + ", not yet durable" * (not written.durable)
         )
+
+
+# If a signal ended the command, the exit code is this plus the number of the signal, as in a shell.
+_SIGNALLED = 128
+
+
+def turn(
+    thread: Thread,
+    command: Annotated[list[str], argument("COMMAND...", "The command and its arguments.")],
+    wait: Annotated[float, option("--wait SECONDS", "How long to wait for the turn; 0 tries once.", min=0)] = 60.0,
+    lease: Annotated[
+        float, option("--lease SECONDS", "How long the turn lasts after this process is killed.", min=1)
+    ] = 30.0,
+    actor: Annotated[
+        str | None, option("--actor NAME", "The actor that holds the turn.", show_default="user@host")
+    ] = None,
+    *,
+    db: TenantOptions,
+) -> None:
+    """Runs a command in a turn on a thread. A thread has one turn at a time, and requests get their turns in order.
+
+    The exit code is that of the command. Put `--` before a command that has options. Appends by the command do not
+    check that the turn is still valid.
+    """
+    with db.store() as store, store.turn(thread, wait=wait, lease=lease, actor=actor):
+        try:
+            code = subprocess.run(command, check=False).returncode  # noqa: S603 — it is what the user asked for
+        except OSError as error:
+            raise misuse(f"cannot run the command: {error.strerror}", "COMMAND") from None
+    raise typer.Exit(code if code >= 0 else _SIGNALLED - code)

@@ -16,7 +16,7 @@ from compaction_store.cli.evaluate import show_money, write_file
 from compaction_store.cli.evaluation_runs import Wanted
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
-from compaction_store.cli.options import Printed, Server
+from compaction_store.cli.options import PrintOptions, ServerOptions
 from compaction_store.cli.output import Column, Output, figures, line, number
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import InvalidInput
@@ -56,8 +56,8 @@ def autopsy(
         ),
     ] = None,
     *,
-    db: Server,
-    printed: Printed,
+    db: ServerOptions,
+    printed: PrintOptions,
 ) -> None:
     """Shows the losses of other programs' compactions: names that were needed later, tool calls that were repeated,
     standing orders that a summary left out, and names that a summary invented.

@@ -11,7 +11,7 @@ import typer
 from compaction_store.cli import exits
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Printed
+from compaction_store.cli.options import PrintOptions, TenantOptions
 from compaction_store.cli.output import note
 from compaction_store.errors import InvalidCheckpoint
 
@@ -69,8 +69,8 @@ def checkpoint(
     ] = None,
     allow_empty: AllowEmpty = False,
     *,
-    db: Database,
-    printed: Printed,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Signs the current heads of all threads and appends the checkpoint to a file.
 

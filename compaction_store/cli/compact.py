@@ -11,7 +11,17 @@ from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Deed, Number, Printed, Reserve, Target, Thread, Trigger, Window
+from compaction_store.cli.options import (
+    DeedOptions,
+    Number,
+    PrintOptions,
+    Reserve,
+    Target,
+    TenantOptions,
+    Thread,
+    Trigger,
+    Window,
+)
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
@@ -73,9 +83,9 @@ def compact(
         bool, option("--dry-run", "Run the strategy and the summarizer, show the plan, and write nothing.")
     ] = False,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Compacts threads with a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
 
@@ -207,9 +217,9 @@ def revoke(
     record: Number,
     reason: Reason = None,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Revokes an active compaction: the view shows the messages again. The revocation is itself a record."""
     out = printed.output()
@@ -228,9 +238,9 @@ def adopt(
     record: Annotated[int, argument("NUMBER", "The observed record's number.", min=1)],
     reason: Annotated[str | None, option("--reason TEXT", "The reason, stored in the records.")] = None,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Applies a provider's compaction, which an observed record describes, to the view of the thread."""
     out = printed.output()

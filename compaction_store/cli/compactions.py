@@ -13,7 +13,7 @@ from compaction_store.cli import losses, options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.formats import encoded
-from compaction_store.cli.options import Database, Databases, Listed, RecordFilters, Thread
+from compaction_store.cli.options import FilterOptions, ListOptions, TenantOptions, TenantsOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.models.vocabulary import EventKind
@@ -40,12 +40,12 @@ _FAILURES: list[str | Column] = [
 def compactions(
     thread: Annotated[str | None, argument("[THREAD]", "Only records of this thread.")] = None,
     *,
-    filters: RecordFilters,
+    filters: FilterOptions,
     newest_first: Annotated[bool, option("--newest-first", "List the newest records first.")] = False,
     limit: Annotated[int | None, option("--limit N", "Print at most N records.", min=1)] = None,
     text: _Text = False,
-    db: Databases,
-    printed: Listed,
+    db: TenantsOptions,
+    printed: ListOptions,
 ) -> None:
     """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
 
@@ -143,8 +143,8 @@ def explain(
         bool, option("--text", "Include the message and its replacement, or the lost texts. Prints JSON.")
     ] = False,
     *,
-    db: Database,
-    printed: Listed,
+    db: TenantOptions,
+    printed: ListOptions,
 ) -> None:
     """Shows the history of one message: every record that covers it, and the part of the view that has or replaces it.
 
@@ -251,8 +251,8 @@ def events(
     after: Annotated[int, option("--after POS", "Only events of the thread after this pos.", min=0)] = 0,
     limit: Annotated[int | None, option("--limit N", "Print at most N events.", min=1)] = None,
     *,
-    db: Databases,
-    printed: Listed,
+    db: TenantsOptions,
+    printed: ListOptions,
 ) -> None:
     """Lists events of one or all threads: erasures, refused erasures, holds, releases, retentions, forks, verdicts and
     evaluations.

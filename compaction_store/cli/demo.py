@@ -20,7 +20,7 @@ from compaction_store.audit import charts
 from compaction_store.audit._sync.threads import course
 from compaction_store.cli import choices, values
 from compaction_store.cli.bundles import option
-from compaction_store.cli.options import Server
+from compaction_store.cli.options import ServerOptions
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.models.compactions import status_in_words
 
@@ -79,7 +79,7 @@ def demo(
         ),
     ] = ["extractive"],  # noqa: B006 — never changed
     *,
-    db: Server,
+    db: ServerOptions,
 ) -> None:
     """Demonstrates the store on a new thread: compacts it, verifies it, revokes a compaction, redacts a message.
 

@@ -9,7 +9,7 @@ from compaction_store.audit.safe_text import named
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Deed, Printed, Reason, Thread
+from compaction_store.cli.options import DeedOptions, PrintOptions, Reason, TenantOptions, Thread
 from compaction_store.cli.output import Output
 from compaction_store.errors import MessageNotFound
 
@@ -43,9 +43,9 @@ def redact(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Erases messages, and every compaction record that may contain their text. The thread can still be verified.
 
@@ -88,9 +88,9 @@ def erase(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Erases a whole thread: every message and record, its metadata and its name. A stub without content remains, which
     can still be verified.
@@ -164,9 +164,9 @@ def hold(
     thread: Thread,
     reason: Reason,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Puts a thread on hold: nothing can be erased from it until it is released, except with --override."""
     with db.store() as store:
@@ -178,9 +178,9 @@ def release(
     thread: Thread,
     reason: Reason,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Ends the hold of a thread."""
     with db.store() as store:
@@ -193,9 +193,9 @@ def retain(
     until: Annotated[str, option("--until WHEN", "The end of the retention, such as 2031-01-01.")],
     reason: Reason,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Retains a thread: nothing can be erased from it before a date, except with --override. The newest retention
     applies.

@@ -14,8 +14,8 @@ from compaction_store.cli import choices, evaluation_page, evaluation_runs, exit
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.evaluation_runs import Wanted
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Printed, Reserve, Trigger
-from compaction_store.cli.output import Column, Loss, Output, figures, note, number, private
+from compaction_store.cli.options import PrintOptions, Reserve, TenantOptions, Trigger
+from compaction_store.cli.output import Column, Output, RedCell, figures, note, number, private
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import InvalidInput
 from compaction_store.probes import PROBE_TYPES
@@ -114,8 +114,8 @@ def evaluate_threads(
         ),
     ] = None,
     *,
-    db: Database,
-    printed: Printed,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Evaluates compactions by replaying threads in memory. Writes nothing to the database, except with --record.
 
@@ -282,7 +282,7 @@ def show_money(out: Output, found: Evaluation) -> None:
                 net = f"{total.net:,.4f}"
                 rows.append((
                     result.policy, basis, f"{total.requests:,.4f}", f"{total.saved:,.4f}", f"{total.billed_anew:,.4f}",
-                    f"{total.summarizers:,.4f}", Loss(net) if total.net < 0 else net, number(total.losing),
+                    f"{total.summarizers:,.4f}", RedCell(net) if total.net < 0 else net, number(total.losing),
                     number(total.needed), number(total.unknown),
                 ))  # fmt: skip
     heads = figures("calls", "saved", "billed anew", "summarizers", "net", "losing", "needed", "unknown")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compaction_store.cli import choices, options
 from compaction_store.cli import processes as process
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database
+from compaction_store.cli.options import TenantOptions
 
 if TYPE_CHECKING:
     from compaction_store import Reader
@@ -157,7 +157,7 @@ def _worker() -> _Worker:
 
     assert _given is not None  # noqa: S101 — the pool has called _begin
     url, tenant, wanted = _given
-    store = process.opened(Database(url=url, tenant=tenant).reader())
+    store = process.opened(TenantOptions(url=url, tenant=tenant).reader())
     return _Worker(store, wanted.made(), NameReader())
 
 

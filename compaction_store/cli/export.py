@@ -24,7 +24,7 @@ from compaction_store.cli import checkpoint, exits, formats
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, naming
+from compaction_store.cli.options import TenantOptions, naming
 from compaction_store.cli.output import note, private, without_bars
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import Conflict, InvalidBundle
@@ -73,7 +73,7 @@ def export(
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,
     *,
-    db: Database,
+    db: TenantOptions,
 ) -> None:
     """Exports threads as bundles. A bundle is a file with everything that is stored about a thread. It can be verified
     offline.

@@ -19,7 +19,7 @@ from compaction_store.cli import exits, export
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.choices import value
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Printed, Server
+from compaction_store.cli.options import PrintOptions, ServerOptions
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import CompactionStoreError, InvalidBundle
@@ -74,7 +74,7 @@ def import_(
         list[str] | None, option("--option NAME=VALUE", "An option of the format, such as channel=messages.")
     ] = None,
     *,
-    db: Server,
+    db: ServerOptions,
     tenant: Annotated[
         str | None,
         option(
@@ -82,7 +82,7 @@ def import_(
         ),
     ] = None,
     all_tenants: Annotated[bool, option("--all-tenants", "Import each bundle into the tenant that it names.")] = False,
-    printed: Printed,
+    printed: PrintOptions,
 ) -> None:
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
     JSON lines of OpenAI or Anthropic messages, and databases of OpenAI Agents and LangGraph.
@@ -98,7 +98,7 @@ def import_(
     if thread_field is not None:
         how["thread_field"] = thread_field
     with db.reachable() as address, ExitStack() as stack, Progress("import", "entries") as progress:
-        run = _Import(address, tenant or "default", all_tenants, printed.output(), progress, stack)
+        run = _ImportRun(address, tenant or "default", all_tenants, printed.output(), progress, stack)
         for source in sources:
             run.take(source, form, how)
     if run.code:
@@ -114,7 +114,7 @@ def _options(given: list[str] | None) -> dict[str, Any]:
 
 
 @dataclass
-class _Import:
+class _ImportRun:
     """The state of an import: a store for each tenant, and the exit code so far."""
 
     address: str

@@ -81,7 +81,7 @@ Trigger = Annotated[
 Target = Annotated[str, option("--target MARK", "Compact to this size, which is given like --trigger.")]
 
 
-class RecordFilters(Bundle):
+class FilterOptions(Bundle):
     """The options that filter records, one for each row of FILTERS. `given` has the values of those that were given."""
 
     def __init__(self, **values: Any) -> None:
@@ -107,7 +107,7 @@ def _option(row: Filter) -> Any:
     return Annotated[kind | None, typer.Option(row.flag, metavar=metavar, help=row.help, show_default=False, **more)]
 
 
-class Printed(Bundle):
+class PrintOptions(Bundle):
     """How a command prints."""
 
     as_json: AsJson = None
@@ -122,13 +122,13 @@ class Printed(Bundle):
         return Output(as_json=True if content is not None else self.as_json, as_csv=self.as_csv)
 
 
-class Listed(Printed):
+class ListOptions(PrintOptions):
     """How a command prints a list."""
 
     as_csv: AsCsv = False  # type: ignore[misc]
 
 
-class Deed(Bundle):
+class DeedOptions(Bundle):
     """The actor and the authority of a command that writes."""
 
     actor: Actor = None
@@ -139,7 +139,7 @@ class Deed(Bundle):
         return {"actor": self.actor, "authority": self.authority}
 
 
-class Server(Bundle):
+class ServerOptions(Bundle):
     """The database of a command."""
 
     url: Url = None
@@ -148,7 +148,7 @@ class Server(Bundle):
         return reachable(self.url)
 
 
-class Database(Server):
+class TenantOptions(ServerOptions):
     """The database and the tenant of a command."""
 
     tenant: Tenant = "default"
@@ -174,7 +174,7 @@ class Database(Server):
             yield opened
 
 
-class Databases(Database):
+class TenantsOptions(TenantOptions):
     """The database of a command that lists one tenant, or all."""
 
     all_tenants: AllTenants = False

@@ -119,7 +119,7 @@ def _rows(to: Console, width: int, text: Text, first: str, rest: str) -> list[Te
     return [Text(rest if at else first) + part for at, part in enumerate(parts)]
 
 
-class Loss(str):
+class RedCell(str):
     """A cell of a table that is shown in red."""
 
     __slots__ = ()
@@ -275,7 +275,7 @@ class Output:
             )
         for row in rows:
             cells = [named(row[at]) for at in kept]
-            styles = ["red" if isinstance(row[at], Loss) else "" for at in kept]
+            styles = ["red" if isinstance(row[at], RedCell) else "" for at in kept]
             table.add_row(*(
                 Text(cell, no_wrap=True, overflow="ellipsis") if at in cut else _Cell(cell, style)
                 for at, cell, style in zip(kept, cells, styles, strict=True)

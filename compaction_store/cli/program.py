@@ -66,7 +66,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", "compact.revoke",
         ),
         Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", "compact.adopt"),
-        Verb("fork", "Copy a thread, or its beginning, as a new one.", "fork t-1 t-1-again --at 41", "fork.fork"),
+        Verb("fork", "Copy a thread, or its beginning, as a new one.", "fork t-1 t-1-again --at 41", "rewind.fork"),
         Verb(
             "repair", "Summarize a compaction's span again.",
             "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", "rewind.repair",
@@ -76,7 +76,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "rewind.rewind",
         ),
         Verb("clear", "Empty a thread's view.", "clear t-1 --hide", "rewind.clear"),
-        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", "turn.turn"),
+        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", "append.turn"),
         Verb(
             "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
             "import_threads.import_",
@@ -89,7 +89,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "compactions.compactions",
         ),
         Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", "show.show"),
-        Verb("tree", "Show the records that a record was made from.", "tree t-1 3", "tree.tree"),
+        Verb("tree", "Show the records that a record was made from.", "tree t-1 3", "show.tree"),
         Verb("explain", "Show what happened to a message.", "explain t-1 42", "compactions.explain"),
         Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", "compactions.events"),
         Verb(
@@ -132,23 +132,23 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     "Operate": (
         Verb(
             "migrate", "Upgrade a database's schema.", "migrate --url postgresql://owner@host/database",
-            "migrate.migrate_",
+            "operate.migrate_",
         ),
         Verb("doctor", "Diagnose the installation and the database.", "doctor --url postgresql://app@host/database",
-             "migrate.doctor"),
-        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", "migrate.grant"),
-        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", "search.tenants"),
+             "operate.doctor"),
+        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", "operate.grant"),
+        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", "operate.tenants"),
         Verb("mcp", "Serve a tenant's threads to agents over MCP.", "mcp --tenant default", "serve.mcp"),
-        Verb("url", "Print the URL of the database.", "url --wait", "search.url_"),
+        Verb("url", "Print the URL of the database.", "url --wait", "operate.url_"),
         Verb(
             "distribute", "Distribute the tables over a Citus cluster.",
-            "distribute --shards 32 --url postgresql://postgres@coordinator/database", "migrate.distribute",
+            "distribute --shards 32 --url postgresql://postgres@coordinator/database", "operate.distribute",
         ),
         Verb(
             "rebalance", "Move shards to new nodes of a Citus cluster.",
-            "rebalance --url postgresql://postgres@coordinator/database", "migrate.rebalance",
+            "rebalance --url postgresql://postgres@coordinator/database", "operate.rebalance",
         ),
-        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", "docs.docs"),
+        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", "operate.docs"),
     ),
 }  # fmt: skip
 VERBS = tuple(chain.from_iterable(PANELS.values()))

@@ -12,7 +12,7 @@ from compaction_store.cli import exits, options
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database
+from compaction_store.cli.options import TenantOptions
 from compaction_store.cli.output import line, note, private
 
 _STDOUT = "-"
@@ -32,7 +32,7 @@ def report(
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,
     *,
-    db: Database,
+    db: TenantOptions,
 ) -> None:
     """Writes an audit report: one HTML file that opens offline, can be printed, and can be verified anywhere.
 

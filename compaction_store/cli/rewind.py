@@ -1,4 +1,4 @@
-"""The commands `rewind`, `clear` and `repair`."""
+"""The commands `rewind`, `clear`, `repair` and `fork`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_store.cli import choices, exits, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.compact import Reason, Summarizer, show_run
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Deed, Number, Printed, Thread
+from compaction_store.cli.options import DeedOptions, Number, PrintOptions, TenantOptions, Thread
 from compaction_store.cli.output import Output
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def rewind(
     seq: Annotated[int, argument("SEQ", "The last seq that the view shows.", min=0)],
     reason: Reason = None,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Ends the view of a thread at a message, by hiding all later messages.
 
@@ -45,9 +45,9 @@ def clear(
     hide: Annotated[bool, option("--hide", "Also leave the thread out of lists until the next append.")] = False,
     reason: Reason = None,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Empties the view of a thread. Nothing is erased: the messages stay in replay, and revoke restores the view."""
     out = printed.output()
@@ -78,9 +78,9 @@ def repair(
     summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
     reason: Reason = None,
     *,
-    deed: Deed,
-    db: Database,
-    printed: Printed,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Replaces an active compaction: revokes it and summarizes the same span again, in one run.
 
@@ -95,3 +95,33 @@ def repair(
         failed = show_run(out, thread, run)
     if failed:
         raise typer.Exit(exits.REFUSED)
+
+
+def fork(
+    thread: Thread,
+    new: Annotated[str, argument("NEW", "The name of the new thread.")],
+    at: Annotated[int | None, option("--at POS", "The last pos to copy. [default: all]", min=1)] = None,
+    key: Annotated[
+        str | None, option("--key KEY", "Idempotency key: a retry with the same key returns the first result.")
+    ] = None,
+    reason: Annotated[str | None, option("--reason TEXT", "The reason to record. It is never deleted.")] = None,
+    *,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
+) -> None:
+    """Copies a thread, or its beginning up to a pos, as a new thread.
+
+    The two threads are then independent, except that erasing a message also erases its copies in forks. Each thread
+    records the thread_uid of the other.
+    """
+    out = printed.output()
+    with db.store() as store:
+        done = store.fork(thread, new, at=at, key=key, reason=reason, **deed.given)
+    if out.as_json:
+        out.json(done.as_dict())
+    elif done.added:
+        messages = values.count(done.last_seq, "message")
+        out.text(f"{named(new)}: a copy of {named(thread)} up to pos {done.at:,}, with {messages}")
+    else:
+        out.text(f"{named(new)}: already made from {named(thread)}, up to pos {done.at:,}")

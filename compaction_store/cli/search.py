@@ -1,14 +1,13 @@
-"""The commands `search`, `tenants` and `url`."""
+"""The command `search`."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from compaction_store.cli import values
 from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.options import Databases, Listed, Server
-from compaction_store.cli.output import Column, Output, note, number
+from compaction_store.cli.options import ListOptions, TenantsOptions
+from compaction_store.cli.output import Column, number
 from compaction_store.cli.progress import Progress
 
 
@@ -20,8 +19,8 @@ def search(
     ] = "",
     excerpts: Annotated[bool, option("--text", "Show the text around each match.")] = False,
     *,
-    db: Databases,
-    printed: Listed,
+    db: TenantsOptions,
+    printed: ListOptions,
 ) -> None:
     """Finds a text in the messages, records and metadata of a tenant's threads, for example before an erasure.
 
@@ -60,35 +59,3 @@ def search(
             ),
             none=f"no matches in {db.where}",
         )
-
-
-def tenants(db: Server, printed: Listed) -> None:
-    """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
-    from compaction_store.deploy import doctor
-
-    out = printed.output()
-    with db.reachable() as address:
-        found = doctor.tenants(address)
-    out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")
-
-
-def url_(
-    wait: Annotated[
-        bool, option("--wait", "Keep the embedded Postgres running until Ctrl-C or the end of stdin.")
-    ] = False,
-    *,
-    db: Server,
-) -> None:
-    """Prints the URL of the database that the other commands use, for psql, pandas and other programs.
-
-    The embedded Postgres runs only while a program uses it, and for a minute after a command. With --wait it keeps
-    running, so that another program can connect.
-    """
-    with db.reachable() as address:
-        out = Output(as_json=False)
-        out.text(address)
-        out.flush()
-        if wait:
-            note("the database is running; stop with Ctrl-C")
-            while sys.stdin.read(4096):
-                pass

@@ -18,7 +18,7 @@ from compaction_store.cli import options
 from compaction_store.cli.bundles import option
 from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database
+from compaction_store.cli.options import TenantOptions
 from compaction_store.cli.output import note, private
 from compaction_store.errors import MissingExtra
 
@@ -79,7 +79,7 @@ def serve(
         bool, option("--as-login", "Use the rights of the login instead of those of the roles.")
     ] = False,
     *,
-    db: Database,
+    db: TenantOptions,
 ) -> None:
     """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
 
@@ -186,7 +186,7 @@ def mcp(
         bool, option("--as-login", "Use the rights of the login instead of those of the auditor's role.")
     ] = False,
     *,
-    db: Database,
+    db: TenantOptions,
 ) -> None:
     """Serves the tenant's threads over MCP to an agent, which can search and read them and see what was compacted.
 

@@ -1,4 +1,4 @@
-"""The command `show`."""
+"""The commands `show` and `tree`, which show a record."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.cli import values
 from compaction_store.cli.bundles import option
 from compaction_store.cli.formats import encoded
-from compaction_store.cli.options import Database, Number, Printed, Thread
+from compaction_store.cli.options import Number, PrintOptions, TenantOptions, Thread
 from compaction_store.cli.output import Output, moment, number
+from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Element, Reader
@@ -37,8 +38,8 @@ def show(
     number_: Number,
     full: Annotated[bool, option("--full", "Show every original message in full.")] = False,
     *,
-    db: Database,
-    printed: Printed,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Shows one compaction record beside the messages that it replaces.
 
@@ -159,3 +160,45 @@ def _blocks(said: list[tuple[str, str]]) -> Group:
             Padding(Text("\n".join(lines(text))), (0, 0, 0, 2), expand=False),
         ]
     return Group(*parts)
+
+
+# Records at a greater depth are not indented further: their line states the depth.
+_DEEPEST = 16
+
+
+def tree(
+    thread: Thread,
+    number_: Number,
+    text: Annotated[bool, option("--text", "Include summaries, prompts and reasons. Prints JSON.")] = False,
+    *,
+    db: TenantOptions,
+    printed: PrintOptions,
+) -> None:
+    """Shows a compaction record with all records inside it, down to the records that were made from messages alone.
+
+    Each record is indented below the record that replaced it. JSON lists all records, each with the numbers of the
+    records directly inside it.
+    """
+    out = printed.output("--text" if text else None)
+    with db.reader() as store:
+        found = store.audit.tree(store.compaction(thread, number_))
+    if out.as_json:
+        records = [
+            values.compaction(each.record, text=text) | {"inside": [part.record.number for part in each.inside]}
+            for _, each in found.walk()
+        ]
+        out.json({"thread_id": thread, "number": number_, "records": records})
+        return
+    out.text(f"compaction {number_} of thread {named(thread)}", "bold")
+    for depth, each in found.walk():
+        out.text("  " * min(depth, _DEEPEST) + _line(each.record, depth))
+
+
+def _line(record: Compaction, depth: int) -> str:
+    parts = [
+        f"level {depth}" if depth > _DEEPEST else "",
+        f"{record.number}  {record.kind}",
+        f"seqs {values.span(record.start_seq, record.end_seq)}" if record.start_seq is not None else "",
+        values.change(record), status_in_words(record), values.callback(record.callback),
+    ]  # fmt: skip
+    return ", ".join(part for part in parts if part)

@@ -16,8 +16,8 @@ from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Listed
-from compaction_store.cli.output import Column, Loss, Output, figures, note, number
+from compaction_store.cli.options import ListOptions, TenantOptions
+from compaction_store.cli.output import Column, Output, RedCell, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import InvalidInput
 from compaction_store.models.compactions import status_in_words
@@ -37,7 +37,7 @@ _COSTS: list[str | Column] = [
 
 
 @dataclass
-class Group:
+class RecordSums:
     """The records of one strategy and one model."""
 
     applied: int = 0
@@ -66,8 +66,8 @@ def stats(
         int | None, option("--window TOKENS", "With --prices: the model's context window.", min=1)
     ] = None,
     *,
-    db: Database,
-    printed: Listed,
+    db: TenantOptions,
+    printed: ListOptions,
 ) -> None:
     """Shows a thread's tokens over its life, the savings of each compaction, and the cost of summarizers.
 
@@ -199,7 +199,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
 
 
 def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:
-    found: defaultdict[tuple[str, str], Group] = defaultdict(Group)
+    found: defaultdict[tuple[str, str], RecordSums] = defaultdict(RecordSums)
     for record in records:
         if record.kind not in NO_ATTEMPTS:
             found[record.callback or "", record.model or ""].add(record)
@@ -296,7 +296,7 @@ def _show_money(out: Output, money: Money) -> None:
         rows.append((
             str(fold.record), fold.basis, number(fold.calls), f"{fold.saved:,.4f}", f"{fold.billed_anew:,.4f}",
             "unknown" if fold.summarizer is None else f"{fold.summarizer:,.4f}",
-            Loss(net) if fold.is_loss else net,
+            RedCell(net) if fold.is_loss else net,
         ))  # fmt: skip
     heads = figures("calls", "saved", "billed anew", "summarizer", "net")
     out.grid([Column("number", right=True), "basis", *heads], rows)

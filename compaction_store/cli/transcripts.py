@@ -29,7 +29,7 @@ _PART_BYTES = 16_000_000
 Say = Callable[[str], object]
 
 
-class Program(NamedTuple):
+class SessionFormat(NamedTuple):
     """A program that keeps its sessions in files: how to open files, and how to tell a file's session."""
 
     opened: Callable[..., Source]
@@ -37,16 +37,16 @@ class Program(NamedTuple):
 
 
 @cache
-def _programs() -> dict[str, Program]:
+def _programs() -> dict[str, SessionFormat]:
     from compaction_store.importers import claude_code, codex
 
     return {
-        claude_code.FORMAT: Program(claude_code.ClaudeCode, claude_code.session_of),
-        codex.FORMAT: Program(codex.Codex, codex.session_of),
+        claude_code.FORMAT: SessionFormat(claude_code.ClaudeCode, claude_code.session_of),
+        codex.FORMAT: SessionFormat(codex.Codex, codex.session_of),
     }
 
 
-class Part(NamedTuple):
+class FileGroup(NamedTuple):
     """Files that are imported together: sessions of a program, or one file of another format."""
 
     form: str | None
@@ -57,13 +57,13 @@ class Part(NamedTuple):
         return self.paths[0] if self.form is None else _programs()[self.form].opened(self.paths, skip_bad=True)
 
 
-def parts_of(paths: Sequence[Path]) -> list[Part]:
+def parts_of(paths: Sequence[Path]) -> list[FileGroup]:
     """Returns the transcripts in files and folders. All files of one session are in the same part."""
     from compaction_store import importers
 
     sessions: dict[str, list[Path]] = {form: [] for form in _programs()}
     known: dict[tuple[int, int], Path] = {}
-    found: list[Part] = []
+    found: list[FileGroup] = []
     for path in paths:
         for file in _files(path):
             try:
@@ -77,13 +77,13 @@ def parts_of(paths: Sequence[Path]) -> list[Part]:
             if form in sessions:
                 sessions[form].append(file)
             else:
-                found.append(Part(None, (file,), size))
+                found.append(FileGroup(None, (file,), size))
     for form, files in sessions.items():
         found += _parts(form, files)
     return found
 
 
-def _parts(form: str, files: Sequence[Path]) -> Iterator[Part]:
+def _parts(form: str, files: Sequence[Path]) -> Iterator[FileGroup]:
     from compaction_store.importers.line_files import LineFile
 
     made: list[list[LineFile]] = []
@@ -100,15 +100,15 @@ def _parts(form: str, files: Sequence[Path]) -> Iterator[Part]:
         made[place].append(file)
         sizes[place] += file.size
     for files_, size in zip(made, sizes, strict=True):
-        yield Part(form, tuple(file.path for file in files_), size)
+        yield FileGroup(form, tuple(file.path for file in files_), size)
 
 
-def is_much(parts: Sequence[Part]) -> bool:
+def is_much(parts: Sequence[FileGroup]) -> bool:
     """Returns whether several processes take less time than one."""
     return sum(part.size for part in parts) >= _LEAST_BYTES
 
 
-def imported(store: Store, url: str, tenant: str, parts: Sequence[Part], wanted: int | None = None) -> list[str]:
+def imported(store: Store, url: str, tenant: str, parts: Sequence[FileGroup], wanted: int | None = None) -> list[str]:
     """Imports transcripts, and returns the names of their threads. What cannot be read is named and left out."""
     number = processes.count(wanted, len(parts))
     names: dict[str, None] = {}
@@ -127,7 +127,7 @@ def imported(store: Store, url: str, tenant: str, parts: Sequence[Part], wanted:
     return list(names)
 
 
-def _load(store: Store, part: Part, say: Say, progress: Progress | None = None) -> Iterator[str]:
+def _load(store: Store, part: FileGroup, say: Say, progress: Progress | None = None) -> Iterator[str]:
     from compaction_store import importers
 
     def report(at: importers.Progress) -> None:
@@ -160,7 +160,7 @@ def _store() -> Store:
     return processes.opened(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
 
 
-def _in_process(part: Part) -> tuple[list[str], list[str]]:
+def _in_process(part: FileGroup) -> tuple[list[str], list[str]]:
     said: list[str] = []
     return list(_load(_store(), part, said.append)), said
 

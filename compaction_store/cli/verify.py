@@ -17,7 +17,7 @@ from compaction_store.cli import checkpoint, exits
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Databases, Listed
+from compaction_store.cli.options import ListOptions, TenantOptions, TenantsOptions
 from compaction_store.cli.output import Output, line, note
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import ThreadNotFound
@@ -55,8 +55,8 @@ def verify(
     ] = False,
     allow_empty: AllowEmpty = False,
     *,
-    db: Database,
-    printed: Listed,
+    db: TenantOptions,
+    printed: ListOptions,
 ) -> None:
     """Verifies threads: recomputes their chains and reports every difference from what was written.
 
@@ -78,7 +78,7 @@ def verify(
     files = [name for name in what or () if _is_file(name)]
     if not files:
         log = checkpoint.open_log(checkpoints, public_key)
-        verification = _Verification(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
+        verification = _DatabaseCheck(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
         counted, where = _threads(out, verification, db, findings_only)
         _end(out, counted)
         if not counted.verified and not after:
@@ -130,7 +130,7 @@ def _counted(count: int, unit: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verification:
+class _DatabaseCheck:
     """A verification of a database: of the named threads, or of all threads after a given one."""
 
     level: Level
@@ -155,12 +155,14 @@ class _Verification:
             )
 
 
-def _threads(out: Output, verification: _Verification, given: Database, findings_only: bool) -> tuple[_Counted, str]:
+def _threads(
+    out: Output, verification: _DatabaseCheck, given: TenantOptions, findings_only: bool
+) -> tuple[_Counted, str]:
     """Verifies threads of the database. Also returns the words for where they were looked for."""
     count = findings = 0
     all_tenants, has_schema = verification.all_tenants, False
     unit = "entries" if verification.names else "threads"
-    db = Databases(**vars(given), all_tenants=all_tenants)
+    db = TenantsOptions(**vars(given), all_tenants=all_tenants)
     with db.reader() as store, Progress("verify", unit) as progress:
         for name, its in db.readers(store):
             for report in verification.reports(its, progress):

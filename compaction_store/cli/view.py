@@ -16,7 +16,7 @@ from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Database, Databases, Listed, Printed, Thread
+from compaction_store.cli.options import ListOptions, PrintOptions, TenantOptions, TenantsOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 
@@ -41,8 +41,8 @@ def threads(
     hidden: Annotated[bool, option("--hidden", "Include threads that clear --hide has hidden.")] = False,
     metadata: Annotated[bool, option("--metadata", "Include the threads' metadata. Prints JSON lines or CSV.")] = False,
     *,
-    db: Databases,
-    printed: Listed,
+    db: TenantsOptions,
+    printed: ListOptions,
 ) -> None:
     """Lists the threads by name, with their numbers of messages, compactions and tokens."""
     db.only_one(after, "--after")
@@ -94,8 +94,8 @@ def view(
     ] = None,
     full: _Full = False,
     *,
-    db: Database,
-    printed: Printed,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Shows the view of a thread, now or at a past time. Active compactions replace the messages that they fold."""
     if at is not None and seen_by is not None:
@@ -167,8 +167,8 @@ def replay(
     ] = False,
     full: _Full = False,
     *,
-    db: Database,
-    printed: Printed,
+    db: TenantOptions,
+    printed: PrintOptions,
 ) -> None:
     """Shows the messages of a thread as they were appended, without folding.
 

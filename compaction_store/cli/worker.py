@@ -27,7 +27,7 @@ from compaction_store.cli import choices, exits, options, values
 from compaction_store.cli.bundles import option
 from compaction_store.cli.compact import Strategy, Summarizer, Wait, leased
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import Deed, Printed, Reserve, Server, Target, Trigger
+from compaction_store.cli.options import DeedOptions, PrintOptions, Reserve, ServerOptions, Target, Trigger
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
 
@@ -61,13 +61,13 @@ def worker(
     wait: Wait = 0.0,
     once: Annotated[bool, option("--once", "Stop when no thread is due any more.")] = False,
     *,
-    deed: Deed,
-    db: Server,
+    deed: DeedOptions,
+    db: ServerOptions,
     tenant: Tenants = ["default"],  # noqa: B006 — never changed
     all_tenants: Annotated[
         bool, option("--all-tenants", "Watch every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
-    printed: Printed,
+    printed: PrintOptions,
 ) -> None:
     """Watches for threads whose view is above --trigger, and compacts them. Run as many workers as you like.
 

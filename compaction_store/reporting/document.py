@@ -17,11 +17,11 @@ _T = TypeVar("_T")
 _List = Annotated[list[_T], FailFast()]
 
 
-class _Part(BaseModel):
+class _Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Standing(_Part):
+class Standing(_Frozen):
     """The numbers of the later records that superseded or revoked a record, and the type of the record's error.
 
     A bundle does not state which record superseded another one, and a bundle without content does not have the error.
@@ -33,14 +33,14 @@ class Standing(_Part):
     error_type: str | None
 
 
-class Step(_Part):
+class ReportedStep(_Frozen):
     """The change of the view's tokens at a pos. `change` is None if it is unknown."""
 
     pos: int
     change: int | None
 
 
-class SeenPart(_Part):
+class SeenPart(_Frozen):
     """A part of a view: the messages `first` to `last`, or the record `number` that replaces them."""
 
     first: int
@@ -48,7 +48,7 @@ class SeenPart(_Part):
     number: int | None
 
 
-class Reply(_Part):
+class Reply(_Frozen):
     """The view from which a reply was written, and whether a receipt proves this."""
 
     seq: int
@@ -57,25 +57,25 @@ class Reply(_Part):
     parts: _List[SeenPart]
 
 
-class Place(_Part):
+class ReportedFinding(_Frozen):
     """A finding of the verification, and the pos of the entry that it concerns."""
 
     pos: int | None
     what: str
 
 
-class Verdict(_Part):
+class ReportedVerification(_Frozen):
     """The result of the verification in the database when the report was made."""
 
     level: str
     entries: int
     redacted: int
     covered: int
-    findings: _List[Place]
+    findings: _List[ReportedFinding]
     notes: _List[str]
 
 
-class ReportedThread(_Part):
+class ReportedThread(_Frozen):
     """A thread in a report: the lines of its bundle, and facts that only the database had when the report was made.
 
     At `unknown_pos`, an entry of an unknown kind changes views. There are no steps and no replies from there on.
@@ -84,20 +84,20 @@ class ReportedThread(_Part):
     bundle: _List[str]
     view_tokens: int | None
     unknown_pos: int | None
-    verdict: Verdict
+    verdict: ReportedVerification
     standings: _List[Standing]
-    steps: _List[Step]
+    steps: _List[ReportedStep]
     replies: _List[Reply]
 
 
-class Gone(_Part):
+class Gone(_Frozen):
     """A thread that a checkpoint signed at a pos, and that the database does not have any more."""
 
     thread_uid: str
     pos: int
 
 
-class Completeness(_Part):
+class ReportedCompleteness(_Frozen):
     """The numbers of the tenant's threads in the store, in this report, and in the newest checkpoint, if there is one.
 
     `gone` are the threads that only the checkpoint has.
@@ -109,7 +109,7 @@ class Completeness(_Part):
     gone: _List[Gone]
 
 
-class Period(_Part):
+class Period(_Frozen):
     """The period of a report. If both ends are None, the report shows everything."""
 
     since: str | None
@@ -124,7 +124,7 @@ class Period(_Part):
         return self.is_since(moment) and (self.until is None or moment <= datetime.fromisoformat(self.until))
 
 
-class ReportDocument(_Part):
+class ReportDocument(_Frozen):
     """The data of a whole report."""
 
     format: Format
@@ -135,9 +135,9 @@ class ReportDocument(_Part):
     tenant: str
     content: bool
     period: Period
-    completeness: Completeness
+    completeness: ReportedCompleteness
     #: Findings about the schema, the checkpoints and threads that are gone, and notes about the schema.
-    findings: _List[Place]
+    findings: _List[ReportedFinding]
     notes: _List[str]
     threads: _List[ReportedThread]
 

@@ -10,7 +10,11 @@ import gzip
 import hashlib
 import json
 import re
+import unicodedata
 import zlib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from compaction_store.reporting.document import ReportDocument
 
@@ -119,3 +123,31 @@ def hash_of(data: bytes) -> str:
     """Returns the hash that a report states for itself, or an empty text if it states none."""
     stated = opened(data)[1] if is_json(data) else own_hash(data)[0]
     return stated or ""
+
+
+_PACKAGE = Path(__file__).parents[1]
+_SUFFIXES = (".py", ".html", ".css")
+_LIBRARIES = ("jinja2", "markupsafe")
+
+
+@cache
+def build() -> str:
+    """Returns the SHA-256 of everything that a page depends on, except for its data.
+
+    This is the source files and templates of this package, and the versions of Jinja, MarkupSafe and Unicode.
+    """
+    found = hashlib.sha256()
+    for name in (*map(_version, _LIBRARIES), unicodedata.unidata_version):
+        found.update(f"{name}\n".encode())
+    for file in sorted(_PACKAGE.rglob("*")):
+        if file.suffix in _SUFFIXES:
+            content = hashlib.sha256(file.read_bytes()).hexdigest()
+            found.update(f"{file.relative_to(_PACKAGE).as_posix()} {content}\n".encode())
+    return found.hexdigest()
+
+
+def _version(library: str) -> str:
+    try:
+        return f"{library} {version(library)}"
+    except PackageNotFoundError:
+        return f"{library} is not installed"

@@ -14,9 +14,9 @@ from compaction_store.bundles.verification import verify_bundle
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Compaction, Report
 from compaction_store.reporting import contents, envelope
-from compaction_store.reporting.builds import build
 from compaction_store.reporting.contents import Contents
 from compaction_store.reporting.document import FORMAT, ReportDocument, ReportedThread
+from compaction_store.reporting.envelope import build
 
 _BUILD = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"[0-9A-Za-z.+]{1,40}")

@@ -131,7 +131,7 @@ def audit_app(
     if reviews is not None and not content:
         raise InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
     reader = impatient(reader, _PATIENCE)
-    pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
+    pages = _AuditPages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
 
     def route(path: str, show: Callable[[Request, Parameters], Awaitable[Response]], method: str = "GET") -> Route:
         return Route(path, pages.page(path, show), methods=[method])
@@ -154,7 +154,7 @@ def audit_app(
     return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere})
 
 
-class _Pages:
+class _AuditPages:
     def __init__(
         self,
         reader: AsyncReader,

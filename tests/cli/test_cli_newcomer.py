@@ -15,7 +15,7 @@ import pytest
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Run, command, environment
-from compaction_store.cli import docs
+from compaction_store.cli import operate as docs
 from compaction_store.cli.program import PANELS, VERBS
 from compaction_store.errors import MissingExtra, SummaryRefused
 from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer

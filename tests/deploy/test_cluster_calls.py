@@ -15,7 +15,7 @@ import pytest
 from support.paths import SUPPORT
 
 import compaction_store as cs
-from compaction_store.deploy import citus, rebalancing
+from compaction_store.deploy import citus
 from compaction_store.errors import ThreadExists, UnsupportedDatabase
 
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
@@ -141,5 +141,5 @@ def test_a_move_that_was_in_a_deadlock_with_a_writer_is_repeated(
         " RETURNS void LANGUAGE plpgsql AS $$ BEGIN"
         " IF nextval('public.moves') < 3 THEN RAISE EXCEPTION 'a deadlock' USING ERRCODE = '40P01'; END IF; END $$"
     )
-    assert rebalancing.rebalance(cluster) == 3
+    assert citus.rebalance(cluster) == 3
     assert superuser.execute("SELECT last_value FROM public.moves").fetchone() == (3,)

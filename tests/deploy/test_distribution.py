@@ -23,7 +23,7 @@ from support.paths import SUPPORT
 
 import compaction_store as cs
 from compaction_store import migrate
-from compaction_store.deploy import citus, rebalancing
+from compaction_store.deploy import citus
 from compaction_store.errors import (
     NotConfigured,
     PermissionDenied,
@@ -272,15 +272,15 @@ def test_shards_are_moved_by_an_owner_who_may_log_in_meanwhile(
     cluster: str, superuser: psycopg.Connection[Any]
 ) -> None:
     with pytest.raises(NotConfigured, match="run compaction-store distribute first"):
-        rebalancing.rebalance(cluster)
+        citus.rebalance(cluster)
     citus.distribute(cluster)
-    assert rebalancing.rebalance(cluster) == 3
+    assert citus.rebalance(cluster) == 3
     assert asked(superuser)[-1] == "moved, block_writes, by_shard_count, owner t"
     owner = "SELECT rolcanlogin FROM pg_roles WHERE rolname = 'compaction_store_owner'"
     assert superuser.execute(owner).fetchone() == (False,)
     superuser.execute("DROP FUNCTION pg_catalog.rebalance_table_shards")
     with pytest.raises(cs.CompactionStoreError):
-        rebalancing.rebalance(cluster)
+        citus.rebalance(cluster)
     assert superuser.execute(owner).fetchone() == (False,)
 
 

@@ -14,7 +14,7 @@ from support.databases import Server
 
 import compaction_store as cs
 from compaction_store import grants
-from compaction_store.cli.migrate import Service
+from compaction_store.cli.operate import Service
 from compaction_store.deploy import doctor
 from compaction_store.deploy import platforms as known
 from compaction_store.deploy.conditions import Check, State

@@ -182,7 +182,7 @@ def test_an_unexpected_error_shows_and_logs_no_content(
 
 def test_a_template_that_fails_has_the_headers_too(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(client: Client) -> None:
-        monkeypatch.setattr("compaction_store.web.app._Pages._html", lambda *_: 1 / 0)
+        monkeypatch.setattr("compaction_store.web.app._AuditPages._html", lambda *_: 1 / 0)
         answer = await client.get("/")
         assert answer.status_code == 500
         check_headers(answer)

@@ -20,8 +20,8 @@ import pytest
 import compaction_store as cs
 from compaction_store import offline
 from compaction_store.errors import InvalidInput
-from compaction_store.reporting import ReportDocument, envelope, gather, gathering
-from compaction_store.reporting.builds import build
+from compaction_store.reporting import ReportDocument, collection, envelope, gather
+from compaction_store.reporting.envelope import build
 from compaction_store.reporting.page import render
 from compaction_store.reporting.verification import verify_report
 from web.audited import THREAD
@@ -287,7 +287,7 @@ def test_a_changed_database_is_a_finding_of_the_report(store: cs.Store, superuse
 
 
 def test_too_many_threads_are_refused(store: cs.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST_THREADS", 1)
+    monkeypatch.setattr(collection, "MOST_THREADS", 1)
     with pytest.raises(InvalidInput, match="at most 1 threads, not 2"):
         made(store, since=datetime.now(UTC) - timedelta(days=1))
     assert len(made(store, THREAD, THREAD).threads) == 1

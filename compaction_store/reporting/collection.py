@@ -8,26 +8,25 @@ from datetime import UTC, datetime
 from compaction_store import __version__
 from compaction_store.audit._sync.threads import view_steps
 from compaction_store.checkpoints import CheckpointLog
-from compaction_store.checkpoints.compare import Completeness as Compared
-from compaction_store.checkpoints.compare import completeness
+from compaction_store.checkpoints.compare import Completeness, completeness
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Element, Finding, Level, Message, Thread
-from compaction_store.reporting.builds import build
 from compaction_store.reporting.document import (
     FORMAT,
-    Completeness,
     Gone,
     Period,
-    Place,
     Reply,
     ReportDocument,
+    ReportedCompleteness,
+    ReportedFinding,
+    ReportedStep,
     ReportedThread,
+    ReportedVerification,
     SeenPart,
     Standing,
-    Step,
-    Verdict,
 )
+from compaction_store.reporting.envelope import build
 from compaction_store.store import Reader
 
 #: The maximum number of threads in a report. For more threads, the caller must make several reports.
@@ -65,7 +64,7 @@ def gather(
     # Each thread's verification includes the schema, but its findings are stated once.
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
-    compared: Compared | None = None
+    compared: Completeness | None = None
     if checkpoints is not None:
         schema = reader.audit.verify_schema()
         compared = completeness(checkpoints, tenant, {thread.thread_uid for thread in stored})
@@ -75,11 +74,11 @@ def gather(
     return ReportDocument(
         format=FORMAT, version=__version__, build=build(), made_at=time_text(datetime.now(UTC)), made_by=made_by,
         tenant=tenant, content=content, period=period,
-        completeness=Completeness(
+        completeness=ReportedCompleteness(
             stored=len(stored), reported=len(found), signed=None if compared is None else compared.signed,
             gone=[Gone(thread_uid=str(uid), pos=pos) for uid, pos in gone],
         ),
-        findings=[Place(pos=each.pos, what=each.what) for each in findings],
+        findings=[ReportedFinding(pos=each.pos, what=each.what) for each in findings],
         notes=list(notes), threads=found,
     )  # fmt: skip
 
@@ -128,15 +127,19 @@ def _read(
         bundle=[line.decode().removesuffix("\n") for line in lines],
         view_tokens=thread.view_tokens,
         unknown_pos=thread.unknown_pos,
-        verdict=Verdict(
+        verdict=ReportedVerification(
             level=report.level, entries=report.entries, redacted=report.redacted, covered=report.covered,
-            findings=[Place(pos=each.pos, what=each.what) for each in report.findings if each not in stated],
+            findings=[ReportedFinding(pos=each.pos, what=each.what) for each in report.findings if each not in stated],
             notes=list(report.notes),
         ),
         standings=[_standing(record) for record in reader.compactions(name)],
-        steps=[Step(pos=step.pos, change=step.change) for step in view_steps(reader, thread)[0]] if is_known else [],
+        steps=_steps(reader, thread) if is_known else [],
         replies=_replies(reader, thread, period) if is_known else [],
     )  # fmt: skip
+
+
+def _steps(reader: Reader, thread: Thread) -> list[ReportedStep]:
+    return [ReportedStep(pos=step.pos, change=step.change) for step in view_steps(reader, thread)[0]]
 
 
 def _standing(record: Compaction) -> Standing:

@@ -1,16 +1,21 @@
-"""The commands that set up and diagnose a database."""
+"""The commands that operate a database and the installation, such as `migrate`, `doctor` and `docs`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import compaction_store
 from compaction_store.cli import exits
 from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.options import Listed, Printed, Server
+from compaction_store.cli.exits import misuse
+from compaction_store.cli.options import ListOptions, PrintOptions, ServerOptions
+from compaction_store.cli.output import Output, note
 from compaction_store.errors import CompactionStoreError
 
 if TYPE_CHECKING:
@@ -33,8 +38,8 @@ def migrate_(
         ),
     ] = None,
     *,
-    db: Server,
-    printed: Printed,
+    db: ServerOptions,
+    printed: PrintOptions,
 ) -> None:
     """Upgrades the database's schema to this version; does nothing if it is up to date.
 
@@ -68,7 +73,7 @@ class Service(StrEnum):
     AZURE = "azure"
 
 
-class Role(StrEnum):
+class GrantedRole(StrEnum):
     """The roles that can be granted: the keys of `roles.ROLES`."""
 
     application = "application"
@@ -80,11 +85,11 @@ class Role(StrEnum):
 
 def grant(
     login: Annotated[str, argument("LOGIN", "The database login.")],
-    role: Annotated[Role, argument("ROLE", "application, auditor, loader, owner or reviewer.")],
+    role: Annotated[GrantedRole, argument("ROLE", "application, auditor, loader, owner or reviewer.")],
     revoke: Annotated[bool, option("--revoke", "Revoke the role instead.")] = False,
     *,
-    db: Server,
-    printed: Printed,
+    db: ServerOptions,
+    printed: PrintOptions,
 ) -> None:
     """Grants a login one of the schema's roles, with the permissions for one task and no others.
 
@@ -106,8 +111,8 @@ def grant(
 def distribute(
     shards: Annotated[int | None, option("--shards N", "The number of shards. [default: citus.shard_count]")] = None,
     *,
-    db: Server,
-    printed: Printed,
+    db: ServerOptions,
+    printed: PrintOptions,
 ) -> None:
     """Distributes the tables of a migrated database, with their rows, over the nodes of its Citus cluster.
 
@@ -125,18 +130,18 @@ def distribute(
         out.text(f"the tables are {'' if done.now else 'already '}distributed over {done.nodes} nodes")
 
 
-def rebalance(db: Server, printed: Printed) -> None:
+def rebalance(db: ServerOptions, printed: PrintOptions) -> None:
     """Moves shards of a distributed database until all nodes of its Citus cluster have about the same number.
 
     Run this after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
     wait while the shard is moved, so their calls need deadlines that are longer than this move. While the command runs,
     the role compaction_store_owner can log in.
     """
-    from compaction_store.deploy import rebalancing
+    from compaction_store.deploy import citus
 
     out = printed.output()
     with db.reachable() as address:
-        moved = rebalancing.rebalance(address)
+        moved = citus.rebalance(address)
     if out.as_json:
         out.json({"moved": moved})
     else:
@@ -153,8 +158,8 @@ def doctor(
         ),
     ] = None,
     *,
-    db: Server,
-    printed: Listed,
+    db: ServerOptions,
+    printed: ListOptions,
 ) -> None:
     """Checks the installation and the database: durability, versions, roles, poolers, the managed service.
 
@@ -176,7 +181,7 @@ def doctor(
         raise typer.Exit(exits.REFUSED)
 
 
-def _checks(db: Server, platform: str | None) -> Iterator[Check]:
+def _checks(db: ServerOptions, platform: str | None) -> Iterator[Check]:
     from compaction_store import embedded
     from compaction_store.deploy import doctor as diagnosis
     from compaction_store.deploy.doctor import Check
@@ -189,3 +194,69 @@ def _checks(db: Server, platform: str | None) -> Iterator[Check]:
     except CompactionStoreError as error:
         yield from diagnosis.installation()
         yield Check("database", "problem", str(error), "see compaction-store docs embedded, or give a database's URL")
+
+
+def tenants(db: ServerOptions, printed: ListOptions) -> None:
+    """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
+    from compaction_store.deploy import doctor
+
+    out = printed.output()
+    with db.reachable() as address:
+        found = doctor.tenants(address)
+    out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")
+
+
+def url_(
+    wait: Annotated[
+        bool, option("--wait", "Keep the embedded Postgres running until Ctrl-C or the end of stdin.")
+    ] = False,
+    *,
+    db: ServerOptions,
+) -> None:
+    """Prints the URL of the database that the other commands use, for psql, pandas and other programs.
+
+    The embedded Postgres runs only while a program uses it, and for a minute after a command. With --wait it keeps
+    running, so that another program can connect.
+    """
+    with db.reachable() as address:
+        out = Output(as_json=False)
+        out.text(address)
+        out.flush()
+        if wait:
+            note("the database is running; stop with Ctrl-C")
+            while sys.stdin.read(4096):
+                pass
+
+
+_TITLE = "# "
+
+
+def folder() -> Path:
+    """Returns the folder of the pages, which is in the package of an installed wheel, or beside it in a source tree."""
+    package = Path(compaction_store.__file__).parent
+    return package / "docs" if (package / "docs").is_dir() else package.parent / "docs"
+
+
+def pages() -> dict[str, Path]:
+    """Maps the name of every page, such as erasure or how-to/citus, to its file."""
+    root = folder()
+    return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.md"))}
+
+
+def docs(
+    page: Annotated[str | None, argument("[PAGE]", "A page, such as erasure or how-to/citus.")] = None,
+) -> None:
+    """Prints a page of the installed version's documentation as Markdown. Without a page, lists all pages."""
+    out = Output(as_json=False)
+    found = pages()
+    if page is None:
+        width = max(map(len, found), default=0)
+        for name, path in found.items():
+            with path.open(encoding="utf-8") as stream:
+                out.text(f"{name:<{width}}  {stream.readline().removeprefix(_TITLE).strip()}")
+        return
+    name = page.removeprefix("docs/").removesuffix(".md")
+    if name not in found:
+        raise misuse(f"there is no page {page!r}; run docs without a page to list all pages", "PAGE")
+    for line in found[name].read_text(encoding="utf-8").splitlines():
+        out.text(line)
