@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
     def append_these(self, new: list[tuple[Payload, int]]) -> None:
         messages = [message for message, _ in new]
         tokens = [n for _, n in new]
-        written = self.store.append(self.thread_id, messages, tokens=tokens)
+        written = self.store.append(self.thread_id, messages, tokens=tokens, raw=True)
         self.model.log += [Appended(message, n) for message, n in new]
         same([m.pos for m in written], list(range(len(self.model.log) - len(new) + 1, len(self.model.log) + 1)))
 
@@ -208,10 +208,10 @@ class Machine(RuleBasedStateMachine):
                 expected_seq = turn.last_seq if how == "strictly" else None
                 if expected_seq is not None and expected_seq != last:
                     with pytest.raises(SequenceConflict):
-                        turn.append(message, tokens=n, expected_seq=expected_seq)
+                        turn.append(message, tokens=n, expected_seq=expected_seq, raw=True)
                     self.forget(message)
                     continue
-                assert turn.append(message, tokens=n, expected_seq=expected_seq)[-1].seq == last + 1
+                assert turn.append(message, tokens=n, expected_seq=expected_seq, raw=True)[-1].seq == last + 1
                 self.model.log.append(Appended(message, n))
                 assert turn.last_seq == last + 1
             assert [seq for span in turn.others() for seq in range(span.start_seq, span.end_seq + 1)] == beside

@@ -66,7 +66,7 @@ def messages():
             # In the middle of the second chunk, whose transaction has not begun: the first is stored.
             time.sleep(600)
         yield {"role": "assistant", "content": f"{i} " + "x" * 100}
-cs.Store.open(sys.argv[1]).load("taken", messages(), key="k", tokens=1)
+cs.Store.open(sys.argv[1]).load.messages("taken", messages(), key="k", tokens=1)
 """
 
 

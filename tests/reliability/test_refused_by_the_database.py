@@ -119,7 +119,7 @@ def test_a_login_without_rights_learns_which_to_get(
     faces.open(url).append("t", HI)
     name = sa.make_url(narrow).username
     superuser.execute(f"REVOKE compaction_store_app FROM {name}")
-    with pytest.raises(cs.DatabaseError, match="compaction_store_app"):
+    with pytest.raises(cs.DatabaseError, match="grant LOGIN application"):
         faces.open(narrow)
 
 

@@ -175,10 +175,9 @@ def test_arguments_say_what_else_they_may_be(faces: Faces, url: str, store: Face
     for wrong in ("2026-01-01", 0, True, 1.5):
         with pytest.raises(InvalidInput, match=r"a pos >= 1, a datetime with a time zone, or a compaction"):
             store.view("t", at=wrong)
-    others: dict[str, list[str]] = {"view": [], "fork": ["u"], "outline": []}
-    for name, more in others.items():
+    for call, more in ((store.view, []), (store.fork, ["u"]), (store.audit.outline, [])):
         with pytest.raises(cs.PositionNotFound, match="no pos 20: the last pos is 1"):
-            getattr(store, name)("t", *more, at=20)
+            call("t", *more, at=20)
     engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
     if store.runner is None:
         with pytest.raises(InvalidInput, match="must not both be given"):

@@ -260,6 +260,7 @@ class Planning:
         self.attempts: list[Record] = []
         self.in_plan: list[int] = []
         self.callback = ""
+        self.began = 0
         self.failure: Refused | None = None
 
     def folded(self) -> list[Piece]:
@@ -320,6 +321,9 @@ class Planning:
         self, start: int, end: int, text: str | None, allow: frozenset[str], *, as_callable: bool
     ) -> None:  # fmt: skip
         """A text of None is a summarizer that fails."""
+        made = self.attempts[self.began :]
+        if any((a.kind, a.outcome, a.start, a.end) == ("summary", "applied", start, end) for a in made):
+            raise Refused("InvalidSpan")
         pieces = self.check("summary", start, end, allow)
         if as_callable:
             self.offer(start, end, allow)
@@ -374,6 +378,7 @@ class Planning:
 
     def begin(self, callback: str) -> tuple[int, list[int]]:
         self.callback = callback
+        self.began = len(self.attempts)
         return len(self.attempts), list(self.in_plan)
 
     def void(self, mark: tuple[int, list[int]], error: str | None) -> None:
