@@ -34,6 +34,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Element, Message, Payload, Thread
 from compaction_store.models.messages import is_erased
+from compaction_store.models.vocabulary import WITHDRAWALS
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 from compaction_store.store.unknown_entries import refuse_unknown
@@ -54,7 +55,6 @@ OnDelete = Literal["hide", "erase"]
 # A meta may take up to 8 KiB. This leaves room for the ids.
 _LONGEST_RECORD = 7000
 _ONE_QUERY = 2000  # the maximum number of messages that one query reads
-_HIDDEN = {"rewind", "clear"}
 _RECORDS = TypeAdapter(ConversationRecord)
 
 
@@ -228,7 +228,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         ids = {each.seq: entry_id(each) for each in messages}
         place = end = last = 0
         for element in () if view is None else view.elements:
-            if element.kind in _HIDDEN or element.is_erased:
+            if element.kind in WITHDRAWALS or element.is_erased:
                 continue
             last = element.end_seq
             inside = {ids.get(seq) for seq in range(element.seq, last + 1)}

@@ -22,6 +22,7 @@ from compaction_store.errors import Conflict, ThreadNotFound
 from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
+from compaction_store.models.vocabulary import WITHDRAWALS
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 from compaction_store.waiting import Call, Work
@@ -34,7 +35,7 @@ _ADOPTIONS = 8
 # After this many conflicts with other writers, give up.
 _CONFLICTS = 100
 # The kinds of records that the adapters write. Records of other kinds are the store's own compactions.
-_OF_STATES = ("adoption", "rewind", "clear")
+_OF_STATES = ("adoption", *WITHDRAWALS)
 Covered = Mapping[int, frozenset[str]]
 
 

@@ -12,10 +12,8 @@ from typing import Any
 
 from compaction_store.jsonable import AsDict
 from compaction_store.models import Compaction
-from compaction_store.models.vocabulary import OUTCOMES
+from compaction_store.models.vocabulary import NO_ATTEMPTS, OUTCOMES
 
-#: The kinds of records that are not attempts to compact.
-NO_ATTEMPTS = ("revocation", "rewind", "clear")
 # The names that APIs give to input tokens, cached tokens included, and to output tokens.
 _IN = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "prompt_tokens")
 _OUT = ("output_tokens", "completion_tokens")

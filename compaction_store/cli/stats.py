@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from compaction_store.audit import charts
 from compaction_store.audit._sync.threads import copied, course, own
 from compaction_store.audit.charts import Course
-from compaction_store.audit.costs import NO_ATTEMPTS, Costs
+from compaction_store.audit.costs import Costs
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
 from compaction_store.cli.bundles import argument, option
@@ -21,7 +21,7 @@ from compaction_store.cli.output import Column, Output, RedCell, figures, note, 
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import InvalidInput
 from compaction_store.models.compactions import status_in_words
-from compaction_store.models.vocabulary import OUTCOMES
+from compaction_store.models.vocabulary import NO_ATTEMPTS, OUTCOMES
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Reader

@@ -15,8 +15,7 @@ from compaction_store.errors import Conflict, InvalidCallback
 from compaction_store.messages.framing import ROLES, Role
 from compaction_store.models import Compaction
 from compaction_store.models.compactions import status_in_words
-
-_HIDES = ("rewind", "clear")
+from compaction_store.models.vocabulary import WITHDRAWALS
 
 
 def check_arguments(
@@ -40,7 +39,7 @@ def check_repairable(record: Compaction) -> None:
     if record.status not in ("active", "unknown"):
         why = "it is a revocation" if record.kind == "revocation" else status_in_words(record)
         raise Conflict(f"compaction {record.number} is not active: {why}{place}")
-    if record.kind in _HIDES:
+    if record.kind in WITHDRAWALS:
         raise Conflict(f"compaction {record.number} is a {record.kind}, which has no summary: revoke it{place}")
 
 

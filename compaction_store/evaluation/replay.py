@@ -25,17 +25,12 @@ from compaction_store.language.names import NameReader
 from compaction_store.messages import framing
 from compaction_store.models import Attempt, Compaction, Element, Message, Payload
 from compaction_store.models.messages import shown
-from compaction_store.models.vocabulary import EVENT_KINDS, KINDS
+from compaction_store.models.vocabulary import EVENT_KINDS, KINDS, NO_ATTEMPTS, SUMMARY_KINDS, WITHDRAWALS
 from compaction_store.probes import Fold, Planted, Probe, ThreadFacts, ThreadMessage, ThreadProbe
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import speaker
 from compaction_store.tokens import Counter as TokenCounter
 from compaction_store.waiting import drive
-
-# The kinds of records that replace their span by a summary. Others hide the span, or replace it by shorter messages.
-_SUMMARIES = ("summary", "adoption")
-# The kinds of records with which a user withdraws messages. The hidden messages do not count as lost.
-WITHDRAWALS = ("rewind", "clear")
 
 
 class ModelCall(NamedTuple):
@@ -191,6 +186,7 @@ class _Walk:
         self.tokens += tokens - before
         self._prefix = min(self._prefix, prefix)
         if kind in WITHDRAWALS:
+            # Messages that a user withdrew do not count as lost.
             self._withdrawn.add(record)
         else:
             self.result.rounds[record] = len(self.result.rounds) + 1
@@ -199,9 +195,9 @@ class _Walk:
             self.result.folds.append(
                 Folded(record, start, end, kind, before, tokens, len(self.result.calls), prefix, name, use, is_observed)
             )
-            if self.judge is not None and kind in _SUMMARIES and record not in self.result.unreadable:
+            if self.judge is not None and kind in SUMMARY_KINDS and record not in self.result.unreadable:
                 self.result.verdicts[record] = self.judge.of(removed, replacement)
-        self._probing().fold(Fold(record, start, end, replacement, is_summary=kind in _SUMMARIES))
+        self._probing().fold(Fold(record, start, end, replacement, is_summary=kind in SUMMARY_KINDS))
 
     def revoke(self, record: int) -> None:
         """Takes a record out of the view, if it is there, and restores the elements that it replaced."""
@@ -261,11 +257,7 @@ class _Recorded(_Walk):
         super().__init__(thread, RECORDED, window, counter)
 
     def run(self) -> None:
-        costs = {
-            record.number: self.count(record)
-            for record in self.thread.records
-            if record.kind not in ("revocation", *WITHDRAWALS)
-        }
+        costs = {record.number: self.count(record) for record in self.thread.records if record.kind not in NO_ATTEMPTS}
         for entry in self.thread.log():
             if isinstance(entry, Message):
                 self.append(entry)

@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 from compaction_store.models.limits import MOST_BYTES
+from compaction_store.models.vocabulary import WITHDRAWALS
 
 Kind = Literal["payload", "meta", "metadata", "body", "receipt"]
 
@@ -63,7 +64,7 @@ def record_fault(kind: str, outcome: str, text: str) -> str | None:
         stand_ins = body.get("replacement")
         if type(stand_ins) is not list or any(type(message) is not dict for message in stand_ins):
             return "the body's replacement is not a list of JSON objects"
-        if stand_ins and kind in {"rewind", "clear"}:
+        if stand_ins and kind in WITHDRAWALS:
             return f"the body of a {kind} has a replacement"
     return None
 

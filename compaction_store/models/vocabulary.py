@@ -29,6 +29,13 @@ JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 # The kinds of records that a provider's compaction may be recorded as.
 ReplacingKind = Literal["summary", "truncation", "removal"]
 REPLACING_KINDS: tuple[ReplacingKind, ...] = get_args(ReplacingKind)
+# The kinds of records with which a user takes messages out of the view. They have no replacement.
+Withdrawal = Literal["rewind", "clear"]
+WITHDRAWALS: tuple[Withdrawal, ...] = get_args(Withdrawal)
+# The kinds of records that replace their span by a summary. Others hide the span, or replace it by shorter messages.
+SUMMARY_KINDS: tuple[Kind, ...] = ("summary", "adoption")
+# The kinds of records that are not attempts to compact.
+NO_ATTEMPTS: tuple[Kind, ...] = ("revocation", *WITHDRAWALS)
 # The kinds of events that change how views are made.
 CRITICAL_EVENTS: frozenset[EventKind] = frozenset({"redaction"})
 

@@ -12,10 +12,11 @@ from compaction_store.errors import CompactionNotFound, ThreadNotFound, UnknownE
 from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload, Thread
 from compaction_store.models.messages import shown
+from compaction_store.models.vocabulary import WITHDRAWALS
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
 from compaction_store.recall.pages import Recalled, ResultPage
 from compaction_store.recall.searching import Hit, Search, words
-from compaction_store.recall.withdrawn import HIDES, Withdrawn
+from compaction_store.recall.withdrawn import Withdrawn
 from compaction_store.store.unknown_entries import refuse_unknown
 from compaction_store.tokens import Counter
 from compaction_store.waiting import Call, Pause, Work
@@ -94,7 +95,7 @@ class Reading:
         refuse_unknown(thread)
         found = Withdrawn()
         if thread.last_number:
-            for kind in HIDES:
+            for kind in WITHDRAWALS:
                 log = self._reader.compactions(self._thread_id, kind=kind, outcome="applied")
                 yield from _for_each(log, found.add)
         return found

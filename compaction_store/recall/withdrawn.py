@@ -6,8 +6,6 @@ from bisect import bisect_right
 
 from compaction_store.models import Compaction
 
-HIDES = ("rewind", "clear")
-
 
 class Withdrawn:
     """The ranges of seqs that records hide."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from compaction_store.jsonable import named
 from compaction_store.models import Payload
+from compaction_store.models.vocabulary import ReplacingKind
 from compaction_store.strategies.truncation import Draft
 
 
@@ -19,7 +20,7 @@ class Change(NamedTuple):
 
     start_seq: int
     end_seq: int
-    kind: Literal["truncation", "removal", "summary"]
+    kind: ReplacingKind
     messages: tuple[Payload, ...] = ()
     allow: frozenset[str] = frozenset()
     reason: str = ""

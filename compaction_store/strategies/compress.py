@@ -172,7 +172,6 @@ class _Job:
             return CompressResult([], 0, was_compacted=False, summarizer_available=self.ladder.summarize is not None)
         ctx = self._ctx
         done = [attempt for attempt in self._planner.attempts if attempt.outcome == "applied"]
-        sizes = {kind: sum(_length(a) for a in done if a.kind == kind) for kind in ("summary", "removal")}
         messages = [message for message in ctx.result_messages if not is_erased(message)]
         recent = self.ladder.recent(self.elements)
         return CompressResult(
@@ -181,8 +180,8 @@ class _Job:
             was_compacted=bool(done),
             error=self._error(),
             original_token_count=sum(element.tokens for element in self.elements),
-            messages_summarized=sizes["summary"],
-            messages_dropped=sizes["removal"],
+            messages_summarized=sum(_length(attempt) for attempt in done if attempt.kind == "summary"),
+            messages_dropped=sum(_length(attempt) for attempt in done if attempt.kind == "removal"),
             summary_coverage=self._coverage(done),
             summarizer_available=self.ladder.summarize is not None,
             tail_tokens=sum(element.tokens for element in self.elements[recent:]),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
 from uuid import uuid4
 
 from compaction_store.compaction import records
 from compaction_store.messages import documents
 from compaction_store.models import Compaction, Payload
+from compaction_store.models.vocabulary import Withdrawal
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
@@ -17,7 +17,7 @@ from compaction_store.rendering.view import View
 async def rewind(
     db: AsyncConnections,
     thread: ThreadKey,
-    kind: Literal["rewind", "clear"],
+    kind: Withdrawal,
     seq: int,
     view: View | None,
     *,
