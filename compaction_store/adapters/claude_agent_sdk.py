@@ -298,4 +298,4 @@ def _summary(line: Payload) -> str | None:
 
 
 def _mtime(thread: Thread) -> int:
-    return int((thread.last_at or thread.created_at).timestamp() * 1000)
+    return int((thread.last_message_at or thread.created_at).timestamp() * 1000)

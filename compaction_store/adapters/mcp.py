@@ -142,7 +142,8 @@ class McpTools:
         async for thread in self._reader.threads(after=after):
             entry = {
                 "thread_id": thread.thread_id, "messages": thread.last_seq, "records": thread.last_number,
-                "tokens": thread.view_tokens, "last_at": None if thread.last_at is None else time_text(thread.last_at),
+                "tokens": thread.view_tokens,
+                "last_message_at": thread.last_message_at and time_text(thread.last_message_at),
             }  # fmt: skip
             if count == limit or not page.add(dump(entry), {"after": last}):
                 return page.written({"after": last})

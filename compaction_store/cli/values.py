@@ -29,7 +29,7 @@ def of_tenant(names: Sequence[str]) -> dict[str, Any]:
 def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "thread_id": value.thread_id, "thread_uid": str(value.thread_uid), "created_at": value.created_at,
-        "last_at": value.last_at,
+        "last_message_at": value.last_message_at, "last_at": value.last_at,
         "last_seq": value.last_seq, "last_number": value.last_number, "last_pos": value.last_pos,
         "view_tokens": value.view_tokens, "head": value.head, "erased_pos": value.erased_pos,
         "hidden_seq": value.hidden_seq, "unknown_pos": value.unknown_pos, "held": kept.held,

@@ -58,7 +58,7 @@ def threads(
         out.rows(
             [
                 *([Column("tenant", fold=True)] * db.all_tenants), Column("thread", fold=True),
-                *figures("messages", "compactions", "view tokens"), "last change",
+                *figures("messages", "compactions", "view tokens"), "last message",
                 Column("state", optional=True),
             ],
             (
@@ -66,7 +66,7 @@ def threads(
                     values.of_tenant(of) | values.thread(thread, kept, metadata=metadata),
                     [
                         *of, thread.thread_id, number(thread.last_seq), number(thread.last_number),
-                        values.view_tokens(thread), moment(thread.last_at), values.state(thread, kept),
+                        values.view_tokens(thread), moment(thread.last_message_at), values.state(thread, kept),
                     ],
                 )
                 for of, thread, kept in found

@@ -53,6 +53,7 @@ class Ask:
 
     @property
     def span(self) -> Span:
+        """The span that it asks about."""
         return Span(self.start_seq, self.end_seq)
 
 

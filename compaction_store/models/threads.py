@@ -23,6 +23,9 @@ class Thread(AsDict):
 
     `unknown_pos` is the pos of the first entry that changes views and whose kind this release does not know. No view
     can be made from there on, and `view_tokens` is None.
+
+    `last_at` is the time of the newest entry of any kind. `last_message_at` is that of the newest message: a hold, a
+    verdict or a compaction does not change it, so the age of a thread is measured from it.
     """
 
     thread_id: str
@@ -38,6 +41,7 @@ class Thread(AsDict):
     thread_uid: UUID
     hidden_seq: int | None = None
     unknown_pos: int | None = None
+    last_message_at: datetime | None = None
     fault: str | None = None
     _derived: ClassVar = ("hidden",)
 

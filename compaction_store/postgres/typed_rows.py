@@ -27,12 +27,13 @@ def message(row: tuple[Any, ...]) -> Message:
 def thread(row: tuple[Any, ...]) -> Thread:
     (
         thread_id, text, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos, uid,
-        hidden_seq, unknown_pos,
+        hidden_seq, unknown_pos, last_message_at,
     ) = row  # fmt: skip
     metadata, fault = documents.parsed("metadata", text)
     return Thread(
         thread_id, metadata or {}, created_at, last_seq, last_number, last_pos,
-        view_tokens if unknown_pos is None else None, last_at, head, erased_pos, uid, hidden_seq, unknown_pos, fault,
+        view_tokens if unknown_pos is None else None, last_at, head, erased_pos, uid, hidden_seq, unknown_pos,
+        last_message_at, fault,
     )  # fmt: skip
 
 

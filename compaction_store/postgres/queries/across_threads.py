@@ -425,10 +425,12 @@ def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None,
 
 
 def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
-    t, h = tables.threads.c, tables.heads.c
+    t, h, m = tables.threads.c, tables.heads.c, tables.messages.c
+    last_message_at = sa.select(m.created_at).where(m.thread_uid == h.thread_uid, m.seq == h.last_seq)
     return (
         t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
         h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq, UNKNOWN_POS_OF_HEAD,
+        last_message_at.scalar_subquery().label("last_message_at"),
     )  # fmt: skip
 
 

@@ -422,6 +422,7 @@ class ThreadRow(NamedTuple):
     thread_uid: UUID | Any
     hidden_seq: int | Any
     unknown_pos: int | Any
+    last_message_at: datetime | Any
 THREAD = "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)"
 def thread(connection: Connection, of: ThreadKey) -> list[ThreadRow]:
     return list(map(ThreadRow._make, fetch(connection, THREAD, of)))

@@ -4,7 +4,7 @@ CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text, p_thre
 RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
     view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint, thread_uid uuid,
-    hidden_seq bigint, unknown_pos bigint
+    hidden_seq bigint, unknown_pos bigint, last_message_at timestamptz
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -28,6 +28,10 @@ BEGIN
                     WHERE e.thread_uid = p_thread_uid AND e.pos <= h.last_pos AND e.critical
                         AND e.kind NOT IN ('redaction')
                 )
+            ),
+            (
+                SELECT m.created_at FROM compaction_store.messages AS m
+                WHERE m.thread_uid = p_thread_uid AND m.seq = h.last_seq
             )
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid

@@ -11,6 +11,10 @@ SELECT
     CASE WHEN h.unknown_pos IS NULL THEN h.view_tokens END AS view_tokens,
     t.created_at,
     CASE WHEN h.last_pos > 0 THEN h.last_at END AS last_at,
+    (
+        SELECT m.created_at FROM compaction_store.messages AS m
+        WHERE m.thread_uid = t.thread_uid AND m.seq = h.last_seq
+    ) AS last_message_at,
     h.erased_pos IS NOT NULL AS erased,
     h.erased_pos,
     CASE WHEN h.hidden_seq = h.last_seq THEN true ELSE false END AS hidden,
