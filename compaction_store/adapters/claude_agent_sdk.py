@@ -18,7 +18,7 @@ from compaction_store.adapters.calling import Calls
 from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
-from compaction_store.store.unknown_entries import refuse_unknown
+from compaction_store.store.threads import refuse_unknown
 
 try:
     from claude_agent_sdk import SessionStore, fold_session_summary

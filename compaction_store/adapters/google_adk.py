@@ -19,7 +19,7 @@ from compaction_store.adapters.calling import Calls
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
-from compaction_store.store.unknown_entries import refuse_unknown
+from compaction_store.store.threads import refuse_unknown
 
 try:
     from google.adk.errors.already_exists_error import AlreadyExistsError

@@ -37,7 +37,7 @@ from compaction_store.models.messages import is_erased
 from compaction_store.models.vocabulary import WITHDRAWALS
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
-from compaction_store.store.unknown_entries import refuse_unknown
+from compaction_store.store.threads import refuse_unknown
 
 try:
     from pydantic_ai.conversation_store import (

@@ -17,7 +17,7 @@ from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH
 from compaction_store.recall.pages import Recalled, ResultPage
 from compaction_store.recall.searching import Hit, Search, words
 from compaction_store.recall.withdrawn import Withdrawn
-from compaction_store.store.unknown_entries import refuse_unknown
+from compaction_store.store.threads import refuse_unknown
 from compaction_store.tokens import Counter
 from compaction_store.waiting import Call, Pause, Work
 

@@ -17,7 +17,7 @@ import compaction_store as cs
 from compaction_store.errors import InvalidMessage
 from compaction_store.models import Loaded, Observed
 from compaction_store.postgres import queries
-from compaction_store.store import loading
+from compaction_store.store import loads
 
 BLOCK = {"type": "compaction", "content": "They agreed on Tuesday."}
 EDIT = {"type": "clear_tool_uses_20250919", "cleared_input_tokens": 5000, "cleared_tool_uses": 4}
@@ -76,7 +76,7 @@ def test_the_same_load_again_records_nothing(store: Face) -> None:
 
 
 def test_a_load_that_was_cut_anywhere_ends_as_if_it_had_not_been(store: Face, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", 3)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", 3)
 
     def cut(stop: int) -> Iterator[Any]:
         for i, item in enumerate(source()):
@@ -112,7 +112,7 @@ def test_a_load_whose_connection_breaks_anywhere_ends_as_if_it_had_not(
 
         return write
 
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", 3)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", 3)
     monkeypatch.setattr(queries, "observe", lost(queries.observe))
     monkeypatch.setattr(queries, "load", lost(queries.load))
     for number in range(1, 9):
@@ -128,7 +128,7 @@ def test_chunks_of_any_size_record_the_same(store: Face, monkeypatch: pytest.Mon
     plain = (item for item in source() if not isinstance(item, Observed))
     store.load.messages("t", plain, key="k")
     assert [r[2:] for r in records(store)] == [("provider:compaction", 1, 8)]
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", 5)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", 5)
     # Messages that were loaded without their compactions get the records in a later load.
     assert store.load.messages("t", source(), key="k") == Loaded(1, 12, 12, 0, 3)
     assert sorted(r[2:] for r in records(store)) == sorted(r[2:] for r in EXPECTED)
@@ -137,7 +137,7 @@ def test_chunks_of_any_size_record_the_same(store: Face, monkeypatch: pytest.Mon
 
 
 def test_spans_are_seqs_of_the_thread_whatever_stands_between(store: Face, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", 2)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", 2)
     writer = store
     store.append("t", [message(1), message(2), message(3)])
 

@@ -30,7 +30,7 @@ from compaction_store.importers import (
     running,
 )
 from compaction_store.models import Observed, ToLoad
-from compaction_store.store import loading
+from compaction_store.store import loads
 
 
 def message(i: int) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_a_users_own_source(store: Face) -> None:
 def test_an_import_that_was_cut_goes_on_where_it_stood(
     store: Face, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", 10)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", 10)
 
     class Cut(Exception):
         pass
@@ -183,7 +183,7 @@ def test_a_source_is_closed_whatever_happens(store: Face) -> None:
 
 
 def test_two_imports_at_once_store_everything_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", 7)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", 7)
     write(tmp_path / "a.jsonl", 100)
     (tmp_path / "b.jsonl").write_bytes((FIXTURES / "chat.jsonl").read_bytes())
     added: list[int] = []

@@ -15,13 +15,13 @@ from support.load_sources import CHUNK, messages, sound, stored
 import compaction_store as cs
 from compaction_store.messages import load_chunk
 from compaction_store.models import Loaded
-from compaction_store.store import loading
+from compaction_store.store import loads
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a hundred messages."""
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", CHUNK)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", CHUNK)
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_a_chunk_has_more_time_than_a_call_by_its_bytes(
 _KILLED = """
 import os, signal, sys
 from compaction_store import Store
-from compaction_store.store import loading
-loading.CHUNK_MESSAGES = 100
+from compaction_store.store import loads
+loads.CHUNK_MESSAGES = 100
 def messages():
     for i in range(400):
         if i == int(sys.argv[2]):

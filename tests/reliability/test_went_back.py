@@ -12,7 +12,7 @@ from support.faces import Face, Faces
 from support.rewound_database import forked
 
 import compaction_store as cs
-from compaction_store.store.known_threads import KnownThread, KnownThreads
+from compaction_store.store.threads import KnownThread, KnownThreads
 
 HI = {"role": "user", "content": "hi"}
 LATER = {"role": "user", "content": "later"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Unpack, overload
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from compaction_store.checkpoints.make import Sink
 from compaction_store.compaction import records
 from compaction_store.errors import InvalidInput, ThreadNotFound, UnknownEntry, Unreadable
 from compaction_store.integrity import erasure
+from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
 from compaction_store.messages import encoding
 from compaction_store.models import (
     Compaction,
@@ -34,20 +35,13 @@ from compaction_store.models import (
 )
 from compaction_store.models.record_filters import SampleFilters
 from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
-from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres.queries import CompactionFilter, EventFilter
+from compaction_store.postgres import queries, tables, typed_rows
+from compaction_store.postgres.calling._async.connections import AsyncConnections
+from compaction_store.postgres.queries import CompactionFilter, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.given import System
 from compaction_store.results import AsyncResults
-from compaction_store.store._async import (
-    auditing,
-    erasing,
-    exporting,
-    forking,
-    pages,
-    searching,
-    verifying,
-)
+from compaction_store.store._async import erasures, forks, pages, verification
 from compaction_store.store._async.scope import AsyncScope
 from compaction_store.store.text_search import TextSearch
 
@@ -71,7 +65,7 @@ class AsyncAudit:
         level: Level = "content",
         since: Report | tuple[int, bytes] | None = None,
         checkpoints: CheckpointLog | None = None,
-        progress: verifying.Progress | None = None,
+        progress: verification.Progress | None = None,
     ) -> Coroutine[Any, Any, Report]: ...
 
     @overload
@@ -81,7 +75,7 @@ class AsyncAudit:
         level: Level = "content",
         after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
-        progress: verifying.Progress | None = None,
+        progress: verification.Progress | None = None,
     ) -> AsyncResults[Report]: ...
 
     def verify(
@@ -92,7 +86,7 @@ class AsyncAudit:
         since: Report | tuple[int, bytes] | None = None,
         after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
-        progress: verifying.Progress | None = None,
+        progress: verification.Progress | None = None,
     ) -> Coroutine[Any, Any, Report] | AsyncResults[Report]:
         """Recomputes a thread's hash chain and reports the level that was verified and every finding.
 
@@ -114,18 +108,18 @@ class AsyncAudit:
 
         Nothing is verified until the result is iterated over. If nobody does, the result warns when it is dropped.
         """
-        verification = verifying.Verification(self._scope.db, self._scope.tenant, level, checkpoints, progress)
+        wanted = verification.Verification(self._scope.db, self._scope.tenant, level, checkpoints, progress)
         if thread_id is None:
             if since is not None:
                 raise InvalidInput("since must be given with a thread")
-            return AsyncResults("verify()", verifying.verify_all(verification, after))
+            return AsyncResults("verify()", verification.verify_all(wanted, after))
         if after is not None:
             raise InvalidInput("after must be given without a thread")
-        return verifying.verify_thread(verification, self._scope.key(thread_id), since)
+        return verification.verify_thread(wanted, self._scope.key(thread_id), since)
 
     async def verify_schema(self) -> Report:
         """Checks that the database still protects the threads, as level "schema" does, and reads no thread."""
-        return await verifying.verify_schema(self._scope.db)
+        return await verification.verify_schema(self._scope.db)
 
     async def checkpoint(
         self,
@@ -145,7 +139,7 @@ class AsyncAudit:
         with the checkpoint and the path of its list of heads, after both are on disk. `all_tenants` needs a login that
         is exempt from row-level security.
         """
-        return await verifying.make_checkpoint(
+        return await verification.make_checkpoint(
             self._scope.db, None if all_tenants else self._scope.tenant, signer, log, sinks, allow_empty=allow_empty
         )
 
@@ -162,7 +156,7 @@ class AsyncAudit:
         """
         key = self._scope.key(thread_id)
         export_rows.check_options(bodies, checkpoint)
-        return exporting.bundle_lines(self._scope.db, key, bodies, checkpoint)
+        return bundle_lines(self._scope.db, key, bodies, checkpoint)
 
     # ---- events, messages and records
 
@@ -183,14 +177,14 @@ class AsyncAudit:
         skips all events up to a pos or an event. The events of all threads are in the order of their times, and `after`
         skips all events up to an event.
         """
-        wanted = auditing.check_event_filter(EventFilter(auditing.event_kinds(kind), actor, since, until))
+        wanted = pages.check_event_filter(EventFilter(pages.event_kinds(kind), actor, since, until))
         arguments.instance(newest_first, bool, "newest_first")
         if thread_id is not None:
             if isinstance(after, Event) and after.thread_id != thread_id:
                 raise InvalidInput(f"after must be an event of the thread{arguments.about(thread_id)}")
             pos = after.pos if isinstance(after, Event) else after
             arguments.number(pos, "after", least=0)
-            return auditing.matching_events(
+            return pages.matching_events(
                 self._scope.db, self._scope.key(thread_id), pos, wanted, newest_first=newest_first
             )
         if not isinstance(after, Event) and (type(after) is not int or after != 0):
@@ -204,7 +198,7 @@ class AsyncAudit:
         if after is not None:
             thread = await self._thread(after.thread_id)
             reached = (after.created_at, thread.thread_uid, after.pos)
-        async for event in auditing.tenant_events(
+        async for event in pages.tenant_events(
             self._scope.db, self._scope.tenant, wanted, newest_first=newest_first, after=reached
         ):
             yield event
@@ -234,7 +228,7 @@ class AsyncAudit:
         message, redacted_pos = await pages.message_and_erasure(self._scope.db, key, seq)
         covering = CompactionFilter(thread.thread_uid, filters={"covering": seq})
         log = []
-        async for record in auditing.compaction_log(
+        async for record in pages.compaction_log(
             self._scope.db, self._scope.tenant, covering, newest_first=records is not None
         ):
             log.append(record)
@@ -246,10 +240,10 @@ class AsyncAudit:
         if not rows:
             raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
         [element] = typed_rows.view(thread_id, rows).elements
-        redaction = await auditing.redaction_of(self._scope.db, key, message, redacted_pos)
-        found = await auditing.receipt_of(self._scope.db, key, seq)
+        redaction = await pages.redaction_of(self._scope.db, key, message, redacted_pos)
+        found = await pages.receipt_of(self._scope.db, key, seq)
         receipt = None if found is None else found.receipt
-        origin = await forking.origin(self._scope.db, key, seq, message.pos)
+        origin = await forks.origin(self._scope.db, key, seq, message.pos)
         same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
         same_system = receipts.has_digest(receipt, "system", wanted.system)
         return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
@@ -279,7 +273,7 @@ class AsyncAudit:
         span = (compaction.start_seq, compaction.end_seq)
         wanted = CompactionFilter(compaction.thread_uid, within=span, filters={"outcome": "applied"})
         return records.tree(
-            compaction, [record async for record in auditing.compaction_log(self._scope.db, self._scope.tenant, wanted)]
+            compaction, [record async for record in pages.compaction_log(self._scope.db, self._scope.tenant, wanted)]
         )
 
     def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> AsyncIterator[Found]:
@@ -292,10 +286,10 @@ class AsyncAudit:
         """
         wanted = TextSearch(text)
         if thread_id is not None:
-            return searching.search_thread(self._scope.db, self._scope.key(thread_id), wanted)
+            return pages.search_thread(self._scope.db, self._scope.key(thread_id), wanted)
         if after:
             arguments.check_thread_id(after)
-        return searching.search_all(self._scope.db, self._scope.tenant, wanted, after)
+        return pages.search_all(self._scope.db, self._scope.tenant, wanted, after)
 
     async def sample(
         self, seed: int, count: int = 10, *, among: int = 20_000, **filters: Unpack[SampleFilters]
@@ -308,11 +302,11 @@ class AsyncAudit:
         drawn from the oldest `among` of them.
         """
         known = SampleFilters.__annotations__
-        wanted = CompactionFilter(filters=auditing.checked_filters(filters, known))
+        wanted = CompactionFilter(filters=pages.checked_filters(filters, known))
         arguments.number(seed, "seed", least=0)
         arguments.number(count, "count", least=1)
         arguments.number(among, "among", least=1)
-        return await auditing.sample(self._scope.db, self._scope.tenant, wanted, seed, count, among)
+        return await pages.sample(self._scope.db, self._scope.tenant, wanted, seed, count, among)
 
     def tenants(self, *, after: str = "") -> AsyncIterator[str]:
         """Yields the names of the tenants that have threads, in byte order. `after` skips all names up to that name.
@@ -322,7 +316,7 @@ class AsyncAudit:
         """
         if after:
             arguments.name(after, "after")
-        return auditing.tenants(self._scope.db, after)
+        return pages.tenants(self._scope.db, after)
 
     # ---- views
 
@@ -436,7 +430,7 @@ class AsyncStoreAudit(AsyncAudit):
         drawn = encoding.json_object(sample, "sample")
         actor = self._scope.chosen_actor(actor)
         body = erasure.body(number=number, verdict=verdict, note=note, sample=drawn)
-        return await erasing.record_verdict(self._scope.db, thread, number, body, actor)
+        return await erasures.record_verdict(self._scope.db, thread, number, body, actor)
 
     async def record_evaluation(
         self,
@@ -453,3 +447,29 @@ class AsyncStoreAudit(AsyncAudit):
         """
         checked = encoding.object_of(document, "document")
         return await self._scope.record_event(thread_id, "evaluation", reason, actor, authority, evaluation=checked)
+
+
+async def bundle_lines(
+    db: AsyncConnections, thread: ThreadKey, bodies: export_rows.Bodies, checkpoint: Mapping[str, Any] | None
+) -> AsyncIterator[bytes]:
+    row = await db.call(queries.thread, thread)
+    thread = thread._replace(uid=typed_rows.thread(row).thread_uid)
+    state = ThreadHead._make(await db.call(queries.thread_state, thread, None))
+    steps = export_rows.export(
+        thread.tenant, typed_rows.thread(row), (state.name_salt, state.name_commitment), row.metadata,
+        schema=tables.REVISION, made_at=datetime.now(UTC),
+        bodies=bodies, checkpoint=checkpoint, about=arguments.about(thread.thread_id),
+    )  # fmt: skip
+    wanted = next(steps, None)
+    while wanted is not None:
+        rows: Rows | None = None
+        if not isinstance(wanted, RowRequest):
+            yield wanted
+        elif wanted.kind is None:
+            rows = [await db.call(queries.thread, thread)]
+        else:
+            rows = await db.call(queries.entries, thread, wanted.kind, wanted.start, True, wanted.limit)
+        try:
+            wanted = steps.send(rows)
+        except StopIteration:
+            return

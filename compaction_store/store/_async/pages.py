@@ -1,19 +1,30 @@
-"""Reads messages and threads in pages."""
+"""Reads messages, threads, compaction records and events in pages, and searches them for a text."""
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
+from typing import Any, NamedTuple
+from uuid import UUID
 
+from compaction_store import arguments
 from compaction_store.arguments import about
-from compaction_store.errors import MessageNotFound
+from compaction_store.compaction import records, size_estimate
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.errors import InvalidInput, MessageNotFound
 from compaction_store.integrity import erasure
-from compaction_store.models import Element, Message, Part, Thread
+from compaction_store.messages import encoding
+from compaction_store.models import Compaction, Element, Event, Found, Measured, Message, Part, Payload, Sample, Thread
+from compaction_store.models.record_filters import FILTERS, Filter
+from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._async.connections import AsyncConnections
-from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
+from compaction_store.rendering import receipts
+from compaction_store.store.text_search import TextSearch
 
 _FIRST_PAGE = 16
 _FIRST_ELEMENTS = 64
@@ -147,3 +158,263 @@ def _next_limit(sizes: list[int], limit: int) -> int:
     """Returns how many rows to read next for a page of about four megabytes, from the sizes of the last rows."""
     size = sum(sizes) // len(sizes) + 1
     return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))
+
+
+_PAGE = 100
+# In a row of `due`: the number of columns that describe the thread, and the index of the view's stored tokens.
+_THREAD = 13
+_VIEW_TOKENS = 6
+# How many of the last messages are searched for a reply that reports its usage.
+_REPORTS = 100
+
+
+# ---- compaction records and events
+
+
+def checked_filters(given: Mapping[str, Any], known: Iterable[str] = FILTERS) -> dict[str, Any]:
+    """Returns the filters that are not None. Raises an error for a value that no record can match."""
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f"the filters must be among {', '.join(known)}; not {name!r:.80}")
+    return {name: _checked(FILTERS[name], value) for name, value in given.items() if value is not None}
+
+
+def _checked(row: Filter, value: Any) -> Any:
+    """Checks the value of a filter. Copies an object, which the caller may change."""
+    match row.form:
+        case "choice":
+            arguments.one_of(value, row.choices, row.name)
+        case "text":
+            arguments.optional_name(value, row.name)
+        case "number":
+            arguments.number(value, row.name, least=1)
+        case "range":
+            arguments.bounds(value, row.name)
+        case "time":
+            arguments.moment(value, row.name)
+        case "uuid":
+            arguments.instance(value, UUID, row.name)
+        case "object":
+            return encoding.json_object(value, row.name)
+    return value
+
+
+async def compaction_log(
+    db: AsyncConnections,
+    tenant: str,
+    wanted: CompactionFilter,
+    *,
+    newest_first: bool = False,
+    after: CompactionKey | None = None,
+) -> AsyncIterator[Compaction]:
+    """Yields the records after `after` that match a filter. Reads them in pages."""
+    while True:
+        rows = await db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
+        for row in rows:
+            record = records.from_row(row)
+            if _has_all(record, wanted):
+                yield record
+        if len(rows) < _PAGE:
+            return
+        last = records.from_row(rows[-1])
+        reached = CompactionKey(last.created_at, rows[-1][-1], last.number)
+        if reached == after:
+            # Forged times may not be ordered; without this check, the same page would be read forever.
+            return
+        after = reached
+
+
+def _has_all(record: Compaction, wanted: CompactionFilter) -> bool:
+    """Returns whether a record meets the conditions that the query does not check exactly."""
+    return all(
+        holds(record, value) for name, value in wanted.filters.items() if (holds := FILTERS[name].holds) is not None
+    )
+
+
+async def sample(
+    db: AsyncConnections, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
+) -> Sample:
+    """Draws a sample of record keys, then reads these records thread by thread."""
+    population, keys = await db.call(queries.sample, tenant, wanted, seed, count, among + 1)
+    if is_more := population > among:
+        population, keys = await db.call(queries.sample, tenant, wanted, seed, count, among)
+    found = {}
+    for uid in dict.fromkeys(uid for uid, _ in keys):
+        numbers = [number for of, number in keys if of == uid]
+        async for record in compaction_log(db, tenant, CompactionFilter(uid, numbers=numbers)):
+            found[uid, record.number] = record
+    return Sample(tuple(found[key] for key in keys if key in found), population, not is_more)
+
+
+def event_kinds(kind: str | Sequence[str] | None) -> list[str] | None:
+    """Returns the wanted kinds as a list, or None for all kinds."""
+    if kind is None or isinstance(kind, str):
+        return None if kind is None else [kind]
+    if not isinstance(kind, (list, tuple)) or None in kind:
+        given = "a list with None" if isinstance(kind, (list, tuple)) else type(kind).__name__
+        raise InvalidInput(f"kind must be one kind of event or a list of kinds, not {given}")
+    return list(kind)
+
+
+def check_event_filter(wanted: EventFilter) -> EventFilter:
+    """Raises an error for arguments that no event can match."""
+    for kind in wanted.kinds or ():
+        arguments.one_of(kind, EVENT_KINDS, "kind")
+    arguments.optional_name(wanted.actor, "actor")
+    for what in ("since", "until"):
+        if getattr(wanted, what) is not None:
+            arguments.moment(getattr(wanted, what), what)
+    return wanted
+
+
+async def matching_events(
+    db: AsyncConnections, thread: ThreadKey, after: int, wanted: EventFilter, *, newest_first: bool
+) -> AsyncIterator[Event]:
+    """Yields those of the events from `events` that match a filter."""
+    async for event in events(db, thread, after, wanted.kinds, newest_first=newest_first):
+        if (
+            wanted.actor in (None, event.actor)
+            and (wanted.since is None or event.created_at >= wanted.since)
+            and (wanted.until is None or event.created_at <= wanted.until)
+        ):
+            yield event
+
+
+async def tenant_events(
+    db: AsyncConnections,
+    tenant: str,
+    wanted: EventFilter,
+    *,
+    newest_first: bool,
+    after: tuple[datetime, UUID, int] | None = None,
+) -> AsyncIterator[Event]:
+    """Yields the matching events of all threads of a tenant, in the order of their times."""
+    while True:
+        rows = await db.call(queries.tenant_events, tenant, wanted, after, newest_first, _PAGE)
+        for name, *row in rows:
+            yield erasure.event(name, tuple(row))
+        if len(rows) < _PAGE:
+            return
+        _, pos, *_, created_at, _, uid = rows[-1]
+        if (reached := (created_at, uid, pos)) == after:
+            # Forged times may not be ordered; without this check, the same page would be read forever.
+            return
+        after = reached
+
+
+async def tenants(db: AsyncConnections, after: str) -> AsyncIterator[str]:
+    """Yields the tenants that have threads."""
+    while True:
+        names = await db.call(queries.tenants, after, _PAGE)
+        for name in names:
+            yield name
+        if len(names) < _PAGE:
+            return
+        after = names[-1]
+
+
+async def events(
+    db: AsyncConnections, thread: ThreadKey, after: int, kinds: list[str] | None = None, *, newest_first: bool = False
+) -> AsyncIterator[Event]:
+    """Yields a thread's events after a pos; with `newest_first`, the events before the pos."""
+    while True:
+        rows = await db.call(queries.events, thread, kinds, after, newest_first, _PAGE)
+        for row in rows:
+            yield erasure.event(thread.thread_id, row)
+        if len(rows) < _PAGE:
+            return
+        # Use thread_uid from here on: the name may belong to another thread by now.
+        thread = thread._replace(uid=rows[0].thread_uid)
+        after = rows[-1].pos
+
+
+async def redaction_of(
+    db: AsyncConnections, thread: ThreadKey, message: Message, redacted_pos: int | None
+) -> Event | None:
+    """Returns the event that erased a message, or None if no event did.
+
+    The message's row has the pos of the event, in a column that the hash chain does not protect. If the event at that
+    pos does not name the message, all redactions after the message are searched.
+    """
+    if redacted_pos is None:
+        return None
+    for event in await db.call(queries.events, thread, ["redaction"], redacted_pos - 1, False, 1):
+        found = erasure.event(thread.thread_id, event)
+        if erasure.names(found, message.seq):
+            return found
+    async for found in events(db, thread, message.pos, ["redaction"]):
+        if erasure.names(found, message.seq):
+            return found
+    return None
+
+
+class WithReceipt(NamedTuple):
+    """The pos of a message, its receipt, and the key of its thread."""
+
+    pos: int
+    receipt: Payload | None
+    thread: ThreadKey
+
+
+async def receipt_of(db: AsyncConnections, thread: ThreadKey, seq: int) -> WithReceipt | None:
+    """Returns the pos and receipt of a message, or None if there is no such message."""
+    found = await db.call(queries.receipt, thread, seq)
+    if found is None:
+        return None
+    pos, text, uid = found
+    receipt = None if text is None else receipts.read_receipt(text, seq, thread.thread_id)
+    return WithReceipt(pos, receipt, thread._replace(uid=uid))
+
+
+async def due(db: AsyncConnections, tenant: str, budget: TokenBudget) -> AsyncIterator[Thread]:
+    """Yields the threads whose view is over a budget, judged by stored counts and the newest reported usage."""
+    margin = max(1, budget.trigger_tokens - budget.target_tokens)
+    after = None
+    while True:
+        rows = await db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, _REPORTS)
+        for row in rows:
+            thread = typed_rows.thread(row[:_THREAD])
+            found = size_estimate.reported([] if row[_THREAD + 1] is None else [row[_THREAD + 1 :]])
+            measured = size_estimate.calibrated(row[_VIEW_TOKENS], budget, found)
+            if budget.is_over(measured.tokens):
+                yield thread
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1][_THREAD], typed_rows.thread(rows[-1][:_THREAD]).thread_uid
+
+
+async def calibrated(db: AsyncConnections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:
+    """Estimates the size of a view from the store's own count and the newest reply that reports its usage."""
+    rows = await db.call(queries.reported, thread, _REPORTS)
+    return size_estimate.calibrated(local, budget, size_estimate.reported(rows))
+
+
+# ---- a text in all threads, or in one
+
+
+async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, after: str) -> AsyncIterator[Found]:
+    async for thread in threads(db, tenant, after, hidden=True):
+        async for found in _found(db, tenant, thread, wanted):
+            yield found
+
+
+async def search_thread(db: AsyncConnections, thread: ThreadKey, wanted: TextSearch) -> AsyncIterator[Found]:
+    row = await db.call(queries.thread, thread)
+    async for found in _found(db, thread.tenant, typed_rows.thread(row), wanted):
+        yield found
+
+
+async def _found(db: AsyncConnections, tenant: str, thread: Thread, wanted: TextSearch) -> AsyncIterator[Found]:
+    # Use thread_uid: the name may belong to another thread by now.
+    key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
+    if (found := wanted.in_thread(thread)) is not None:
+        yield found
+    if thread.erased_pos is not None:
+        return
+    async for message in messages(db, key, 0, None):
+        if (found := wanted.in_message(thread.thread_id, message)) is not None:
+            yield found
+    if thread.last_number:
+        async for record in compaction_log(db, tenant, CompactionFilter(thread.thread_uid)):
+            if (found := wanted.in_record(record)) is not None:
+                yield found

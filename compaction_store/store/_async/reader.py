@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, Self, Unpack
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
@@ -36,15 +36,15 @@ from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling import engines
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.calling._async.shared_commits import AsyncSharedCommits
+from compaction_store.postgres.calling.call import deadline_for_opening
 from compaction_store.postgres.calling.engines_aio import AsyncEngine
+from compaction_store.postgres.cluster import Cluster, Server
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey
 from compaction_store.rendering.view import SeenView, View
-from compaction_store.store._async import auditing, forking, pages
-from compaction_store.store._async.opening import open_database
+from compaction_store.store._async import forks, pages
 from compaction_store.store._async.scope import AsyncScope
 from compaction_store.store.awaitable_context import awaitable_context
-from compaction_store.store.known_threads import KnownThreads
-from compaction_store.store.unknown_entries import refuse_unknown
+from compaction_store.store.threads import KnownThreads, refuse_unknown
 from compaction_store.telemetry.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class AsyncReader:
         was made from. `tokens_before` and `tokens_after` are a lowest and a highest number, of which either may be
         None. `after` skips all records up to that record.
         """
-        wanted = CompactionFilter(filters=auditing.checked_filters(filters))
+        wanted = CompactionFilter(filters=pages.checked_filters(filters))
         if after is not None:
             arguments.instance(after, Compaction, "after")
         if thread_id is not None:
@@ -340,7 +340,7 @@ class AsyncReader:
             wanted = wanted._replace(thread_uid=uid)
         if after is not None:
             start = CompactionKey(after.created_at, after.thread_uid, after.number)
-        log = auditing.compaction_log(self._db, self._tenant, wanted, newest_first=newest_first, after=start)
+        log = pages.compaction_log(self._db, self._tenant, wanted, newest_first=newest_first, after=start)
         async for record in log:
             yield record
 
@@ -358,7 +358,7 @@ class AsyncReader:
         """
         arguments.number(seq, "seq", least=1)
         key = self._scope.key(thread_id)
-        found = await auditing.receipt_of(self._db, key, seq)
+        found = await pages.receipt_of(self._db, key, seq)
         if found is None:
             await self.thread(thread_id, hidden=True)
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
@@ -368,7 +368,7 @@ class AsyncReader:
                 raise MessageNotFound(f"there is nothing before seq {seq}{arguments.about(thread_id)}")
             view = typed_rows.view(thread_id, await self._db.call(queries.view, key, pos - 1))
             return SeenView("reconstructed", view, None)
-        view, is_proved = await forking.seen_in(self._db, key, pos, receipt)
+        view, is_proved = await forks.seen_in(self._db, key, pos, receipt)
         return SeenView("proved" if is_proved else "differs", view, receipt)
 
     def due(self, budget: TokenBudget) -> AsyncIterator[Thread]:
@@ -379,7 +379,7 @@ class AsyncReader:
         no progress is left out until its view has grown by the difference between the budget's trigger and target.
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
-        return auditing.due(self._db, self._tenant, budget)
+        return pages.due(self._db, self._tenant, budget)
 
     async def leases(self, budget: TokenBudget) -> tuple[Lease, ...]:
         """Returns the runs that compact threads over the budget's trigger now, the oldest first, at most 1,000.
@@ -389,3 +389,44 @@ class AsyncReader:
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
         rows = await self._db.call(queries.leases, self._tenant, budget.trigger_tokens, _MOST_LEASES)
         return tuple(Lease(*row) for row in rows)
+
+
+class Opened(NamedTuple):
+    """The connections, and this process's `Share` of the embedded server if they lead to that server."""
+
+    db: AsyncConnections
+    share: embedded.Share | None
+
+
+async def open_database(
+    url: str | None,
+    engine: AsyncEngine | None,
+    *,
+    pool_size: int,
+    connect_timeout: float,
+    deadline: float,
+    settings: Mapping[str, str],
+    telemetry: Telemetry | None,
+) -> Opened:
+    share = None
+    if engine is None:
+        url = engines.chosen_url(url)
+        if url is None:
+            share = await embedded.join_aio()
+            url = share.url
+        engine = engines.create_aio_engine(
+            url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, settings=settings
+        )  # fmt: skip
+    # Do not retry the first connection: a wrong address should fail at once.
+    first = AsyncConnections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
+    try:
+        citus = await first.call(queries.check, settings)
+    except BaseException:
+        await first.close()
+        if share is not None:
+            await share.close_aio()
+        raise
+    observer = None if telemetry is None else telemetry.observer(*engines.address(first.engine))
+    server = Cluster() if citus.is_used else Server(has_citus=citus.is_installed)
+    db = AsyncConnections(engine, deadline, server=server, observer=observer)
+    return Opened(db, share)

@@ -14,8 +14,8 @@ from compaction_store.models import Event
 from compaction_store.models.vocabulary import EventKind
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
-from compaction_store.store._async import erasing
-from compaction_store.store.thread_keys import thread_key, writable_key
+from compaction_store.store._async import erasures
+from compaction_store.store.threads import thread_key, writable_key
 from compaction_store.tokens import Counter
 
 
@@ -58,9 +58,9 @@ class AsyncScope(NamedTuple):
     ) -> Event:
         """Records an event of a thread that has a reason."""
         thread = self.writable_key(thread_id)
-        erasing.check_reasons(reason)
+        erasures.check_reasons(reason)
         actor = self.chosen_actor(actor)
         body = erasure.body(
             until=until, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
         )  # fmt: skip
-        return await erasing.record_event(self.db, thread, kind, body, actor)
+        return await erasures.record_event(self.db, thread, kind, body, actor)

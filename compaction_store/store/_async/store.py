@@ -31,14 +31,7 @@ from compaction_store.postgres.calling import call
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import acceptance
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.store._async import (
-    adopting,
-    compacting,
-    forking,
-    repairing,
-    rewinding,
-    writing,
-)
+from compaction_store.store._async import appends, compactions, forks
 from compaction_store.store._async.reader import AsyncReader
 from compaction_store.store._async.turns import AsyncTurn
 from compaction_store.store.turn_waits import LONGEST_LEASE, LONGEST_WAIT, check_seconds
@@ -90,7 +83,7 @@ class AsyncStore(AsyncReader):
         expected_seq: int | None = None,
         expected_head: bytes | None = None,
         view: View | Rendered | None = None,
-        meta: writing.Metas = None,
+        meta: appends.Metas = None,
         tokens: int | Sequence[int] | None = None,
         turn: AsyncTurn | None = None,
         actor: str | None = None,
@@ -138,10 +131,10 @@ class AsyncStore(AsyncReader):
         )
 
         async def write() -> Appended:
-            batch = await writing.batch(
+            batch = await appends.batch(
                 self._db, self._counter, given, meta=meta, count=tokens, has_view=view is not None
             )  # fmt: skip
-            return await writing.append(
+            return await appends.append(
                 self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,
                 expected=expected, view=view, actor=actor, durable=durable,
             )  # fmt: skip
@@ -196,7 +189,7 @@ class AsyncStore(AsyncReader):
             arguments.number(at, "at", least=1)
         arguments.reason(reason)
         checked_key = None if key is None else Key(key).text
-        return await forking.fork(
+        return await forks.fork(
             self._db, thread, new_thread_id, at, key=checked_key, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -224,15 +217,15 @@ class AsyncStore(AsyncReader):
         budget: TokenBudget | None,
         *,
         force: bool,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
-    ) -> compacting.Compacting:
+    ) -> compactions.Compacting:
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
         for callback in callbacks:
             check_callback(callback, awaits=_IS_ASYNC)
         chosen = callbacks or tuple(chain(*self._callbacks))
-        return compacting.Compacting(
+        return compactions.Compacting(
             self, self._db, self._counter, thread, chosen, budget, force=force, wait=wait, actor=actor,
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -243,7 +236,7 @@ class AsyncStore(AsyncReader):
         *callbacks: Callback,
         budget: TokenBudget | None = None,
         force: bool = False,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> CompactionRun:
@@ -257,7 +250,7 @@ class AsyncStore(AsyncReader):
         """
         thread, actor = self._scope.writable_key(thread_id), self._scope.chosen_actor(actor)
         work = self._compacting(thread, callbacks, budget, force=force, wait=wait, actor=actor, authority=authority)
-        return await compacting.compact(work)
+        return await compactions.compact(work)
 
     async def plan(
         self,
@@ -267,7 +260,7 @@ class AsyncStore(AsyncReader):
         force: bool = False,
     ) -> CompactionPlan:
         """Returns what `compact` would write now. Runs the callbacks and their summarizers, but writes nothing."""
-        return await compacting.plan(
+        return await compactions.plan(
             self._compacting(self._scope.writable_key(thread_id), callbacks, budget, force=force)
         )
 
@@ -276,7 +269,7 @@ class AsyncStore(AsyncReader):
         thread_id: str,
         budget: TokenBudget,
         *callbacks: Callback,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> FittedView:
@@ -292,7 +285,7 @@ class AsyncStore(AsyncReader):
         actor = self._scope.chosen_actor(actor)
         authority = encoding.authority(authority)
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
-        view = await compacting.measured_view(self, self._db, self._scope.key(thread_id), budget)
+        view = await compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         if not budget.is_over(view):
             return FittedView.of(view, None)
         run: CompactionRun | None = None
@@ -305,11 +298,11 @@ class AsyncStore(AsyncReader):
                 f" on_compact, or pass one to this call{arguments.about(thread_id)}"
             )
         try:
-            run = await compacting.compact_measured(work, view, budget)
+            run = await compactions.compact_measured(work, view, budget)
             view = run.view
         except SpanConflict as error:
             log_failure(thread_id, error)
-            view = await compacting.measured_view(self, self._db, self._scope.key(thread_id), budget)
+            view = await compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         except InvalidInput:
             raise
         except CompactionStoreError as error:
@@ -332,7 +325,7 @@ class AsyncStore(AsyncReader):
         *callbacks: Callback,
         render: Callable[[View], View | Rendered] | None = None,
         attempts: int = 3,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Sent[R]:
@@ -356,7 +349,7 @@ class AsyncStore(AsyncReader):
 
         def compact(harder: TokenBudget) -> Any:
             work = self._compacting(thread, callbacks, harder, force=True, wait=wait, actor=actor, authority=authority)
-            return compacting.compact(replace(work, trigger="too long"))
+            return compactions.compact(replace(work, trigger="too long"))
 
         return await drive_async(sent.send(view, budget, call, render, compact, attempts))
 
@@ -379,7 +372,7 @@ class AsyncStore(AsyncReader):
         arguments.number(number, "number", least=1)
         _check_view(view, thread_id)
         arguments.reason(reason)
-        return await compacting.revoke(
+        return await compactions.revoke(
             self._db, thread, number, view, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -422,7 +415,7 @@ class AsyncStore(AsyncReader):
         if made.record is not None and made.record.thread_id != thread_id:
             raise InvalidInput(f"compaction must be of thread {thread_id!r}, not of {made.record.thread_id!r}")
         arguments.reason(reason)
-        return await adopting.adopt(
+        return await compactions.adopt(
             self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
             reason=reason, actor=self._scope.chosen_actor(actor), authority=encoding.authority(authority),
         )  # fmt: skip
@@ -450,7 +443,7 @@ class AsyncStore(AsyncReader):
         check_arguments(summarizer, allow, reason, checks, awaits=_IS_ASYNC)
         actor = self._scope.chosen_actor(actor)
         work = self._compacting(thread, (), None, force=False, actor=actor, authority=authority)
-        return await repairing.repair(work, number, summarizer, reason=reason, allow=allow, checks=checks)
+        return await compactions.repair(work, number, summarizer, reason=reason, allow=allow, checks=checks)
 
     # ---- rewinding
 
@@ -475,7 +468,7 @@ class AsyncStore(AsyncReader):
         arguments.number(seq, "seq", least=0)
         _check_view(view, thread_id)
         arguments.reason(reason)
-        return await rewinding.rewind(
+        return await compactions.rewind(
             self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -497,7 +490,7 @@ class AsyncStore(AsyncReader):
         thread = self._scope.writable_key(thread_id)
         arguments.instance(hide, bool, "hide")
         arguments.reason(reason)
-        return await rewinding.rewind(
+        return await compactions.rewind(
             self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip

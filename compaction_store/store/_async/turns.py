@@ -30,7 +30,7 @@ from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.store._async.writing import Metas
+from compaction_store.store._async.appends import Metas
 from compaction_store.store.lease_keeper import AsyncLeaseKeeper
 from compaction_store.store.turn_waits import gaps, pause, timeout
 

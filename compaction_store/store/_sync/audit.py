@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Unpack, overload
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from compaction_store.checkpoints.make import Sink
 from compaction_store.compaction import records
 from compaction_store.errors import InvalidInput, ThreadNotFound, UnknownEntry, Unreadable
 from compaction_store.integrity import erasure
+from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
 from compaction_store.messages import encoding
 from compaction_store.models import (
     Compaction,
@@ -35,20 +36,13 @@ from compaction_store.models import (
 )
 from compaction_store.models.record_filters import SampleFilters
 from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
-from compaction_store.postgres import queries, typed_rows
-from compaction_store.postgres.queries import CompactionFilter, EventFilter
+from compaction_store.postgres import queries, tables, typed_rows
+from compaction_store.postgres.calling._sync.connections import Connections
+from compaction_store.postgres.queries import CompactionFilter, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.given import System
 from compaction_store.results import Results
-from compaction_store.store._sync import (
-    auditing,
-    erasing,
-    exporting,
-    forking,
-    pages,
-    searching,
-    verifying,
-)
+from compaction_store.store._sync import erasures, forks, pages, verification
 from compaction_store.store._sync.scope import Scope
 from compaction_store.store.text_search import TextSearch
 
@@ -72,7 +66,7 @@ class Audit:
         level: Level = "content",
         since: Report | tuple[int, bytes] | None = None,
         checkpoints: CheckpointLog | None = None,
-        progress: verifying.Progress | None = None,
+        progress: verification.Progress | None = None,
     ) -> Report: ...
 
     @overload
@@ -82,7 +76,7 @@ class Audit:
         level: Level = "content",
         after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
-        progress: verifying.Progress | None = None,
+        progress: verification.Progress | None = None,
     ) -> Results[Report]: ...
 
     def verify(
@@ -93,7 +87,7 @@ class Audit:
         since: Report | tuple[int, bytes] | None = None,
         after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
-        progress: verifying.Progress | None = None,
+        progress: verification.Progress | None = None,
     ) -> Report | Results[Report]:
         """Recomputes a thread's hash chain and reports the level that was verified and every finding.
 
@@ -115,18 +109,18 @@ class Audit:
 
         Nothing is verified until the result is iterated over. If nobody does, the result warns when it is dropped.
         """
-        verification = verifying.Verification(self._scope.db, self._scope.tenant, level, checkpoints, progress)
+        wanted = verification.Verification(self._scope.db, self._scope.tenant, level, checkpoints, progress)
         if thread_id is None:
             if since is not None:
                 raise InvalidInput("since must be given with a thread")
-            return Results("verify()", verifying.verify_all(verification, after))
+            return Results("verify()", verification.verify_all(wanted, after))
         if after is not None:
             raise InvalidInput("after must be given without a thread")
-        return verifying.verify_thread(verification, self._scope.key(thread_id), since)
+        return verification.verify_thread(wanted, self._scope.key(thread_id), since)
 
     def verify_schema(self) -> Report:
         """Checks that the database still protects the threads, as level "schema" does, and reads no thread."""
-        return verifying.verify_schema(self._scope.db)
+        return verification.verify_schema(self._scope.db)
 
     def checkpoint(
         self,
@@ -146,7 +140,7 @@ class Audit:
         with the checkpoint and the path of its list of heads, after both are on disk. `all_tenants` needs a login that
         is exempt from row-level security.
         """
-        return verifying.make_checkpoint(
+        return verification.make_checkpoint(
             self._scope.db, None if all_tenants else self._scope.tenant, signer, log, sinks, allow_empty=allow_empty
         )
 
@@ -163,7 +157,7 @@ class Audit:
         """
         key = self._scope.key(thread_id)
         export_rows.check_options(bodies, checkpoint)
-        return exporting.bundle_lines(self._scope.db, key, bodies, checkpoint)
+        return bundle_lines(self._scope.db, key, bodies, checkpoint)
 
     # ---- events, messages and records
 
@@ -184,14 +178,14 @@ class Audit:
         skips all events up to a pos or an event. The events of all threads are in the order of their times, and `after`
         skips all events up to an event.
         """
-        wanted = auditing.check_event_filter(EventFilter(auditing.event_kinds(kind), actor, since, until))
+        wanted = pages.check_event_filter(EventFilter(pages.event_kinds(kind), actor, since, until))
         arguments.instance(newest_first, bool, "newest_first")
         if thread_id is not None:
             if isinstance(after, Event) and after.thread_id != thread_id:
                 raise InvalidInput(f"after must be an event of the thread{arguments.about(thread_id)}")
             pos = after.pos if isinstance(after, Event) else after
             arguments.number(pos, "after", least=0)
-            return auditing.matching_events(
+            return pages.matching_events(
                 self._scope.db, self._scope.key(thread_id), pos, wanted, newest_first=newest_first
             )
         if not isinstance(after, Event) and (type(after) is not int or after != 0):
@@ -205,7 +199,7 @@ class Audit:
         if after is not None:
             thread = self._thread(after.thread_id)
             reached = (after.created_at, thread.thread_uid, after.pos)
-        for event in auditing.tenant_events(
+        for event in pages.tenant_events(
             self._scope.db, self._scope.tenant, wanted, newest_first=newest_first, after=reached
         ):
             yield event
@@ -235,7 +229,7 @@ class Audit:
         message, redacted_pos = pages.message_and_erasure(self._scope.db, key, seq)
         covering = CompactionFilter(thread.thread_uid, filters={"covering": seq})
         log = []
-        for record in auditing.compaction_log(
+        for record in pages.compaction_log(
             self._scope.db, self._scope.tenant, covering, newest_first=records is not None
         ):
             log.append(record)
@@ -247,10 +241,10 @@ class Audit:
         if not rows:
             raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
         [element] = typed_rows.view(thread_id, rows).elements
-        redaction = auditing.redaction_of(self._scope.db, key, message, redacted_pos)
-        found = auditing.receipt_of(self._scope.db, key, seq)
+        redaction = pages.redaction_of(self._scope.db, key, message, redacted_pos)
+        found = pages.receipt_of(self._scope.db, key, seq)
         receipt = None if found is None else found.receipt
-        origin = forking.origin(self._scope.db, key, seq, message.pos)
+        origin = forks.origin(self._scope.db, key, seq, message.pos)
         same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
         same_system = receipts.has_digest(receipt, "system", wanted.system)
         return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
@@ -280,7 +274,7 @@ class Audit:
         span = (compaction.start_seq, compaction.end_seq)
         wanted = CompactionFilter(compaction.thread_uid, within=span, filters={"outcome": "applied"})
         return records.tree(
-            compaction, [record for record in auditing.compaction_log(self._scope.db, self._scope.tenant, wanted)]
+            compaction, [record for record in pages.compaction_log(self._scope.db, self._scope.tenant, wanted)]
         )
 
     def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> Iterator[Found]:
@@ -293,10 +287,10 @@ class Audit:
         """
         wanted = TextSearch(text)
         if thread_id is not None:
-            return searching.search_thread(self._scope.db, self._scope.key(thread_id), wanted)
+            return pages.search_thread(self._scope.db, self._scope.key(thread_id), wanted)
         if after:
             arguments.check_thread_id(after)
-        return searching.search_all(self._scope.db, self._scope.tenant, wanted, after)
+        return pages.search_all(self._scope.db, self._scope.tenant, wanted, after)
 
     def sample(
         self, seed: int, count: int = 10, *, among: int = 20_000, **filters: Unpack[SampleFilters]
@@ -309,11 +303,11 @@ class Audit:
         drawn from the oldest `among` of them.
         """
         known = SampleFilters.__annotations__
-        wanted = CompactionFilter(filters=auditing.checked_filters(filters, known))
+        wanted = CompactionFilter(filters=pages.checked_filters(filters, known))
         arguments.number(seed, "seed", least=0)
         arguments.number(count, "count", least=1)
         arguments.number(among, "among", least=1)
-        return auditing.sample(self._scope.db, self._scope.tenant, wanted, seed, count, among)
+        return pages.sample(self._scope.db, self._scope.tenant, wanted, seed, count, among)
 
     def tenants(self, *, after: str = "") -> Iterator[str]:
         """Yields the names of the tenants that have threads, in byte order. `after` skips all names up to that name.
@@ -323,7 +317,7 @@ class Audit:
         """
         if after:
             arguments.name(after, "after")
-        return auditing.tenants(self._scope.db, after)
+        return pages.tenants(self._scope.db, after)
 
     # ---- views
 
@@ -437,7 +431,7 @@ class StoreAudit(Audit):
         drawn = encoding.json_object(sample, "sample")
         actor = self._scope.chosen_actor(actor)
         body = erasure.body(number=number, verdict=verdict, note=note, sample=drawn)
-        return erasing.record_verdict(self._scope.db, thread, number, body, actor)
+        return erasures.record_verdict(self._scope.db, thread, number, body, actor)
 
     def record_evaluation(
         self,
@@ -454,3 +448,29 @@ class StoreAudit(Audit):
         """
         checked = encoding.object_of(document, "document")
         return self._scope.record_event(thread_id, "evaluation", reason, actor, authority, evaluation=checked)
+
+
+def bundle_lines(
+    db: Connections, thread: ThreadKey, bodies: export_rows.Bodies, checkpoint: Mapping[str, Any] | None
+) -> Iterator[bytes]:
+    row = db.call(queries.thread, thread)
+    thread = thread._replace(uid=typed_rows.thread(row).thread_uid)
+    state = ThreadHead._make(db.call(queries.thread_state, thread, None))
+    steps = export_rows.export(
+        thread.tenant, typed_rows.thread(row), (state.name_salt, state.name_commitment), row.metadata,
+        schema=tables.REVISION, made_at=datetime.now(UTC),
+        bodies=bodies, checkpoint=checkpoint, about=arguments.about(thread.thread_id),
+    )  # fmt: skip
+    wanted = next(steps, None)
+    while wanted is not None:
+        rows: Rows | None = None
+        if not isinstance(wanted, RowRequest):
+            yield wanted
+        elif wanted.kind is None:
+            rows = [db.call(queries.thread, thread)]
+        else:
+            rows = db.call(queries.entries, thread, wanted.kind, wanted.start, True, wanted.limit)
+        try:
+            wanted = steps.send(rows)
+        except StopIteration:
+            return

@@ -15,11 +15,9 @@ from compaction_store.models import (
     Redaction,
 )
 from compaction_store.postgres.queries import ThreadKey
-from compaction_store.store._sync import (
-    erasing,
-)
+from compaction_store.store._sync import erasures
 from compaction_store.store._sync.scope import Scope
-from compaction_store.store.thread_keys import thread_key
+from compaction_store.store.threads import thread_key
 
 
 class Custody:
@@ -56,16 +54,16 @@ class Custody:
         With `forks=False`, the forks are left alone. The result names the forks in both cases.
         """
         thread = self._scope.writable_key(thread_id)
-        looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
+        looks = erasures.only_looks(dry_run=dry_run, confirmed=confirmed)
         arguments.instance(forks, bool, "forks")
         ranges = erasure.seq_ranges(seqs)
-        erasing.check_reasons(reason, override)
+        erasures.check_reasons(reason, override)
         actor = None if dry_run else self._scope.chosen_actor(actor)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
         body = erasure.body(
             reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
         )
-        return erasing.redact(
+        return erasures.redact(
             self._scope.db,
             thread,
             ranges,
@@ -98,18 +96,18 @@ class Custody:
         `override`, `dry_run`, `confirmed` and `forks` are as in `redact`: forks lose only the copies.
         """
         key = thread_key(self._scope.tenant, thread_id)
-        looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
+        looks = erasures.only_looks(dry_run=dry_run, confirmed=confirmed)
         arguments.instance(forks, bool, "forks")
-        erasing.check_reasons(reason, override)
+        erasures.check_reasons(reason, override)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
         actor = None if dry_run else self._scope.chosen_actor(actor)
         body = erasure.body(
             reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
         )  # fmt: skip
-        thread = erasing.find(self._scope.db, key)
+        thread = erasures.find(self._scope.db, key)
         # Use thread_uid: a repeated call must not reach a new thread of the same name.
         key = ThreadKey(thread.thread_uid, self._scope.tenant, thread.thread_id)
-        return erasing.erase(
+        return erasures.erase(
             self._scope.db, key, body, last_pos=thread.last_pos, actor=actor,
             overrides=override is not None, dry_run=looks, forks=forks,
         )  # fmt: skip

@@ -3,26 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Iterator, Mapping
 from typing import Any
+from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.bundles import verification
+from compaction_store.bundles import import_rows, verification
+from compaction_store.errors import Conflict, InvalidInput
+from compaction_store.messages import provider_compactions
 from compaction_store.messages.keys import Key
 from compaction_store.models import (
     Imported,
     Loaded,
     ThreadLoaded,
 )
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling._sync.connections import Connections
+from compaction_store.postgres.queries import ThreadKey
 from compaction_store.results import Results
-from compaction_store.store import loading, loading_threads
-from compaction_store.store._sync import (
-    importing,
-    writing,
-)
-from compaction_store.store._sync.loading import run_load
-from compaction_store.store._sync.loading_threads import load_threads
+from compaction_store.store import loads
+from compaction_store.store._sync import appends
 from compaction_store.store._sync.scope import Scope
+from compaction_store.store.loads import Group, Options, Thread
 
 
 class Loader:
@@ -34,7 +36,7 @@ class Loader:
     def messages(
         self,
         thread_id: str,
-        messages: loading.Messages,
+        messages: loads.Messages,
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -63,9 +65,9 @@ class Loader:
         key = Key(key).text
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
-        source = loading.Source(messages)
-        load = loading.Load(
-            key, writing.prepared(self._scope.db, self._scope.counter), expected_seq=expected_seq, meta=meta,
+        source = loads.Source(messages)
+        load = loads.Load(
+            key, appends.prepared(self._scope.db, self._scope.counter), expected_seq=expected_seq, meta=meta,
             tokens=tokens, actor=self._scope.chosen_actor(actor), of_thread=arguments.about(thread_id),
             in_memory=source.in_memory, raw=raw,
         )  # fmt: skip
@@ -73,7 +75,7 @@ class Loader:
 
     def threads(
         self,
-        threads: loading_threads.Threads,
+        threads: loads.Threads,
         *,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -94,16 +96,16 @@ class Loader:
         If a thread fails, the threads before it are stored before the error is raised. With `skip_refused`, a thread
         that the store refuses is reported in its result, and the other threads are loaded.
         """
-        loading_threads.check(threads)
+        loads.check(threads)
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
-        options = loading_threads.Options(
+        options = loads.Options(
             self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, self._scope.chosen_actor(actor),
             skip_refused, expected_seq, raw,
         )  # fmt: skip
         return Results("load.threads(…)", load_threads(self._scope.db, threads, options))
 
-    def bundle(self, lines: loading.Messages) -> Imported:
+    def bundle(self, lines: loads.Messages) -> Imported:
         """Stores the thread of a bundle, all or nothing. The login must have the loader's role.
 
         `lines` are the lines of the bundle. The thread is restored byte for byte, with its times, keys, receipts,
@@ -113,4 +115,152 @@ class Loader:
         if its head differs. A bundle with times more than a day ahead of the server's clock is refused.
         """
         verification.check_lines(lines)
-        return importing.import_bundle(self._scope.db, self._scope.tenant, loading.Source(lines))
+        return import_bundle(self._scope.db, self._scope.tenant, loads.Source(lines))
+
+
+# ---- the messages of one thread, in chunks with a transaction each
+
+
+def run_load(
+    db: Connections, thread: ThreadKey, load: loads.Load, source: loads.Source
+) -> Loaded:  # fmt: skip
+    """Runs a load from its first message to its last."""
+    try:
+        _advance(db, thread, load, None)
+        for message in source:
+            for part in load.parts(message):
+                _advance(db, thread, load, part)
+        _advance(db, thread, load, loads.End)
+    except Exception as error:
+        error.add_note(load.progress())
+        raise
+    return load.result()
+
+
+def _advance(db: Connections, thread: ThreadKey, load: loads.Load, message: Any) -> None:
+    """Sends the load its next message, then answers its requests until it needs another message."""
+    request = load.send(message)
+    while request is not None:
+        request = load.send(_answer(db, thread, load, request))
+
+
+def _answer(db: Connections, thread: ThreadKey, load: loads.Load, request: loads.Request) -> Any:
+    thread = thread._replace(uid=load.thread_uid)
+    if isinstance(request, loads.CountTokens):
+        return db.run_in_thread(load.count, request.payload, request.size)
+    if isinstance(request, loads.FindChunk):
+        return db.call(queries.find_load, thread, request.key, key=load.key)
+    if isinstance(request, loads.ReadCommitments):
+        return db.call(queries.commitments, thread, request.first_seq, request.limit)
+    if isinstance(request, provider_compactions.Record):
+        return db.call(queries.observe, thread, request.run_id, request.records, key=load.key)
+    # The deadline is meant for one message; a chunk gets additional time for a slow connection.
+    return db.with_more_time(request.seconds).call(queries.load, thread, request, load.encode_ahead, key=load.key)
+
+
+# ---- the thread of a bundle
+
+
+def import_bundle(db: Connections, tenant: str, lines: loads.Source) -> Imported:
+    """Verifies the whole bundle, then sends its thread in one transaction."""
+    with import_rows.Staged(tenant) as staged:
+        for line in lines:
+            staged.add(line)
+        staged.finish()
+        thread = ThreadKey(staged.thread_uid, tenant, staged.manifest["thread_id"])
+        added = db.with_more_time(staged.seconds).call(
+            queries.import_bundle, thread, staged, arguments.about(thread.thread_id), key=staged.head.hex()
+        )
+        return staged.result(added=added)
+
+
+# ---- many threads: groups of short ones in one transaction each, and all others one by one
+
+
+def load_threads(
+    db: Connections, threads: loads.Threads, options: Options
+) -> Iterator[ThreadLoaded]:
+    """Yields a result for each thread, in order."""
+    options = options._replace(counter=appends.prepared(db, options.counter))
+    group = Group()
+    ending: Exception | None = None
+    for thread in _read(threads, options):
+        if isinstance(thread, Exception):
+            ending = thread
+            break
+        is_alone = thread.error is None and (thread.is_alone or not db.server.has_all_threads)
+        if is_alone or not group.has_room(thread):
+            for result in _store(db, group, options):
+                yield result
+            group = Group()
+        if is_alone:
+            yield _load_alone(db, thread, options)
+        else:
+            group.add(thread)
+    for result in _store(db, group, options):
+        yield result
+    if ending is not None:
+        raise ending
+
+
+def _read(threads: loads.Threads, options: Options) -> Iterator[Thread | Exception]:
+    """Yields the threads, each with as many messages read ahead as a group may need.
+
+    If reading fails, yields the error after the threads before it.
+    """
+    try:
+        for given in loads.Source(threads):
+            thread = loads.begin(given, options)
+            if thread.error is None:
+                _read_ahead(thread)
+            if thread.error is not None and not thread.is_refused(options):
+                yield thread.error
+                return
+            yield thread
+    except Exception as error:  # noqa: BLE001 — the caller raises it after it has stored the threads before it
+        yield error
+
+
+def _read_ahead(thread: Thread) -> None:
+    try:
+        thread.source = loads.Source(thread.messages)
+        for message in thread.source:
+            for part in thread.load.parts(message):
+                thread.size += thread.load.read_ahead(part)
+            if thread.is_enough():
+                return
+    except Exception as error:  # noqa: BLE001 — `_store` raises it after it has stored the threads before it
+        error.add_note(thread.load.progress())
+        thread.error = error
+    else:
+        thread.is_whole = True
+
+
+def _store(db: Connections, group: Group, options: Options) -> Iterator[ThreadLoaded]:
+    """Stores a group in one transaction. Threads that could not be stored with the group are loaded one by one."""
+    db.run_in_thread(group.count)
+    chunks = group.chunks(options)
+    made: Iterator[UUID | None] = iter(())
+    if chunks:
+        patient = db.with_more_time(sum(chunk.seconds for _, chunk in chunks))
+        made = iter(patient.call(queries.load_threads, options.tenant, chunks, key=group.key()))
+    for thread in group.threads:
+        if thread.is_refused(options):
+            yield thread.refused()
+        elif thread.error is not None:
+            raise thread.error
+        elif next(made) is None:
+            yield _load_alone(db, thread, options)
+        else:
+            yield ThreadLoaded(thread.key.thread_id, thread.load.stored_whole())
+
+
+def _load_alone(db: Connections, thread: Thread, options: Options) -> ThreadLoaded:
+    try:
+        db.run_in_thread(thread.load.count_ahead)
+        loaded = run_load(db, thread.key, thread.load, thread.source)
+    except (Conflict, InvalidInput) as refusal:
+        if not options.skip_refused:
+            raise
+        return ThreadLoaded(thread.key.thread_id, None, refusal)
+    return ThreadLoaded(thread.key.thread_id, loaded)

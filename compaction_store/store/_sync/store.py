@@ -32,14 +32,7 @@ from compaction_store.postgres.calling import call
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import acceptance
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.store._sync import (
-    adopting,
-    compacting,
-    forking,
-    repairing,
-    rewinding,
-    writing,
-)
+from compaction_store.store._sync import appends, compactions, forks
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store._sync.turns import Turn
 from compaction_store.store.turn_waits import LONGEST_LEASE, LONGEST_WAIT, check_seconds
@@ -91,7 +84,7 @@ class Store(Reader):
         expected_seq: int | None = None,
         expected_head: bytes | None = None,
         view: View | Rendered | None = None,
-        meta: writing.Metas = None,
+        meta: appends.Metas = None,
         tokens: int | Sequence[int] | None = None,
         turn: Turn | None = None,
         actor: str | None = None,
@@ -139,10 +132,10 @@ class Store(Reader):
         )
 
         def write() -> Appended:
-            batch = writing.batch(
+            batch = appends.batch(
                 self._db, self._counter, given, meta=meta, count=tokens, has_view=view is not None
             )  # fmt: skip
-            return writing.append(
+            return appends.append(
                 self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,
                 expected=expected, view=view, actor=actor, durable=durable,
             )  # fmt: skip
@@ -197,7 +190,7 @@ class Store(Reader):
             arguments.number(at, "at", least=1)
         arguments.reason(reason)
         checked_key = None if key is None else Key(key).text
-        return forking.fork(
+        return forks.fork(
             self._db, thread, new_thread_id, at, key=checked_key, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -225,15 +218,15 @@ class Store(Reader):
         budget: TokenBudget | None,
         *,
         force: bool,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
-    ) -> compacting.Compacting:
+    ) -> compactions.Compacting:
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
         for callback in callbacks:
             check_callback(callback, awaits=_IS_ASYNC)
         chosen = callbacks or tuple(chain(*self._callbacks))
-        return compacting.Compacting(
+        return compactions.Compacting(
             self, self._db, self._counter, thread, chosen, budget, force=force, wait=wait, actor=actor,
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -244,7 +237,7 @@ class Store(Reader):
         *callbacks: Callback,
         budget: TokenBudget | None = None,
         force: bool = False,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> CompactionRun:
@@ -258,7 +251,7 @@ class Store(Reader):
         """
         thread, actor = self._scope.writable_key(thread_id), self._scope.chosen_actor(actor)
         work = self._compacting(thread, callbacks, budget, force=force, wait=wait, actor=actor, authority=authority)
-        return compacting.compact(work)
+        return compactions.compact(work)
 
     def plan(
         self,
@@ -268,7 +261,7 @@ class Store(Reader):
         force: bool = False,
     ) -> CompactionPlan:
         """Returns what `compact` would write now. Runs the callbacks and their summarizers, but writes nothing."""
-        return compacting.plan(
+        return compactions.plan(
             self._compacting(self._scope.writable_key(thread_id), callbacks, budget, force=force)
         )
 
@@ -277,7 +270,7 @@ class Store(Reader):
         thread_id: str,
         budget: TokenBudget,
         *callbacks: Callback,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> FittedView:
@@ -293,7 +286,7 @@ class Store(Reader):
         actor = self._scope.chosen_actor(actor)
         authority = encoding.authority(authority)
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
-        view = compacting.measured_view(self, self._db, self._scope.key(thread_id), budget)
+        view = compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         if not budget.is_over(view):
             return FittedView.of(view, None)
         run: CompactionRun | None = None
@@ -306,11 +299,11 @@ class Store(Reader):
                 f" on_compact, or pass one to this call{arguments.about(thread_id)}"
             )
         try:
-            run = compacting.compact_measured(work, view, budget)
+            run = compactions.compact_measured(work, view, budget)
             view = run.view
         except SpanConflict as error:
             log_failure(thread_id, error)
-            view = compacting.measured_view(self, self._db, self._scope.key(thread_id), budget)
+            view = compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         except InvalidInput:
             raise
         except CompactionStoreError as error:
@@ -333,7 +326,7 @@ class Store(Reader):
         *callbacks: Callback,
         render: Callable[[View], View | Rendered] | None = None,
         attempts: int = 3,
-        wait: float = compacting.LONGEST_RUN,
+        wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Sent[R]:
@@ -357,7 +350,7 @@ class Store(Reader):
 
         def compact(harder: TokenBudget) -> Any:
             work = self._compacting(thread, callbacks, harder, force=True, wait=wait, actor=actor, authority=authority)
-            return compacting.compact(replace(work, trigger="too long"))
+            return compactions.compact(replace(work, trigger="too long"))
 
         return drive(sent.send(view, budget, call, render, compact, attempts))
 
@@ -380,7 +373,7 @@ class Store(Reader):
         arguments.number(number, "number", least=1)
         _check_view(view, thread_id)
         arguments.reason(reason)
-        return compacting.revoke(
+        return compactions.revoke(
             self._db, thread, number, view, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -423,7 +416,7 @@ class Store(Reader):
         if made.record is not None and made.record.thread_id != thread_id:
             raise InvalidInput(f"compaction must be of thread {thread_id!r}, not of {made.record.thread_id!r}")
         arguments.reason(reason)
-        return adopting.adopt(
+        return compactions.adopt(
             self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
             reason=reason, actor=self._scope.chosen_actor(actor), authority=encoding.authority(authority),
         )  # fmt: skip
@@ -451,7 +444,7 @@ class Store(Reader):
         check_arguments(summarizer, allow, reason, checks, awaits=_IS_ASYNC)
         actor = self._scope.chosen_actor(actor)
         work = self._compacting(thread, (), None, force=False, actor=actor, authority=authority)
-        return repairing.repair(work, number, summarizer, reason=reason, allow=allow, checks=checks)
+        return compactions.repair(work, number, summarizer, reason=reason, allow=allow, checks=checks)
 
     # ---- rewinding
 
@@ -476,7 +469,7 @@ class Store(Reader):
         arguments.number(seq, "seq", least=0)
         _check_view(view, thread_id)
         arguments.reason(reason)
-        return rewinding.rewind(
+        return compactions.rewind(
             self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip
@@ -498,7 +491,7 @@ class Store(Reader):
         thread = self._scope.writable_key(thread_id)
         arguments.instance(hide, bool, "hide")
         arguments.reason(reason)
-        return rewinding.rewind(
+        return compactions.rewind(
             self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._scope.chosen_actor(actor),
             authority=encoding.authority(authority),
         )  # fmt: skip

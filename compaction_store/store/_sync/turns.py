@@ -30,7 +30,7 @@ from compaction_store.postgres import queries
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.store._sync.writing import Metas
+from compaction_store.store._sync.appends import Metas
 from compaction_store.store.lease_keeper import LeaseKeeper
 from compaction_store.store.turn_waits import gaps, pause, timeout
 

@@ -12,6 +12,7 @@ import pytest
 import compaction_store as cs
 from compaction_store.errors import InvalidMessage, SummaryRefused
 from compaction_store.models import Observed
+from compaction_store.store import loads
 from compaction_store.summarizers import FallbackSummarizer, Request
 
 PLAIN = "nothing to see here " * 12
@@ -170,9 +171,8 @@ def test_a_record_of_a_load_goes_with_its_message_after_writes_of_others_in_betw
     store: Any, url: str, superuser: psycopg.Connection[Any], chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The number of a mark is the place in the load, not the seq, because others append in between.
-    from compaction_store.store import loading  # noqa: PLC0415
 
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", 2, raising=False)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", 2, raising=False)
     with cs.Store.open(url) as other:
 
         def source() -> Iterator[Any]:

@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from support.load_sources import CHUNK
 
 from compaction_store.deploy import roles
-from compaction_store.store import loading
+from compaction_store.store import loads
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a hundred messages."""
-    monkeypatch.setattr(loading, "CHUNK_MESSAGES", CHUNK)
+    monkeypatch.setattr(loads, "CHUNK_MESSAGES", CHUNK)
 
 
 @pytest.fixture

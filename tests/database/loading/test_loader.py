@@ -20,7 +20,7 @@ from compaction_store.errors import (
     MessageTooLarge,
 )
 from compaction_store.models import Loaded, ToLoad
-from compaction_store.store import loading
+from compaction_store.store import loads
 
 
 class Cut(Exception):
@@ -127,7 +127,7 @@ def test_a_load_that_was_cut_goes_on_where_it_stood(store: Any) -> None:
 
 def test_a_load_goes_on_whatever_the_sizes_of_the_chunks(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for size, stop in ((70, 100), (10, 155), (1000, None)):
-        monkeypatch.setattr(loading, "CHUNK_MESSAGES", size)
+        monkeypatch.setattr(loads, "CHUNK_MESSAGES", size)
         if stop is None:
             assert store.load.messages("t", messages(300), key="k").added == 150
         else:
@@ -229,7 +229,7 @@ def test_a_chunk_that_another_run_of_the_load_stored_first_is_compared(
             for i in range(350):
                 if i == 120:
                     with monkeypatch.context() as patch:
-                        patch.setattr(loading, "CHUNK_MESSAGES", 30)
+                        patch.setattr(loads, "CHUNK_MESSAGES", 30)
                         assert other.load.messages("t", messages(310), key="k").added == 210
                 yield message(i)
 

@@ -227,13 +227,13 @@ BUGS = (
         "callbacks run inside a transaction",
         (
             Edit(
-                "compaction_store/store/_sync/compacting.py",
+                "compaction_store/store/_sync/compactions.py",
                 _CALLBACKS,
                 "    held: Any = compacting.db.engine.raw_connection().driver_connection\n"
                 '    held.execute("BEGIN")\n' + _CALLBACKS,
             ),
             Edit(
-                "compaction_store/store/_sync/compacting.py",
+                "compaction_store/store/_sync/compactions.py",
                 "    conflict = next((error for error in planner.errors",
                 '    held.execute("COMMIT")\n    conflict = next((error for error in planner.errors',
             ),
@@ -244,7 +244,7 @@ BUGS = (
     ),
     Bug(
         "a load mistakes its own first attempt for another's",
-        (Edit("compaction_store/store/loading.py", "if salt == salts[:16]:", "if not salts:"),),
+        (Edit("compaction_store/store/loads.py", "if salt == salts[:16]:", "if not salts:"),),
         {f"{_LOST}::test_a_load_whose_reply_was_lost_says_what_it_added[sync]": "added: 0 != 5"},
     ),
     Bug(

@@ -1,0 +1,73 @@
+"""The threads that a store works with: the last seqs that it received, and the keys by which queries find threads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+from uuid import UUID
+
+from compaction_store import arguments
+from compaction_store.errors import ThreadErased, UnknownEntry
+from compaction_store.integrity import erasure
+from compaction_store.models import Thread
+from compaction_store.postgres.queries import ThreadKey
+
+_MOST = 10_000
+
+
+class KnownThread(NamedTuple):
+    """The thread that had a name at the last append, and the last seq of this append."""
+
+    thread_uid: UUID
+    last_seq: int
+
+
+class KnownThreads:
+    """Up to 10,000 known threads by name. Several OS threads may use it without a lock: every step is atomic."""
+
+    def __init__(self) -> None:
+        self._threads: OrderedDict[str, KnownThread] = OrderedDict()
+
+    def get(self, thread_id: str) -> KnownThread | None:
+        return self._threads.get(thread_id)
+
+    def put(self, thread_id: str, before: KnownThread | None, now: KnownThread) -> None:
+        """Stores the last seq of an append. `before` is the entry that was known when the append began.
+
+        A seq that is lower than the thread's known one is ignored, because concurrent appends may end in any order. But
+        a seq that is not above that of `before` is stored: the thread has lost messages.
+        """
+        there = self._threads.get(thread_id)
+        is_same = there is not None and there.thread_uid == now.thread_uid
+        went_back = before is not None and now.last_seq <= before.last_seq
+        if there is None or not is_same or went_back or now.last_seq > there.last_seq:
+            self._threads[thread_id] = now
+        if len(self._threads) > _MOST:
+            self._threads.popitem(last=False)
+
+
+def thread_key(tenant: str, thread_id: str) -> ThreadKey:
+    """Returns the key of a thread to read. `thread_id` may be the name of an erased thread's stub."""
+    arguments.check_thread_id(thread_id)
+    return ThreadKey(None, tenant, thread_id)
+
+
+def writable_key(tenant: str, thread_id: str) -> ThreadKey:
+    """Returns the key of a thread to write. Raises `ThreadErased` for the stub of an erased thread."""
+    key = thread_key(tenant, thread_id)
+    if erasure.stub_uid(thread_id) is not None:
+        raise ThreadErased(f"the thread was erased{arguments.about(thread_id)}")
+    arguments.check_new_thread_id(thread_id)
+    return key
+
+
+def refuse_unknown(thread: Thread) -> None:
+    """Raises an error if the thread has an entry of an unknown kind that changes views.
+
+    Callers need this check if they show messages without reading a view. The database makes the check for a view.
+    """
+    if thread.unknown_pos is not None:
+        raise UnknownEntry(
+            f"the entry at pos {thread.unknown_pos} is of a kind that this release does not know"
+            f"{arguments.about(thread.thread_id)}"
+        )
