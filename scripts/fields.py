@@ -6,6 +6,17 @@ other fields are under the name of their class.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from compaction_store.models.vocabulary import EVENT_KINDS, KINDS, OUTCOMES, REPLACING_KINDS
+
+
+def _one_of(words: Sequence[str]) -> str:
+    marked = [f"`{word}`" for word in words]
+    return f"{', '.join(marked[:-1])} or {marked[-1]}"
+
+
+_MORE = "; a later release may write others."
 SHARED = {
     "thread_id": "The thread's name.",
     "seq": "The position among the thread's messages, counted from 1.",
@@ -111,15 +122,13 @@ FIELDS: dict[str, dict[str, str]] = {
         "run_id": "The id of the run, which its records will have.",
     },
     "Event": {
-        "kind": "`redaction`, `refusal`, `hold`, `release`, `retention`, `origin`, `fork`, `verdict` or `evaluation`; a"
-        " later release may write others.",
+        "kind": _one_of(EVENT_KINDS) + _MORE,
         "critical": "Whether the event changes how views are computed.",
         "body": "The event's data, such as the reason and the authority.",
     },
     "Compaction": {
-        "kind": "`summary`, `truncation`, `removal`, `adoption`, `rewind`, `clear` or `revocation`; a later release may"
-        " write others.",
-        "outcome": "`applied`, `rejected`, `failed` or `observed`; a later release may write others.",
+        "kind": _one_of(KINDS) + _MORE,
+        "outcome": _one_of(OUTCOMES) + _MORE,
         "source_count": "How many messages the span has.",
         "run_id": "The id of the run that wrote the record.",
         "callback": "The name of the callback.",
@@ -316,7 +325,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "Span": {},
     "Attempt": {
         "callback": "The name of the callback.",
-        "kind": "`summary`, `truncation` or `removal`.",
+        "kind": f"{_one_of(REPLACING_KINDS)}.",
         "outcome": "`applied`, `rejected` or `failed`.",
         "replacement": "The messages that replace the span.",
         "summary": "The Summary that the summarizer returned.",
