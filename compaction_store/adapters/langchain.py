@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from compaction_store import arguments
-from compaction_store.adapters.langchain_messages import from_payload, is_summary, to_payload, usage
 from compaction_store.adapters.stand_ins import as_given
 from compaction_store.adapters.states import Threads, name
 from compaction_store.compaction.budget import TokenBudget
@@ -21,6 +20,8 @@ from compaction_store.waiting import Work, drive, drive_async
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langgraph.config import get_config
+
+    from compaction_store.adapters.langchain_messages import from_payload, is_summary, to_payload, usage
 except ImportError as error:
     raise MissingExtra("the middleware for LangChain's agents", "langchain") from error
 

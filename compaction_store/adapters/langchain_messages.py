@@ -10,14 +10,11 @@ import json
 import math
 from typing import Any
 
-from compaction_store.adapters.stand_ins import as_given
-from compaction_store.errors import InvalidInput, MissingExtra
-from compaction_store.models import Payload
+from langchain_core import messages as lc
 
-try:
-    from langchain_core import messages as lc
-except ImportError as error:
-    raise MissingExtra("the adapters of LangChain", "langchain") from error
+from compaction_store.adapters.stand_ins import as_given
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Payload
 
 OURS = "langchain"
 _KINDS: dict[str, type[Any]] = {

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, Literal, Self
 
 from compaction_store import arguments
-from compaction_store.adapters.langchain_messages import is_summary, to_payload
 from compaction_store.adapters.states import Threads
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.store import AsyncStore, Store
@@ -17,6 +16,8 @@ from compaction_store.waiting import Work, drive, drive_async
 try:
     from langchain_core.messages import BaseMessage
     from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from compaction_store.adapters.langchain_messages import is_summary, to_payload
 except ImportError as error:
     raise MissingExtra("the checkpointer of LangGraph", "langgraph") from error
 # This import is not in the try block, so that the ImportError names the class if a release moves it.
