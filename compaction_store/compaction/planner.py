@@ -46,8 +46,8 @@ from compaction_store.waiting import Call, Work, begin, drive, drive_async, is_a
 
 _NO_SYSTEM = "a replacement must not have a system message, unless it shortens system messages"
 _PAIRS: dict[str, tuple[type[Rejected], str]] = {
-    "split_pair": (SplitPair, "the span separates a tool call from its result"),
-    "pending_call": (PendingCall, "a tool call in the span still waits for its result"),
+    "split_pair": (SplitPair, "the span separates a tool call from its result, or reasoning from what it led to"),
+    "pending_call": (PendingCall, "a tool call in the span still waits for its result, or reasoning for what follows"),
 }
 
 
