@@ -1,6 +1,7 @@
-"""Results that do their work while they are iterated over. If nobody iterates over one, it says so.
+"""Results that are read or do their work while they are iterated over. They have no truth value.
 
-Such a call would otherwise do nothing in silence: a load would store nothing, and an audit would verify nothing.
+If nobody iterates over a result that does work, it says so. Such a call would otherwise do nothing in silence: a load
+would store nothing, and an audit would verify nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ _T = TypeVar("_T")
 _log = logging.getLogger("compaction_store")
 
 
-class _Work:
-    """The base of the two classes below, which warns if a result is dropped before it was started."""
+class _Iterated:
+    """The base of the two classes below. Its instances warn if they were made with `works` and are never started."""
 
-    def __init__(self, call: str, loop: str, items: Any) -> None:
-        self._text = f"{call} did nothing, because nobody iterated over its result: write `{loop} … in {call}`"
+    def __init__(self, call: str, loop: str, items: Any, *, works: bool) -> None:
+        self._call, self._loop = call, f"write `{loop} … in {call}`"
         self._items = items
-        self._is_waiting = True
-        _waiting.add(self)
+        self._is_waiting = works
+        if works:
+            _waiting.add(self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(f"a result must be iterated over, not used as a truth value: {self._text}")
+        raise TypeError(f"the result of {self._call} must be iterated over, not used as a truth value: {self._loop}")
 
     def __del__(self) -> None:
         # The interpreter may be shutting down, when neither logging nor warnings work; `_at_exit` ran before.
@@ -38,16 +40,17 @@ class _Work:
         """Warns once if the work was never started."""
         if self._is_waiting:
             self._is_waiting = False
+            text = f"{self._call} did nothing, because nobody iterated over its result: {self._loop}"
             # Python shows no ResourceWarning by default, so the log says it too.
-            _log.warning(self._text)
-            warnings.warn(self._text, ResourceWarning, stacklevel=3, source=self)
+            _log.warning(text)
+            warnings.warn(text, ResourceWarning, stacklevel=3, source=self)
 
 
-class Results(_Work, Iterator[_T], Generic[_T]):
-    """The result of a call that does its work while it is iterated over."""
+class Results(_Iterated, Iterator[_T], Generic[_T]):
+    """The result of a call that reads, or does its work, while it is iterated over."""
 
-    def __init__(self, call: str, items: Iterator[_T]) -> None:
-        super().__init__(call, "for", items)
+    def __init__(self, call: str, items: Iterator[_T], *, works: bool = True) -> None:
+        super().__init__(call, "for", items, works=works)
 
     def __next__(self) -> _T:
         self._is_waiting = False
@@ -60,11 +63,11 @@ class Results(_Work, Iterator[_T], Generic[_T]):
         self._items.close()
 
 
-class AsyncResults(_Work, AsyncIterator[_T], Generic[_T]):
-    """The result of a call that does its work while it is iterated over."""
+class AsyncResults(_Iterated, AsyncIterator[_T], Generic[_T]):
+    """The result of a call that reads, or does its work, while it is iterated over."""
 
-    def __init__(self, call: str, items: AsyncIterator[_T]) -> None:
-        super().__init__(call, "async for", items)
+    def __init__(self, call: str, items: AsyncIterator[_T], *, works: bool = True) -> None:
+        super().__init__(call, "async for", items, works=works)
 
     async def __anext__(self) -> _T:
         self._is_waiting = False
@@ -77,7 +80,7 @@ class AsyncResults(_Work, AsyncIterator[_T], Generic[_T]):
         await self._items.aclose()
 
 
-_waiting: weakref.WeakSet[_Work] = weakref.WeakSet()
+_waiting: weakref.WeakSet[_Iterated] = weakref.WeakSet()
 
 
 @atexit.register

@@ -18,6 +18,12 @@ from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Summary
 from compaction_store.waiting import Call, Work, is_async
 
+# Hints for values of other types that are given as a callback by mistake.
+_HINTS = {
+    "TokenBudget": ": pass the budget as budget=…",
+    "list": ": pass several callbacks one after the other",
+    "tuple": ": pass several callbacks one after the other",
+}
 _MUST_BE_SYNCHRONOUS = "an async callback needs an AsyncStore: on a Store a callback must be synchronous"
 
 
@@ -39,7 +45,7 @@ def callback_name(callback: object) -> str:
 
 
 def check_callback(callback: object, *, awaits: bool) -> None:
-    """Raises InvalidCallback if a callback is a class, cannot be called, or is async on a synchronous store."""
+    """Raises InvalidCallback if a callback cannot be called with a context, or is async on a synchronous store."""
     if isinstance(callback, type):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
     if type(callback).__name__.endswith("Summarizer") and not isinstance(callback, Strategy):
@@ -47,10 +53,27 @@ def check_callback(callback: object, *, awaits: bool) -> None:
             f"a callback must be a callable or a strategy, not the summarizer {type(callback).__name__}: pass the"
             " summarizer to a strategy, such as SlidingWindow(summarizer)"
         )
-    if not callable(callback) and not isinstance(callback, Strategy):
-        raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}")
+    if not isinstance(callback, Strategy):
+        if not callable(callback):
+            hint = _HINTS.get(type(callback).__name__, "")
+            raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}{hint}")
+        if not _takes_one_argument(callback):
+            raise InvalidCallback(f"a callback must take one argument, the context: {callback_name(callback)} does not")
     if not awaits and is_async(callback):
         raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
+
+
+def _takes_one_argument(function: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Some functions that are written in C have no signature.
+        return True
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def run_callback(planner: Planner, callback: Any) -> Work[None]:

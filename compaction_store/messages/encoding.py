@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from compaction_store.arguments import other
 from compaction_store.errors import (
     BatchTooLarge,
     InvalidInput,
@@ -282,6 +283,10 @@ def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
     return None if meta is None else _encode_object(meta, "meta", InvalidMeta)
 
 
+def encode_metadata(metadata: Mapping[str, Any]) -> str:
+    return _encode_object(metadata, "metadata", InvalidMeta)
+
+
 def authority(given: object) -> Payload | None:
     """Checks the argument `authority`, and returns a copy as plain JSON."""
     return json_object(given, "authority")
@@ -300,11 +305,11 @@ def object_of(given: object, what: str) -> Payload:
 def _encode_object(given: object, what: str, error: type[InvalidInput]) -> str:
     try:
         value = _checked(given)
-        if type(value) is not dict:
-            raise _Refused
         text, size = _dump(value)
     except (_Refused, ValueError, RecursionError):
         raise error(f"{what} must be one JSON object with text keys and finite numbers") from None
+    if type(value) is not dict:
+        raise error(f"{what} must be one JSON object{other(given)}")
     if size > MAX_META_BYTES:
         raise error(f"{what} must be at most {MAX_META_BYTES:,} bytes, not {size:,}")
     return text

@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
+from compaction_store.arguments import other
 from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.context import CompactionContext, planner_of
-from compaction_store.errors import Rejected
+from compaction_store.errors import InvalidInput, Rejected
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload, Span, Summary
 from compaction_store.strategies import base
@@ -83,7 +84,9 @@ def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> in
     if type(retain) is int:
         base.check_count(retain, "retain", least=0)
         return retain
-    check_fraction(retain, "retain=")
+    if type(retain) is not float:
+        raise InvalidInput(f"retain must be a number of messages, or a fraction of the tokens{other(retain)}")
+    check_fraction(retain, "retain")
     room = fraction_of(retain, sum(tokens)) if room is None else room
     kept = 0
     while kept < len(tokens) and (room := room - tokens[-1 - kept]) >= 0:

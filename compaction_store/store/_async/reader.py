@@ -41,6 +41,7 @@ from compaction_store.postgres.calling.engines_aio import AsyncEngine
 from compaction_store.postgres.cluster import Cluster, Server
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey
 from compaction_store.rendering.view import SeenView, View
+from compaction_store.results import AsyncResults
 from compaction_store.store._async import forks, pages
 from compaction_store.store._async.scope import AsyncScope
 from compaction_store.store.awaitable_context import awaitable_context
@@ -236,11 +237,11 @@ class AsyncReader:
         if until is not None:
             arguments.number(until, "until", least=0)
         if last is None:
-            return pages.messages(self._db, key, after, until)
+            return AsyncResults("replay(…)", pages.messages(self._db, key, after, until), works=False)
         arguments.number(last, "last", least=1)
         if after or until is not None:
             raise InvalidInput("last must be given alone, without after and until")
-        return pages.last_messages(self._db, key, last)
+        return AsyncResults("replay(…)", pages.last_messages(self._db, key, last), works=False)
 
     async def message(self, thread_id: str, seq: int) -> Message:
         """Returns the message at a seq."""
@@ -298,7 +299,7 @@ class AsyncReader:
         arguments.instance(hidden, bool, "hidden")
         if after:
             arguments.check_thread_id(after)
-        return pages.threads(self._db, self._tenant, after, hidden=hidden)
+        return AsyncResults("threads()", pages.threads(self._db, self._tenant, after, hidden=hidden), works=False)
 
     # ---- the compaction log
 
@@ -323,7 +324,8 @@ class AsyncReader:
             arguments.instance(after, Compaction, "after")
         if thread_id is not None:
             arguments.check_thread_id(thread_id)
-        return self._log(thread_id, wanted, newest_first=newest_first, after=after)
+        log = self._log(thread_id, wanted, newest_first=newest_first, after=after)
+        return AsyncResults("compactions(…)", log, works=False)
 
     async def _log(
         self,
@@ -360,8 +362,8 @@ class AsyncReader:
         key = self._scope.key(thread_id)
         found = await pages.receipt_of(self._db, key, seq)
         if found is None:
-            await self.thread(thread_id, hidden=True)
-            raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
+            thread = await self.thread(thread_id, hidden=True)
+            raise MessageNotFound(f"no seq {seq}: the last seq is {thread.last_seq}{arguments.about(thread_id)}")
         pos, receipt, key = found
         if receipt is None:
             if seq == 1:
@@ -379,7 +381,7 @@ class AsyncReader:
         no progress is left out until its view has grown by the difference between the budget's trigger and target.
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
-        return pages.due(self._db, self._tenant, budget)
+        return AsyncResults("due(…)", pages.due(self._db, self._tenant, budget), works=False)
 
     async def leases(self, budget: TokenBudget) -> tuple[Lease, ...]:
         """Returns the runs that compact threads over the budget's trigger now, the oldest first, at most 1,000.

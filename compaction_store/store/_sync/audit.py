@@ -185,12 +185,14 @@ class Audit:
                 raise InvalidInput(f"after must be an event of the thread{arguments.about(thread_id)}")
             pos = after.pos if isinstance(after, Event) else after
             arguments.number(pos, "after", least=0)
-            return pages.matching_events(
+            found = pages.matching_events(
                 self._scope.db, self._scope.key(thread_id), pos, wanted, newest_first=newest_first
             )
+            return Results("events(…)", found, works=False)
         if not isinstance(after, Event) and (type(after) is not int or after != 0):
             raise InvalidInput("after must be an Event if thread_id is not given: a pos needs its thread")
-        return self._tenant_events(wanted, after if isinstance(after, Event) else None, newest_first=newest_first)
+        found = self._tenant_events(wanted, after if isinstance(after, Event) else None, newest_first=newest_first)
+        return Results("events(…)", found, works=False)
 
     def _tenant_events(
         self, wanted: EventFilter, after: Event | None, *, newest_first: bool
@@ -256,7 +258,8 @@ class Audit:
             raise InvalidInput(f"compaction {compaction.number} has no span{arguments.about(compaction.thread_id)}")
         # Use thread_uid: the name may belong to another thread by now.
         key = self._scope.key(compaction.thread_id)._replace(uid=compaction.thread_uid)
-        return pages.messages(self._scope.db, key, compaction.start_seq - 1, compaction.end_seq)
+        found = pages.messages(self._scope.db, key, compaction.start_seq - 1, compaction.end_seq)
+        return Results("originals(…)", found, works=False)
 
     def tree(self, compaction: Compaction) -> CompactionTree:
         """Returns a record with the records that it was made from, down to messages.
@@ -286,11 +289,13 @@ class Audit:
         inside a string are decoded. It does not search pictures and files.
         """
         wanted = TextSearch(text)
-        if thread_id is not None:
-            return pages.search_thread(self._scope.db, self._scope.key(thread_id), wanted)
         if after:
             arguments.check_thread_id(after)
-        return pages.search_all(self._scope.db, self._scope.tenant, wanted, after)
+        if thread_id is None:
+            found = pages.search_all(self._scope.db, self._scope.tenant, wanted, after)
+        else:
+            found = pages.search_thread(self._scope.db, self._scope.key(thread_id), wanted)
+        return Results("search(…)", found, works=False)
 
     def sample(
         self, seed: int, count: int = 10, *, among: int = 20_000, **filters: Unpack[SampleFilters]
@@ -317,7 +322,7 @@ class Audit:
         """
         if after:
             arguments.name(after, "after")
-        return pages.tenants(self._scope.db, after)
+        return Results("tenants()", pages.tenants(self._scope.db, after), works=False)
 
     # ---- views
 

@@ -42,6 +42,7 @@ from compaction_store.postgres.calling.engines import Engine
 from compaction_store.postgres.cluster import Cluster, Server
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey
 from compaction_store.rendering.view import SeenView, View
+from compaction_store.results import Results
 from compaction_store.store._sync import forks, pages
 from compaction_store.store._sync.scope import Scope
 from compaction_store.store.threads import KnownThreads, refuse_unknown
@@ -235,11 +236,11 @@ class Reader:
         if until is not None:
             arguments.number(until, "until", least=0)
         if last is None:
-            return pages.messages(self._db, key, after, until)
+            return Results("replay(…)", pages.messages(self._db, key, after, until), works=False)
         arguments.number(last, "last", least=1)
         if after or until is not None:
             raise InvalidInput("last must be given alone, without after and until")
-        return pages.last_messages(self._db, key, last)
+        return Results("replay(…)", pages.last_messages(self._db, key, last), works=False)
 
     def message(self, thread_id: str, seq: int) -> Message:
         """Returns the message at a seq."""
@@ -297,7 +298,7 @@ class Reader:
         arguments.instance(hidden, bool, "hidden")
         if after:
             arguments.check_thread_id(after)
-        return pages.threads(self._db, self._tenant, after, hidden=hidden)
+        return Results("threads()", pages.threads(self._db, self._tenant, after, hidden=hidden), works=False)
 
     # ---- the compaction log
 
@@ -322,7 +323,8 @@ class Reader:
             arguments.instance(after, Compaction, "after")
         if thread_id is not None:
             arguments.check_thread_id(thread_id)
-        return self._log(thread_id, wanted, newest_first=newest_first, after=after)
+        log = self._log(thread_id, wanted, newest_first=newest_first, after=after)
+        return Results("compactions(…)", log, works=False)
 
     def _log(
         self,
@@ -359,8 +361,8 @@ class Reader:
         key = self._scope.key(thread_id)
         found = pages.receipt_of(self._db, key, seq)
         if found is None:
-            self.thread(thread_id, hidden=True)
-            raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
+            thread = self.thread(thread_id, hidden=True)
+            raise MessageNotFound(f"no seq {seq}: the last seq is {thread.last_seq}{arguments.about(thread_id)}")
         pos, receipt, key = found
         if receipt is None:
             if seq == 1:
@@ -378,7 +380,7 @@ class Reader:
         no progress is left out until its view has grown by the difference between the budget's trigger and target.
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
-        return pages.due(self._db, self._tenant, budget)
+        return Results("due(…)", pages.due(self._db, self._tenant, budget), works=False)
 
     def leases(self, budget: TokenBudget) -> tuple[Lease, ...]:
         """Returns the runs that compact threads over the budget's trigger now, the oldest first, at most 1,000.

@@ -160,9 +160,7 @@ class Store(Reader):
     def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
         """Replaces the thread's metadata, a JSON object for any data that is not a message."""
         thread = self._scope.writable_key(thread_id)
-        text = encoding.encode_meta(metadata)
-        if text is None:
-            raise InvalidInput("metadata must be one JSON object, not None")
+        text = encoding.encode_metadata(metadata)
         self._db.call(queries.set_metadata, thread, text, key=call.UNKEYED)
 
     def fork(
@@ -198,15 +196,18 @@ class Store(Reader):
     # ---- compacting
 
     @overload
-    def on_compact(self, callback: _C) -> _C: ...
+    def on_compact(self, callback: _C, /) -> _C: ...
 
     @overload
     def on_compact(self) -> Callable[[_C], _C]: ...
 
-    def on_compact(self, callback: _C | None = None) -> _C | Callable[[_C], _C]:
+    def on_compact(self, *callbacks: _C) -> _C | Callable[[_C], _C]:
         """Registers a callback or a strategy. Also works as a decorator. Callbacks run in the order of registration."""
-        if callback is None:
+        if not callbacks:
             return self.on_compact
+        if len(callbacks) > 1:
+            raise InvalidInput(f"on_compact must get one callback, not {len(callbacks)}: call it once for each")
+        [callback] = callbacks
         check_callback(callback, awaits=_IS_ASYNC)
         self._callbacks[-1].append(callback)
         return callback

@@ -78,6 +78,38 @@ def test_a_result_has_no_truth_value_and_does_not_warn_once_it_was_used(
     assert caplog.records == []
 
 
+READ: dict[str, Any] = {
+    "threads()": lambda s, _: s.threads(),
+    "replay(…)": lambda s, _: s.replay("t"),
+    "compactions(…)": lambda s, _: s.compactions("t"),
+    "due(…)": lambda s, _: s.due(TIGHT),
+    "events(…)": lambda s, _: s.audit.events(),
+    "search(…)": lambda s, _: s.audit.search("nothing"),
+    "originals(…)": lambda s, record: s.audit.originals(record),
+    "tenants()": lambda s, _: s.audit.tenants(),
+}
+
+
+@pytest.mark.parametrize("call", READ)
+def test_what_is_read_by_iterating_has_no_truth_value(
+    store: Face, faces: Faces, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.append("t", chat())
+    [record] = store.compact("t", span(1, 4, "short"))
+    loop = "for" if faces.kind == "sync" else "async for"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = READ[call](store.store, record)
+        told = f"the result of {call} must be iterated over, not used as a truth value: write `{loop} … in {call}`"
+        with pytest.raises(TypeError) as caught:
+            bool(result)
+        assert str(caught.value) == told
+        # A read that nobody looks at is no loss, so it does not warn.
+        del result
+        gc.collect()
+    assert caplog.records == []
+
+
 async def _first(result: Any) -> None:
     await anext(result)
     await result.aclose()
