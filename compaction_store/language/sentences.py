@@ -9,6 +9,8 @@ from collections.abc import Iterator
 _END = re.compile(
     r"[.!?…。！？｡．؟।॥։።\n\r\u2028\u2029](?:(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？｡．؟।॥։።\n\r\u2028\u2029]))"  # noqa: RUF001
 )
+_NUMBERS = re.compile(r"(?:\s*\(?\d{1,3}\.)+ ")
+_LONGEST_NUMBERS = 40
 _FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)", re.MULTILINE)
 
 
@@ -16,6 +18,9 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
     """Yields the start and the end of each sentence or line, without the spaces around it."""
     last = 0
     for end in _END.finditer(text):
+        # Numbers of list items belong to the sentence behind them.
+        if end.start() - last < _LONGEST_NUMBERS and _NUMBERS.fullmatch(text, last, end.end()):
+            continue
         yield from _stripped(text, last, end.start() + 1)
         last = end.end()
     yield from _stripped(text, last, len(text))
