@@ -24,7 +24,7 @@ _PLAIN = frozenset({"role", "content"})
 _SPEAKERS = frozenset({"system", "developer", "user", "assistant"})
 # The endings of types of items. A reply may have items with new types.
 _NEWER = ("_call", "_output", "_request", "_response")
-_RAW = "; raw=True stores the message as it is"
+_RAW = "; raw=True (--raw) stores the message as it is"
 _Steps = tuple[str | int, ...]
 
 

@@ -231,6 +231,17 @@ def test_verify_finds_what_was_changed_behind_the_stores_back(run: Run, filled: 
     run("verify", "nobody", code=1)
 
 
+def test_a_message_that_no_api_takes_is_refused_with_the_option_that_stores_it(run: Run, store: cs.Store) -> None:
+    given = '{"role": "user", "contents": "hi"}'
+    done = run("append", "t", stdin=given, code=2)
+    assert done.stderr == (
+        "compaction-store: message 1, content: is missing; raw=True (--raw) stores the message as it is\n"
+    )
+    assert list(store.threads()) == []
+    run("append", "t", "--raw", stdin=given)
+    assert store.thread("t").last_seq == 1
+
+
 def test_the_message_is_stored_as_it_was_sent(run: Run, store: cs.Store) -> None:
     sent: Payload = {"role": "user", "content": ["\x1b[31m", 1.5, None, {"ä": "\u2028"}]}
     run("append", "t", "--raw", stdin=json.dumps(sent))

@@ -121,7 +121,7 @@ def test_part_after_part_of_a_long_old_part(faces: Faces, store: Face) -> None:
     assert [(record.kind, record.outcome) for record in run[:2]] == [("summary", "failed"), ("summary", "applied")]
     assert run[1].summary_text == "part 1\n\npart 2"
     assert run[1].body is not None
-    assert run[1].body["coverage"] == {"parts": [{}, {}]}
+    assert run[1].coverage == {"parts": [{}, {}]}
 
 
 def test_an_async_summarizer_needs_an_async_store(faces: Faces, store: Face) -> None:
