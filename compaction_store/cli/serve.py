@@ -78,6 +78,9 @@ def serve(
     as_login: Annotated[
         bool, option("--as-login", "Use the rights of the login instead of those of the roles.")
     ] = False,
+    allow_empty: Annotated[
+        bool, option("--allow-empty", "A tenant without threads is no reason for red pages.")
+    ] = False,
     *,
     db: TenantOptions,
 ) -> None:
@@ -120,7 +123,7 @@ def serve(
                 )
             app = web.audit_app(
                 reader, access=access, hosts=hosts, tenant=db.tenant, content=content, budget=budget, checkpoints=log,
-                reviews=reviews,
+                reviews=reviews, allow_empty=allow_empty,
             )  # fmt: skip
             await web.warm_up(reader, connections=_CONNECTIONS)
             # Garbage collections then skip everything that exists now, which is most of the memory.

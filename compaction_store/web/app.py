@@ -53,6 +53,7 @@ except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
+from compaction_store.web.alarms import Alarms
 from compaction_store.web.caches import ChartCache, Verifications
 from compaction_store.web.parameters import (
     PARAMETERS,
@@ -86,6 +87,8 @@ _SERVERS_OWN, _UNAVAILABLE = 500, 503
 _AWAY = "The database does not answer now. Try again soon. The log of these pages has the reason"
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
+# Addresses that have no alarms, because they are no pages.
+_WITHOUT_ALARMS = ("/chart.svg", "/style.css", VERDICT)
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
 # The longest search in seconds. Longer searches are run on the command line.
@@ -117,13 +120,15 @@ def audit_app(
     budget: TokenBudget | None = None,
     checkpoints: CheckpointLog | None = None,
     reviews: AsyncStore | None = None,
+    allow_empty: bool = False,
 ) -> Starlette:
     """Returns the pages as an ASGI application, which can be served alone or mounted in another application.
 
     The pages show only the threads of the reader's tenant; `tenant` is the name that they show for it. Open `reader`
     with the auditor's role. `access` decides who may read. `hosts` are the host names of the pages; requests to any
     other host are refused. Without `content`, the pages do not show the words of messages and summaries. With a
-    `budget`, they list the threads that are due; with `checkpoints`, they show the newest checkpoint.
+    `budget`, they list the threads that are due; with `checkpoints`, they show the newest checkpoint, and are red if
+    the store lacks threads that it has. A tenant without threads makes them red too, unless `allow_empty` is true.
 
     With `reviews`, readers can record verdicts on compaction records. `reviews` is the store that writes them; open it
     with the role `compaction_store_reviewer`, which can write nothing else. Without `reviews`, nothing can be written.
@@ -131,7 +136,10 @@ def audit_app(
     if reviews is not None and not content:
         raise InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
     reader = impatient(reader, _PATIENCE)
-    pages = _AuditPages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
+    alarms = Alarms(reader, tenant, checkpoints, allow_empty=allow_empty)
+    pages = _AuditPages(
+        reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews, alarms=alarms
+    )  # fmt: skip
 
     def route(path: str, show: Callable[[Request, Parameters], Awaitable[Response]], method: str = "GET") -> Route:
         return Route(path, pages.page(path, show), methods=[method])
@@ -164,11 +172,13 @@ class _AuditPages:
         budget: TokenBudget | None,
         checkpoints: CheckpointLog | None,
         reviews: AsyncStore | None,
+        alarms: Alarms,
     ) -> None:
         self._reader = reader
         self._reviews = reviews
         self._form_tokens = FormTokens()
         self._verified = Verifications(checkpoints)
+        self._alarms = alarms
         self._charts = ChartCache(reader)
         self._tenant = tenant
         self._content = content
@@ -196,7 +206,10 @@ class _AuditPages:
 
         async def shown_page(request: Request) -> Response:
             try:
-                return await show(request, Parameters(request, PARAMETERS[path]))
+                asked = Parameters(request, PARAMETERS[path])
+                if path not in _WITHOUT_ALARMS:
+                    await self._alarms.look(wait=path == "/")
+                return await show(request, asked)
             except Wrong as error:
                 return await self._error(request, 400, "This address is wrong", str(error))
             except CompactionStoreError as error:
@@ -234,7 +247,8 @@ class _AuditPages:
 
         form_token = self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else ""
         facts = {} if found is None else vars(found)
-        values = {"link": link, "here": request.url.path, "form_token": form_token, **more, **facts}
+        values = {"link": link, "here": request.url.path, "form_token": form_token, "alarms": self._alarms.reasons}
+        values |= {**more, **facts}
         text = await asyncio.to_thread(self._templates.get_template(name).render, values)
         return HTMLResponse(text, status)
 
