@@ -7,7 +7,7 @@ or summarizer can block the loop.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from compaction_store.arguments import name_of
@@ -74,6 +74,16 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def run_callbacks(planner: Planner, callbacks: Iterable[Callback]) -> Work[None]:
+    """Runs callbacks in turn. An error of a callback is recorded, and discards only the callback's own plan."""
+    for callback in callbacks:
+        mark = planner.begin(callback_name(callback))
+        try:
+            yield from run_callback(planner, callback)
+        except Exception as error:  # noqa: BLE001 — a callback may raise anything
+            planner.void(mark, error)
 
 
 def run_callback(planner: Planner, callback: Any) -> Work[None]:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.callbacks import callback_name, check_callback, run_callback
+from compaction_store.compaction.callbacks import check_callback, run_callbacks
 from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation.judge import Judge, SummarizerUse, Usage, Verdict, labels_of, usage_of
@@ -303,12 +303,7 @@ class _Simulated(_Walk):
             return
         view = View(self.thread.thread_id, 0, tuple(self.elements))
         planner = Planner(view, counter=self.counter, budget=self._policy.budget)
-        for callback in self._policy.callbacks:
-            mark = planner.begin(callback_name(callback))
-            try:
-                drive(run_callback(planner, callback))
-            except Exception as error:  # noqa: BLE001 — as in a store, an error voids the callback's own plan
-                planner.void(mark, error)
+        drive(run_callbacks(planner, self._policy.callbacks))
         for attempt in planner.attempts:
             self._last += 1
             cost = self.count(attempt)

@@ -24,7 +24,7 @@ from compaction_store.compaction import adoption, records, size_estimate, summar
 from compaction_store.compaction.adoption import Made
 from compaction_store.compaction.asks import Stalled, Summarize
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.callbacks import Callback, callback_name, run_callback
+from compaction_store.compaction.callbacks import Callback, run_callbacks
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.records import log_run
@@ -324,12 +324,7 @@ def _run_callbacks(compacting: Compacting, view: View) -> Planner:
         view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC,
         authority=compacting.authority,
     )  # fmt: skip
-    for callback in compacting.callbacks:
-        mark = planner.begin(callback_name(callback))
-        try:
-            drive(run_callback(planner, callback))
-        except Exception as error:  # noqa: BLE001 — an error is recorded, and discards only the callback's own plan
-            planner.void(mark, error)
+    drive(run_callbacks(planner, compacting.callbacks))
     conflict = next((error for error in planner.errors if isinstance(error, SpanConflict)), None)
     if conflict is not None and not planner.attempts:
         raise conflict

@@ -72,7 +72,7 @@ _TENANT = "    PERFORM set_config('compaction_store.tenant', p_tenant, true);\n"
 _NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
 _LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
 _UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
-_CALLBACKS = "    for callback in compacting.callbacks:\n        mark = planner.begin(callback_name(callback))\n"
+_CALLBACKS = "    drive(run_callbacks(planner, compacting.callbacks))\n"
 _KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
 _QUEUE = "    IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN\n"
 _NO_QUEUE = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n"
