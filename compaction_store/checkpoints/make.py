@@ -53,7 +53,7 @@ class StoredThreads(Protocol):
         """Returns the rows that walks request, without their content."""
 
 
-class _Walk:
+class _ThreadWalk:
     """A walk over a thread's new entries, and the rows that it waits for."""
 
     def __init__(self, tenant: str, steps: Generator[RowRequest, Rows, Report], request: RowRequest) -> None:
@@ -147,7 +147,7 @@ def _walked(
 
     All walks go in step, so that one query reads rows of many threads.
     """
-    walks: dict[UUID, _Walk] = {}
+    walks: dict[UUID, _ThreadWalk] = {}
     states = stored.states([(head.thread_uid, head.tenant, None if b is None else b.pos) for head, b in grown])
     for head, before in grown:
         state = states.get(head.thread_uid)
@@ -158,7 +158,7 @@ def _walked(
         else:
             since = None if before is None else KnownEntry(before.pos, before.entry)
             steps = verify_rows(head.tenant, state.thread_id, state, "structure", since=since)
-            walks[head.thread_uid] = _Walk(head.tenant, steps, next(steps))
+            walks[head.thread_uid] = _ThreadWalk(head.tenant, steps, next(steps))
     ends: dict[UUID, KnownEntry] = {}
     while walks:
         answers = stored.answers([(uid, walk.tenant, walk.request) for uid, walk in walks.items()])

@@ -126,14 +126,14 @@ def is_record_of(record: Compaction, made: Made) -> bool:
     return encoding.canonical(stored) == encoding.canonical(made.provider)
 
 
-class Part(NamedTuple):
+class AdoptedPart(NamedTuple):
     """A range of the view that one record replaces."""
 
     elements: tuple[Element, ...]
     replacement: tuple[Payload, ...]
 
 
-def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequence[Payload] | None) -> list[Part]:
+def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequence[Payload] | None) -> list[AdoptedPart]:
     """Returns the ranges of elements with their replacements; an empty list if the view has these replacements already.
 
     A provider does not replace system messages, so they stay and divide the elements into ranges. The stand-ins replace
@@ -164,12 +164,12 @@ def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequenc
     now = [element for run in runs for element in run]
     if all(element.kind == "adoption" for element in now) and given == tuple(m for e in now for m in e.messages):
         return []
-    return [Part(tuple(run), given if run is runs[-1] else ()) for run in runs]
+    return [AdoptedPart(tuple(run), given if run is runs[-1] else ()) for run in runs]
 
 
 def to_json(
     made: Made,
-    plan: Iterable[Part],
+    plan: Iterable[AdoptedPart],
     count: Callable[[Iterable[Payload]], int],
     *,
     counter: str,
@@ -201,7 +201,7 @@ def to_json(
     return json.dumps(found)
 
 
-def _tokens(part: Part, made: Made, count: Callable[[Iterable[Payload]], int]) -> int:
+def _tokens(part: AdoptedPart, made: Made, count: Callable[[Iterable[Payload]], int]) -> int:
     """Counts the tokens of a replacement. For encrypted messages, adds the provider's figure, if it gave one."""
     tokens = count(part.replacement)
     if any(map(_is_encrypted, part.replacement)):

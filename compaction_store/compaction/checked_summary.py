@@ -37,7 +37,7 @@ Again = Callable[[Request], Work[Summary]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _CheckOutcome:
     """The outcome of one check of one text. `lost` has no credentials: they are counted in `exempt`. `error` is set if
     the check could not be made.
     """
@@ -98,11 +98,11 @@ def checked(
     return summary
 
 
-def _ask(checks: Sequence[Check], span: Any, text: str) -> list[_Outcome]:
+def _ask(checks: Sequence[Check], span: Any, text: str) -> list[_CheckOutcome]:
     return [_outcome(check, span, text) for check in checks]
 
 
-def _outcome(check: Check, span: Any, text: str) -> _Outcome:
+def _outcome(check: Check, span: Any, text: str) -> _CheckOutcome:
     try:
         probes = _probes(check, span, text)
         lost = [probe for probe in probes if not probe.kept]
@@ -111,8 +111,8 @@ def _outcome(check: Check, span: Any, text: str) -> _Outcome:
     except Exception as error:  # noqa: BLE001 — a check may be the caller's, and must not cost the summary
         # Only the text of this package's own errors is recorded: other texts may quote the messages.
         said = {"type": type(error).__name__, "text": own_text(error)}
-        return _Outcome(check, 0, [], 0, passes=False, error=said)
-    return _Outcome(check, len(probes), named, len(lost) - len(named), passes)
+        return _CheckOutcome(check, 0, [], 0, passes=False, error=said)
+    return _CheckOutcome(check, len(probes), named, len(lost) - len(named), passes)
 
 
 def _probes(check: Check, span: Any, text: str) -> list[Probe]:
@@ -132,7 +132,7 @@ def _probes(check: Check, span: Any, text: str) -> list[Probe]:
     return probes
 
 
-def _failure(one: _Outcome) -> str:
+def _failure(one: _CheckOutcome) -> str:
     if one.error is not None:
         return f"{one.check.name}: it raised {one.error['type']}"
     return f"{one.check.name}: {len(one.lost)} of {one.asked} failed"
@@ -141,11 +141,11 @@ def _failure(one: _Outcome) -> str:
 def _repaired(
     request: Request,
     summary: Summary,
-    outcomes: list[_Outcome],
+    outcomes: list[_CheckOutcome],
     checks: Sequence[Check],
     span: Any,
     again: Again,
-) -> Work[tuple[Summary, list[_Outcome], Payload]]:
+) -> Work[tuple[Summary, list[_CheckOutcome], Payload]]:
     """Asks for a repair. Returns the better of the summary and its repair, with the cost of both."""
     lines, unfounded = _lines(outcomes, span)
     before = _failures(outcomes)
@@ -179,7 +179,7 @@ def _repaired(
     )
 
 
-def _failures(outcomes: Sequence[_Outcome]) -> int:
+def _failures(outcomes: Sequence[_CheckOutcome]) -> int:
     return sum(len(one.lost) for one in outcomes if not one.passes)
 
 
@@ -207,7 +207,7 @@ def _joined_lists(one: Payload | None, other: Payload | None) -> Payload | None:
 # ---- the lines to append
 
 
-def _lines(outcomes: Sequence[_Outcome], span: Any) -> tuple[list[str], list[str]]:
+def _lines(outcomes: Sequence[_CheckOutcome], span: Any) -> tuple[list[str], list[str]]:
     """Returns the lines that a summary lacks, with their seqs, and the summary's texts that are in no source."""
     lines: list[str] = []
     named: dict[int, list[str]] = {}
@@ -245,7 +245,7 @@ def _newer(probe: Probe, span: Any) -> list[str]:
 
 
 def _completed(
-    request: Request, summary: Summary, outcomes: Sequence[_Outcome], span: Any, *, cut: bool
+    request: Request, summary: Summary, outcomes: Sequence[_CheckOutcome], span: Any, *, cut: bool
 ) -> tuple[list[str], Summary]:
     """Appends as many missing lines as there is room for. Returns these lines and the completed summary."""
     lines, unfounded = _lines(outcomes, span)
@@ -281,7 +281,7 @@ def _joined(text: str, lines: Sequence[str]) -> str:
 
 
 def _document(
-    outcomes: Sequence[_Outcome], left: Sequence[_Outcome], lines: Sequence[str], repair: Payload | None
+    outcomes: Sequence[_CheckOutcome], left: Sequence[_CheckOutcome], lines: Sequence[str], repair: Payload | None
 ) -> dict[str, Any]:
     """Returns the outcome as JSON. `failed` counts failures before lines were appended, and `left` after that."""
     found: dict[str, Any] = {

@@ -43,7 +43,7 @@ def check_repairable(record: Compaction) -> None:
         raise Conflict(f"compaction {record.number} is a {record.kind}, which has no summary: revoke it{place}")
 
 
-class Repair:
+class RepairStrategy:
     """A strategy that summarizes one span again, under the rules of `ctx.compact`.
 
     It may break the rules in `allow`, and those that the record was allowed to break.

@@ -7,7 +7,7 @@ and its limits.
 from __future__ import annotations
 
 from compaction_store.evaluation.evaluator import evaluate
-from compaction_store.evaluation.judge import Judge, SummarizerUse, Verdict
+from compaction_store.evaluation.judge import Judge, JudgeVerdict, SummarizerUse
 from compaction_store.evaluation.money import FoldMoney, ModelPrice, Money, Prices
 from compaction_store.evaluation.replay import (
     RECORDED,
@@ -25,6 +25,7 @@ __all__ = [
     "Evaluation",
     "FoldMoney",
     "Judge",
+    "JudgeVerdict",
     "Judged",
     "ModelCall",
     "ModelPrice",
@@ -36,7 +37,6 @@ __all__ = [
     "RecordedThread",
     "Replayed",
     "SummarizerUse",
-    "Verdict",
     "evaluate",
     "read_thread",
     "replay",

@@ -36,7 +36,7 @@ _VERDICTS = {"good": True, "bad": False}
 Ask = Callable[[str, str], "Summary | str"]
 
 
-class Verdict(NamedTuple):
+class JudgeVerdict(NamedTuple):
     """How often a judge gave each answer about a summary.
 
     `unclear` answers are neither yes nor no, and `failed` is the number of calls without an answer.
@@ -78,13 +78,13 @@ class Judge:
         self.replicates = replicates
         self.use = SummarizerUse()
 
-    def of(self, source: Sequence[Element], replacement: Sequence[Payload]) -> Verdict:
+    def of(self, source: Sequence[Element], replacement: Sequence[Payload]) -> JudgeVerdict:
         """Returns the verdict on a summary that replaces the elements in `source`."""
         notes = "\n".join(framed_text(message) or "" for message in replacement)
         shown = document(source_document(source).pieces)
         asked = f'{{"source":{shown},"notes":{dump(notes)}}}'
         said = Counter(self._once(asked) for _ in range(self.replicates))
-        return Verdict(said["yes"], said["no"], said["unclear"], said["failed"])
+        return JudgeVerdict(said["yes"], said["no"], said["unclear"], said["failed"])
 
     def _once(self, asked: str) -> str:
         try:

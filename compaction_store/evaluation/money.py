@@ -19,7 +19,7 @@ from typing import Any, Literal
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation.judge import SummarizerUse
-from compaction_store.evaluation.replay import Folded, ModelCall, Replayed
+from compaction_store.evaluation.replay import ModelCall, Replayed, ReplayedFold
 from compaction_store.jsonable import AsDict
 
 Basis = Literal["measured", "modelled"]
@@ -162,12 +162,12 @@ def advice(folds: Sequence[FoldMoney]) -> str | None:
 
 def _of_fold(
     run: Replayed,
-    fold: Folded,
+    fold: ReplayedFold,
     prices: Prices,
     model: ModelPrice,
     beyond: Sequence[bool],
     grown: Mapping[int, int],
-    first: Mapping[int, Folded],
+    first: Mapping[int, ReplayedFold],
 ) -> FoldMoney:
     end = run.ends.get(fold.record, len(run.calls))
     with_it = [
@@ -200,7 +200,7 @@ def _of_fold(
     )  # fmt: skip
 
 
-def _modelled_summary(run: Replayed, fold: Folded, model: ModelPrice) -> float | None:
+def _modelled_summary(run: Replayed, fold: ReplayedFold, model: ModelPrice) -> float | None:
     """Returns the price of a summary that a program wrote by itself; None if its size is unknown.
 
     This assumes that the model read the view once more, mostly from the cache, and wrote the summary.
@@ -212,7 +212,7 @@ def _modelled_summary(run: Replayed, fold: Folded, model: ModelPrice) -> float |
     return model.call(read, min(read, cached)) + model.summary(0, fold.tokens_after)
 
 
-def _modelled_again(fold: Folded, before: ModelCall, call: ModelCall) -> int:
+def _modelled_again(fold: ReplayedFold, before: ModelCall, call: ModelCall) -> int:
     # The tokens of the summary, and those of the previous call after the span, as far as they are still in the view.
     again = max(0, before.tokens - fold.prefix - fold.tokens_before) + fold.tokens_after
     return min(again, call.tokens - call.prefix)

@@ -20,7 +20,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import check_callback, run_callbacks
 from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation.judge import Judge, SummarizerUse, Usage, Verdict, labels_of, usage_of
+from compaction_store.evaluation.judge import Judge, JudgeVerdict, SummarizerUse, Usage, labels_of, usage_of
 from compaction_store.language.names import NameReader
 from compaction_store.messages import framing
 from compaction_store.models import Attempt, Compaction, Element, Message, Payload
@@ -42,7 +42,7 @@ class ModelCall(NamedTuple):
     usage: Usage | None = None
 
 
-class Folded(NamedTuple):
+class ReplayedFold(NamedTuple):
     """A fold of the view: its record, its span, and the size of the span before and after."""
 
     record: int
@@ -72,7 +72,7 @@ class Replayed:
     policy: str
     probes: list[Probe] = field(default_factory=list, repr=False)
     calls: list[ModelCall] = field(default_factory=list, repr=False)
-    folds: list[Folded] = field(default_factory=list, repr=False)
+    folds: list[ReplayedFold] = field(default_factory=list, repr=False)
     ends: dict[int, int] = field(default_factory=dict, repr=False)
     rounds: dict[int, int] = field(default_factory=dict, repr=False)
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -86,7 +86,7 @@ class Replayed:
     #: Records that only a provider can read, or whose summary was erased. They are not compared with their messages.
     unreadable: set[int] = field(default_factory=set)
     #: The verdict of a judge on each summary, by record.
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    verdicts: dict[int, JudgeVerdict] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -193,7 +193,9 @@ class _Walk:
             name, use = cost or (None, None)
             is_observed = cost is None and (kind == "adoption" or by.outcome == "observed")
             self.result.folds.append(
-                Folded(record, start, end, kind, before, tokens, len(self.result.calls), prefix, name, use, is_observed)
+                ReplayedFold(
+                    record, start, end, kind, before, tokens, len(self.result.calls), prefix, name, use, is_observed
+                )
             )
             if self.judge is not None and kind in SUMMARY_KINDS and record not in self.result.unreadable:
                 self.result.verdicts[record] = self.judge.of(removed, replacement)

@@ -13,7 +13,7 @@ from math import sqrt
 from typing import Any
 
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation.judge import Agreement, Judge, Verdict, agreement
+from compaction_store.evaluation.judge import Agreement, Judge, JudgeVerdict, agreement
 from compaction_store.evaluation.money import BASES, Basis, Money, MoneySum, advice, total, wasted
 from compaction_store.evaluation.replay import Replayed
 from compaction_store.jsonable import AsDict
@@ -401,7 +401,7 @@ class RunSums:
     summarizer_tokens: int
     has_folds: bool
     unreadable: int
-    verdicts: Mapping[int, Verdict]
+    verdicts: Mapping[int, JudgeVerdict]
     seconds: float
 
     def counts(self) -> Iterator[tuple[ProbeType, int, int, int]]:

@@ -23,7 +23,7 @@ _ORIGIN, _FORK = (
 )
 
 
-class Source(NamedTuple):
+class OriginSource(NamedTuple):
     """The thread in which an entry was written, and the pos of the entry there."""
 
     thread_uid: UUID
@@ -65,7 +65,7 @@ def is_fork(body: str) -> bool:
     return _FORK.match(body) is not None
 
 
-def source_of(origins: Iterable[tuple[int, str | None]], pos: int) -> Source | None:
+def source_of(origins: Iterable[tuple[int, str | None]], pos: int) -> OriginSource | None:
     """Returns the thread and the pos where the entry at `pos` was written, or None if it is not a copy.
 
     `origins` has the pos and the body of each origin event of the fork.
@@ -77,5 +77,5 @@ def source_of(origins: Iterable[tuple[int, str | None]], pos: int) -> Source | N
         place = pos - times
         if at != times + 1 or parent is None or not 1 < place <= parent.pos + 1:
             break
-        found = Source(parent.thread_uid, place - 1)
+        found = OriginSource(parent.thread_uid, place - 1)
     return found

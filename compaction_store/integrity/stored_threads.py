@@ -15,7 +15,7 @@ from compaction_store.integrity import erasure
 from compaction_store.models import Finding, Report
 
 
-class Stored(NamedTuple):
+class StoredThread(NamedTuple):
     """A thread_uid that rows of a tenant have. `thread_id` is None if the thread has lost its name.
 
     `leading` has the names that lead to this thread_uid in the table of names, which only a Citus cluster has.
@@ -44,7 +44,7 @@ class Stored(NamedTuple):
         return self.leading == (() if self.is_stub else (self.thread_id,))
 
 
-def findings(stored: Stored) -> tuple[Finding, ...]:
+def findings(stored: StoredThread) -> tuple[Finding, ...]:
     """Returns the findings about a thread's rows in `threads`, `heads` and, on a cluster, the table of names."""
     name = stored.thread_id
     found = []

@@ -433,7 +433,7 @@ Threads = Iterable[Any]
 AsyncThreads = Iterable[Any] | AsyncIterable[Any]
 
 
-class Options(NamedTuple):
+class LoadOptions(NamedTuple):
     """The arguments of `load.threads` that apply to all threads."""
 
     tenant: str
@@ -453,7 +453,7 @@ def check(threads: object) -> None:
 
 
 @dataclass
-class Thread:
+class ThreadToLoad:
     """One thread of the load.
 
     `error` is set if the thread cannot be loaded. `is_whole` is true if all its messages were read ahead.
@@ -488,7 +488,7 @@ class Thread:
         except Exception as error:  # noqa: BLE001 — raised after the threads before this one are stored
             self.error = error
 
-    def is_refused(self, options: Options) -> bool:
+    def is_refused(self, options: LoadOptions) -> bool:
         """Returns whether to report the thread's error instead of raising it."""
         return options.skip_refused and isinstance(self.error, Conflict | InvalidInput)
 
@@ -501,11 +501,11 @@ class Group:
     """Threads that are to be stored together, in the order in which they were given."""
 
     def __init__(self) -> None:
-        self.threads: list[Thread] = []
+        self.threads: list[ThreadToLoad] = []
         self._names: set[str] = set()
         self._messages = self._bytes = 0
 
-    def has_room(self, thread: Thread) -> bool:
+    def has_room(self, thread: ThreadToLoad) -> bool:
         if not self.threads:
             return True
         return (
@@ -514,7 +514,7 @@ class Group:
             and self._bytes + thread.size <= CHUNK_BYTES
         )
 
-    def add(self, thread: Thread) -> None:
+    def add(self, thread: ThreadToLoad) -> None:
         self.threads.append(thread)
         self._names.add(thread.key.thread_id)
         self._messages += len(thread)
@@ -525,7 +525,7 @@ class Group:
         for thread in self.threads:
             thread.count()
 
-    def chunks(self, options: Options) -> list[tuple[str, Chunk]]:
+    def chunks(self, options: LoadOptions) -> list[tuple[str, Chunk]]:
         """Returns the threads' names with their first chunks, up to the first thread whose error will be raised."""
         found = []
         for thread in self.threads:
@@ -541,8 +541,8 @@ class Group:
         return keys.pop() if len(keys) == 1 else call.UNKEYED
 
 
-def begin(given: object, options: Options) -> Thread:
-    """Makes a Thread from an item that the caller gave. Does not read its messages."""
+def begin(given: object, options: LoadOptions) -> ThreadToLoad:
+    """Makes a thread to load from an item that the caller gave. Does not read its messages."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes) or len(given) not in _LENGTHS:
         parts = f" of {len(given)}" if isinstance(given, list | tuple) else ""
         raise InvalidInput(f"a thread to load must be {_PARTS}, not {type(given).__name__}{parts}")
@@ -553,7 +553,7 @@ def begin(given: object, options: Options) -> Thread:
         Key(key[0]).text if key else options.key, options.counter, expected_seq=options.expected_seq, meta=options.meta,
         tokens=options.tokens, actor=options.actor, of_thread=arguments.about(thread_id), raw=options.raw,
     )  # fmt: skip
-    thread = Thread(ThreadKey(None, options.tenant, thread_id), load, messages)
+    thread = ThreadToLoad(ThreadKey(None, options.tenant, thread_id), load, messages)
     try:
         writable_key(options.tenant, thread_id)
     except (Conflict, InvalidInput) as refusal:

@@ -58,7 +58,7 @@ _WISH = 2.0
 _ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
 
 
-class _Said(NamedTuple):
+class _Saying(NamedTuple):
     """A text of one message."""
 
     seq: int
@@ -131,8 +131,8 @@ class ExtractiveSummarizer:
 # ---- finding texts in messages
 
 
-def _sayings(elements: Iterable[Element]) -> list[_Said]:
-    found: list[_Said] = []
+def _sayings(elements: Iterable[Element]) -> list[_Saying]:
+    found: list[_Saying] = []
     for element in elements:
         for payload in element.messages:
             if is_erased(payload):
@@ -141,20 +141,20 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
             if inside is not None:
                 found.extend(_noted(element.seq, line) for line in inside.splitlines() if line.strip())
             else:
-                found.extend(_Said(element.seq, *said) for said in _of(payload))
-    following = (said.label for said in chain(found[1:], [_Said(0, "user", "", "user", 0)]))
+                found.extend(_Saying(element.seq, *said) for said in _of(payload))
+    following = (said.label for said in chain(found[1:], [_Saying(0, "user", "", "user", 0)]))
     return [_concluding(said, label) for said, label in zip(found, following, strict=False)]
 
 
-def _noted(seq: int, line: str) -> _Said:
+def _noted(seq: int, line: str) -> _Saying:
     """Returns a line of an earlier summary, with the seq and the speaker that the beginning of the line names."""
     head = _NOTED.match(line)
     if head is None:
-        return _Said(seq, "", line, "notes", 1.5)
-    return _Said(int(head[1]), head[2], line[head.end() :], "notes", 1.5)
+        return _Saying(seq, "", line, "notes", 1.5)
+    return _Saying(int(head[1]), head[2], line[head.end() :], "notes", 1.5)
 
 
-def _concluding(said: _Said, following: str) -> _Said:
+def _concluding(said: _Saying, following: str) -> _Saying:
     """Marks a text of the assistant as a conclusion if the user speaks next."""
     return said._replace(kind="concluding") if (said.kind, following) == ("assistant", "user") else said
 
@@ -196,7 +196,7 @@ def _result(kind: PartType, result: Payload) -> tuple[str, str, str, float]:
 # ---- dividing texts into sentences
 
 
-def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
+def _facts(sayings: Iterable[_Saying]) -> list[Sentence]:
     facts: list[Sentence] = []
     seen: set[str] = set()
     for said in sayings:
@@ -226,7 +226,7 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
     return facts
 
 
-def _standing(said: _Said) -> set[str]:
+def _standing(said: _Saying) -> set[str]:
     """Returns the standing orders in a text of a user, or in a line of an earlier summary that quotes a user."""
     return {order.text for order in orders(said.text)} if "user" in (said.kind, said.label) else set()
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from compaction_store.integrity.stored_threads import Stored
+from compaction_store.integrity.stored_threads import StoredThread
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
 from compaction_store.postgres.queries.listing import LONGEST_NAME, has_head, listings, page_of, wanted
@@ -24,7 +24,7 @@ def name_uid(tenant: str, thread_id: str) -> UUID:
     return UUID(bytes=sha256(len(encoded).to_bytes(4) + encoded + thread_id.encode()).digest()[:16])
 
 
-def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | None, limit: int) -> list[Stored]:
+def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | None, limit: int) -> list[StoredThread]:
     """Returns the same as `stored_threads`, and the names of each thread in the table of names.
 
     A thread_uid that only the table of names has is listed too. A separate query finds threads with the same name,
@@ -43,7 +43,7 @@ def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | No
     return found
 
 
-def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[Stored]:
+def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[StoredThread]:
     t, n = tables.threads.c, tables.names.c
     of_page = sa.select(n.thread_uid, n.thread_id, n.name_uid).where(n.tenant == tenant, n.thread_uid == wanted(page))
     leading: dict[UUID, list[str]] = {}
@@ -57,6 +57,6 @@ def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[Stored]
     counted = sa.select(t.thread_id, sa.func.count()).where(t.tenant == tenant, t.thread_id == sa.any_(same))
     counts: dict[str | None, int] = dict(select(connection, counted.group_by(t.thread_id)))
     return [
-        Stored(uid, names.get(uid), uid in heads, counts.get(names.get(uid), 1) - 1, tuple(leading.get(uid, ())))
+        StoredThread(uid, names.get(uid), uid in heads, counts.get(names.get(uid), 1) - 1, tuple(leading.get(uid, ())))
         for uid in page
     ]

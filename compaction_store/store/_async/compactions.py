@@ -27,7 +27,7 @@ from compaction_store.compaction.callbacks import Callback, run_callbacks
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.records import log_run
-from compaction_store.compaction.repair import Repair, check_repairable
+from compaction_store.compaction.repair import RepairStrategy, check_repairable
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.errors import (
     CompactionNotFound,
@@ -343,7 +343,7 @@ async def repair(
     if not any((element.number, element.created_at) == (number, record.created_at) for element in view.elements):
         raise Conflict(f"compaction {number} is not active: run the repair again{about(work.thread_id)}")
     inside = await reader.view(work.thread_id, at=record.pos - 1)
-    callback: Any = Repair(record, summarize, reason=reason, **options)
+    callback: Any = RepairStrategy(record, summarize, reason=reason, **options)
     work = replace(work, callbacks=(callback,), revoked=Revoked(number, reason))
     return await run_and_commit(work, _without(view, record, inside), "repair", shown=view)
 

@@ -8,7 +8,7 @@ import os
 from compaction_store import arguments
 from compaction_store.errors import IdempotencyConflict, ThreadNotFound
 from compaction_store.integrity import erasure
-from compaction_store.integrity.origins import Source, source_of
+from compaction_store.integrity.origins import OriginSource, source_of
 from compaction_store.models import Forked, Origin, Payload
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._async.connections import AsyncConnections
@@ -49,7 +49,7 @@ async def fork(
     )
 
 
-async def source(db: AsyncConnections, thread: ThreadKey, pos: int) -> Source | None:
+async def source(db: AsyncConnections, thread: ThreadKey, pos: int) -> OriginSource | None:
     """Returns where the entry at a pos was first written, or None if it is not a copy."""
     return source_of(await db.call(queries.origins, thread), pos)
 

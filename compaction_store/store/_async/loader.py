@@ -23,7 +23,7 @@ from compaction_store.results import AsyncResults
 from compaction_store.store import loads
 from compaction_store.store._async import appends
 from compaction_store.store._async.scope import AsyncScope
-from compaction_store.store.loads import Group, Options, Thread
+from compaction_store.store.loads import Group, LoadOptions, ThreadToLoad
 
 
 class AsyncLoader:
@@ -98,7 +98,7 @@ class AsyncLoader:
         loads.check(threads)
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
-        options = loads.Options(
+        options = loads.LoadOptions(
             self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, self._scope.chosen_actor(actor),
             skip_refused, expected_seq, raw,
         )  # fmt: skip
@@ -177,7 +177,7 @@ async def import_bundle(db: AsyncConnections, tenant: str, lines: loads.AsyncSou
 
 
 async def load_threads(
-    db: AsyncConnections, threads: loads.AsyncThreads, options: Options
+    db: AsyncConnections, threads: loads.AsyncThreads, options: LoadOptions
 ) -> AsyncIterator[ThreadLoaded]:
     """Yields a result for each thread, in order."""
     options = options._replace(counter=await appends.prepared(db, options.counter))
@@ -202,7 +202,7 @@ async def load_threads(
         raise ending
 
 
-async def _read(threads: loads.AsyncThreads, options: Options) -> AsyncIterator[Thread | Exception]:
+async def _read(threads: loads.AsyncThreads, options: LoadOptions) -> AsyncIterator[ThreadToLoad | Exception]:
     """Yields the threads, each with as many messages read ahead as a group may need.
 
     If reading fails, yields the error after the threads before it.
@@ -220,7 +220,7 @@ async def _read(threads: loads.AsyncThreads, options: Options) -> AsyncIterator[
         yield error
 
 
-async def _read_ahead(thread: Thread) -> None:
+async def _read_ahead(thread: ThreadToLoad) -> None:
     try:
         thread.source = loads.AsyncSource(thread.messages)
         async for message in thread.source:
@@ -235,7 +235,7 @@ async def _read_ahead(thread: Thread) -> None:
         thread.is_whole = True
 
 
-async def _store(db: AsyncConnections, group: Group, options: Options) -> AsyncIterator[ThreadLoaded]:
+async def _store(db: AsyncConnections, group: Group, options: LoadOptions) -> AsyncIterator[ThreadLoaded]:
     """Stores a group in one transaction. Threads that could not be stored with the group are loaded one by one."""
     await db.run_in_thread(group.count)
     chunks = group.chunks(options)
@@ -254,7 +254,7 @@ async def _store(db: AsyncConnections, group: Group, options: Options) -> AsyncI
             yield ThreadLoaded(thread.key.thread_id, thread.load.stored_whole())
 
 
-async def _load_alone(db: AsyncConnections, thread: Thread, options: Options) -> ThreadLoaded:
+async def _load_alone(db: AsyncConnections, thread: ThreadToLoad, options: LoadOptions) -> ThreadLoaded:
     try:
         await db.run_in_thread(thread.load.count_ahead)
         loaded = await run_load(db, thread.key, thread.load, thread.source)

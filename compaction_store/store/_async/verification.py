@@ -16,7 +16,7 @@ from compaction_store.integrity import stored_threads
 from compaction_store.integrity.entry import KnownEntry
 from compaction_store.integrity.origins import Parent, parent_of
 from compaction_store.integrity.rows import Rows, ThreadHead, known_entry
-from compaction_store.integrity.stored_threads import Stored
+from compaction_store.integrity.stored_threads import StoredThread
 from compaction_store.integrity.thread import verify_rows
 from compaction_store.models import LEVELS, Finding, Level, Report
 from compaction_store.postgres import checkpointing, queries
@@ -97,7 +97,7 @@ async def verify_all(verification: Verification, after: str | UUID | Report | No
         done = 0
         while page := await db.call(queries.stored_threads, tenant, place, _PAGE):
             for row in page:
-                yield await _stored(verification, Stored(*row), checkpoints)
+                yield await _stored(verification, StoredThread(*row), checkpoints)
                 done += 1
                 if progress is not None:
                     progress(done, max(done, total))
@@ -135,7 +135,7 @@ async def _schema(verification: Verification) -> SchemaReport | None:
     return schema_check.check_schema(await verification.db.call(introspection.read))
 
 
-async def _stored(verification: Verification, stored: Stored, checkpoints: KnownCheckpoints) -> Report:
+async def _stored(verification: Verification, stored: StoredThread, checkpoints: KnownCheckpoints) -> Report:
     """Returns a report on all rows with one thread_uid. Bad data becomes a finding, never an exception."""
     name = stored.thread_id or ""
     found = stored_threads.findings(stored)

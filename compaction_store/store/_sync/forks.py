@@ -9,7 +9,7 @@ import os
 from compaction_store import arguments
 from compaction_store.errors import IdempotencyConflict, ThreadNotFound
 from compaction_store.integrity import erasure
-from compaction_store.integrity.origins import Source, source_of
+from compaction_store.integrity.origins import OriginSource, source_of
 from compaction_store.models import Forked, Origin, Payload
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._sync.connections import Connections
@@ -50,7 +50,7 @@ def fork(
     )
 
 
-def source(db: Connections, thread: ThreadKey, pos: int) -> Source | None:
+def source(db: Connections, thread: ThreadKey, pos: int) -> OriginSource | None:
     """Returns where the entry at a pos was first written, or None if it is not a copy."""
     return source_of(db.call(queries.origins, thread), pos)
 

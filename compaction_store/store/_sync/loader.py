@@ -24,7 +24,7 @@ from compaction_store.results import Results
 from compaction_store.store import loads
 from compaction_store.store._sync import appends
 from compaction_store.store._sync.scope import Scope
-from compaction_store.store.loads import Group, Options, Thread
+from compaction_store.store.loads import Group, LoadOptions, ThreadToLoad
 
 
 class Loader:
@@ -99,7 +99,7 @@ class Loader:
         loads.check(threads)
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
-        options = loads.Options(
+        options = loads.LoadOptions(
             self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, self._scope.chosen_actor(actor),
             skip_refused, expected_seq, raw,
         )  # fmt: skip
@@ -178,7 +178,7 @@ def import_bundle(db: Connections, tenant: str, lines: loads.Source) -> Imported
 
 
 def load_threads(
-    db: Connections, threads: loads.Threads, options: Options
+    db: Connections, threads: loads.Threads, options: LoadOptions
 ) -> Iterator[ThreadLoaded]:
     """Yields a result for each thread, in order."""
     options = options._replace(counter=appends.prepared(db, options.counter))
@@ -203,7 +203,7 @@ def load_threads(
         raise ending
 
 
-def _read(threads: loads.Threads, options: Options) -> Iterator[Thread | Exception]:
+def _read(threads: loads.Threads, options: LoadOptions) -> Iterator[ThreadToLoad | Exception]:
     """Yields the threads, each with as many messages read ahead as a group may need.
 
     If reading fails, yields the error after the threads before it.
@@ -221,7 +221,7 @@ def _read(threads: loads.Threads, options: Options) -> Iterator[Thread | Excepti
         yield error
 
 
-def _read_ahead(thread: Thread) -> None:
+def _read_ahead(thread: ThreadToLoad) -> None:
     try:
         thread.source = loads.Source(thread.messages)
         for message in thread.source:
@@ -236,7 +236,7 @@ def _read_ahead(thread: Thread) -> None:
         thread.is_whole = True
 
 
-def _store(db: Connections, group: Group, options: Options) -> Iterator[ThreadLoaded]:
+def _store(db: Connections, group: Group, options: LoadOptions) -> Iterator[ThreadLoaded]:
     """Stores a group in one transaction. Threads that could not be stored with the group are loaded one by one."""
     db.run_in_thread(group.count)
     chunks = group.chunks(options)
@@ -255,7 +255,7 @@ def _store(db: Connections, group: Group, options: Options) -> Iterator[ThreadLo
             yield ThreadLoaded(thread.key.thread_id, thread.load.stored_whole())
 
 
-def _load_alone(db: Connections, thread: Thread, options: Options) -> ThreadLoaded:
+def _load_alone(db: Connections, thread: ThreadToLoad, options: LoadOptions) -> ThreadLoaded:
     try:
         db.run_in_thread(thread.load.count_ahead)
         loaded = run_load(db, thread.key, thread.load, thread.source)

@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic
 from compaction_store import TokenBudget, tokens
 from compaction_store.errors import InvalidInput, SummarizerError
 from compaction_store.evaluation import RECORDED, Evaluation, Judge, Policy, evaluate
-from compaction_store.evaluation.judge import Verdict, agreement, labels_of
+from compaction_store.evaluation.judge import JudgeVerdict, agreement, labels_of
 from compaction_store.summarizers import AnthropicSummarizer
 
 from .test_results import COUNTER, thread
@@ -62,7 +62,7 @@ def test_answers_that_are_neither_and_calls_that_fail_are_counted() -> None:
         return answer
 
     [run] = judged_with(ask).policies[0].runs
-    assert run.verdicts == {1: Verdict(yes=0, no=1, unclear=1, failed=1)}
+    assert run.verdicts == {1: JudgeVerdict(yes=0, no=1, unclear=1, failed=1)}
     assert run.verdicts[1].is_good is False
     assert not run.verdicts[1].is_unanimous
 
