@@ -64,7 +64,7 @@ class _ThreadWalk:
 
 @dataclass
 class CheckpointRequest:
-    """The arguments of `Store.checkpoint`. `made` keeps the checkpoint, so that a retry does not make a second one."""
+    """The arguments of `audit.checkpoint`. `made` keeps the checkpoint, so that a retry does not make a second one."""
 
     tenant: str | None
     signer: Signer

@@ -24,8 +24,12 @@ sys.path.insert(0, str(ROOT / "examples"))
 import local_model
 from cli.program import Forks
 
+from compaction_store import Store
 from compaction_store.cli.program import program as commands
 from compaction_store.errors import MissingExtra
+from compaction_store.store._sync.audit import StoreAudit
+from compaction_store.store._sync.custody import Custody
+from compaction_store.store._sync.loader import Loader
 
 # Names and threads that a page presupposes.
 _FIXTURES = TESTS / "importers" / "fixtures"
@@ -170,6 +174,20 @@ def test_the_first_sentence_of_an_adapters_page_says_what_the_model_sees() -> No
     for path in pages:
         first = path.read_text(encoding="utf-8").partition("\n\n")[2]
         assert re.match(r"With `Store\w+`, the\s+model sees\s", first), path.name
+
+
+def test_methods_that_the_pages_name_in_prose_are_there() -> None:
+    groups = {"audit": StoreAudit, "custody": Custody, "load": Loader}
+    named = 0
+    for path in pages.PAGES:
+        text = path.read_text(encoding="utf-8")
+        found = re.findall(r"`(?:(?:store|reader|Store|AsyncStore|Reader)\.)?(audit|custody|load)\.(\w+)", text)
+        missing = [f"{group}.{name}" for group, name in found if not hasattr(groups[group], name)]
+        plain = re.findall(r"`(?:store|reader|Store|AsyncStore|Reader)\.(\w+)", text)
+        missing += [name for name in plain if not hasattr(Store, name)]
+        assert not missing, f"{path.name} names {', '.join(missing)}"
+        named += len(found) + len(plain)
+    assert named > 100
 
 
 def test_every_page_can_be_found_from_the_index() -> None:
