@@ -22,6 +22,8 @@ _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _INSTEAD = ("tool_calls", "function_call", "refusal", "audio", "reasoning", "reasoning_content", "thinking")
 _PLAIN = frozenset({"role", "content"})
 _SPEAKERS = frozenset({"system", "developer", "user", "assistant"})
+# Fields of pictures, files and recordings that are objects, in Anthropic's API and in Chat Completions.
+_OBJECTS = ("image_url", "input_audio", "file", "source")
 # The endings of types of items. A reply may have items with new types.
 _NEWER = ("_call", "_output", "_request", "_response")
 _RAW = "; raw=True (--raw) stores the message as it is"
@@ -160,12 +162,17 @@ class _Check:
         if not isinstance(inner := call.get(kind), dict):
             _refuse(f"must be an object{other(inner)}", *at, kind)
         _text(inner, "name", *at, kind)
+        if kind == "function":
+            # OpenAI's APIs take JSON text only, and refuse every request with an object here.
+            _text(inner, "arguments", *at, kind, may_be_empty=True)
 
     def _call_or_result(self, part: Payload, found: PartType, *at: str | int) -> None:
         name = found.id[0]
         _text(part, name, *at)
         if found.step == "call":
             self._new_call(part[name], name, *at)
+            if part.get("type") == "tool_use":
+                _object(part, "input", *at)
         else:
             self._content(part.get(found.returns), "tool", *at, found.returns)
 
@@ -206,6 +213,8 @@ class _Check:
             for name in found.anthropic.needed if found.anthropic else found.chat or found.in_message or ():
                 if part.get(name) is None:
                     _refuse("is missing", *at, name)
+                if name in _OBJECTS:
+                    _object(part, name, *at)
         return kind
 
 
@@ -213,6 +222,11 @@ def _text(part: Payload, name: str, *at: str | int, may_be_empty: bool = False) 
     value = part.get(name)
     if not isinstance(value, str) or not (value or may_be_empty):
         _refuse("is missing" if name not in part else f"must be text{other_choice(value)}", *at, name)
+
+
+def _object(part: Payload, name: str, *at: str | int) -> None:
+    if not isinstance(value := part.get(name), dict):
+        _refuse("is missing" if name not in part else f"must be an object{other(value)}", *at, name)
 
 
 def _refuse(why: str, *at: str | int) -> NoReturn:

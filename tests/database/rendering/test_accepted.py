@@ -26,6 +26,15 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OK = {"role": "user", "content": "ok"}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 
+
+def _calls(function: Payload) -> Payload:
+    return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+
+def _part(kind: str, **fields: Any) -> Payload:
+    return {"role": "assistant" if kind == "tool_use" else "user", "content": [{"type": kind, **fields}]}
+
+
 REFUSED: list[tuple[Any, str | None, str]] = [
     ({"role": "user", "contents": "secret"}, "content", "is missing"),
     ({"role": "user", "content": None}, "content", "must be text or a list of parts, not None"),
@@ -82,6 +91,11 @@ REFUSED: list[tuple[Any, str | None, str]] = [
     ({"choices": [{"message": OK}, {"message": OK}]}, None, "answer.choices[0].message"),
     ({"choices": [{"delta": {}}]}, None, "not a piece of a stream"),
     ({"object": "response", "output": []}, None, "at least one item"),
+    (_calls({"name": "f", "arguments": {"a": "secret"}}), "tool_calls[0].function.arguments", "must be text, not dict"),
+    (_calls({"name": "f"}), "tool_calls[0].function.arguments", "is missing"),
+    (_part("tool_use", id="c", name="f", input="secret"), "content[0].input", "must be an object, not str"),
+    (_part("image_url", image_url="https://secret"), "content[0].image_url", "must be an object, not str"),
+    (_part("image", source="secret"), "content[0].source", "must be an object, not str"),
 ]
 
 
