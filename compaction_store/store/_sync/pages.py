@@ -163,7 +163,7 @@ def _next_limit(sizes: list[int], limit: int) -> int:
 
 _PAGE = 100
 # In a row of `due`: the number of columns that describe the thread, and the index of the view's stored tokens.
-_THREAD = 13
+_THREAD = 14
 _VIEW_TOKENS = 6
 # How many of the last messages are searched for a reply that reports its usage.
 _REPORTS = 100
