@@ -42,6 +42,7 @@ class RecordFilters(SampleFilters, total=False):
     counter: str | None
     summarizer: str | None
     error_type: str | None
+    failed_before: str | None
     covering: int | None
     revokes: int | None
     made_from: int | None
@@ -125,6 +126,10 @@ _ROWS = (
            has_words=True),
     Filter("error_type", "text", "Only attempts that this type of error ended.", "type of error",
            holds=lambda record, kind: (record.error or {}).get("type") == kind, texts=lambda kind: ["type", kind]),
+    Filter("failed_before", "text",
+           "Only records whose summarizer replaced one that this type of error ended, such as SummarizerUnavailable.",
+           "type of error before", holds=lambda record, kind: any(f.get("type") == kind for f in record.failed_before),
+           texts=lambda kind: ["failed_before", "type", kind]),
     Filter("covering", "number", "Only records whose span contains this seq.", "covers seq",
            "compactions.start_seq <= :covering AND compactions.end_seq >= :covering", metavar="SEQ"),
     Filter("revokes", "number", "Only the revocation of this record.", "revokes record",

@@ -24,6 +24,7 @@ from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
+from compaction_store.postgres.queries.functions import ThreadRow
 from compaction_store.rendering import receipts
 from compaction_store.store.text_search import TextSearch
 
@@ -163,8 +164,8 @@ def _next_limit(sizes: list[int], limit: int) -> int:
 
 _PAGE = 100
 # In a row of `due`: the number of columns that describe the thread, and the index of the view's stored tokens.
-_THREAD = 14
-_VIEW_TOKENS = 6
+_THREAD = len(ThreadRow._fields)
+_VIEW_TOKENS = ThreadRow._fields.index("view_tokens")
 # How many of the last messages are searched for a reply that reports its usage.
 _REPORTS = 100
 

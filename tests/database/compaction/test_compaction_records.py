@@ -83,7 +83,8 @@ def test_the_log_is_asked_by_status_tokens_counter_and_the_texts_of_bodies(threa
         raise RuntimeError("away")
 
     thread.compact("t", span(1, 2))
-    thread.compact("t", span(3, 4, cs.Summary("S", summarizer="mine")))
+    coverage = {"failed_before": [{"type": "ReadTimeout"}, {"type": "SummaryRefused"}]}
+    thread.compact("t", span(3, 4, cs.Summary("S", summarizer="mine", coverage=coverage)))
     thread.compact("t", span(1, 4, cs.Summary("S", summarizer="mïne")))
     thread.compact("t", span(5, 6))
     thread.revoke("t", 4)
@@ -114,6 +115,8 @@ def test_the_log_is_asked_by_status_tokens_counter_and_the_texts_of_bodies(threa
     assert numbers(summarizer="mïne") == [3]
     assert numbers(summarizer="min") == []
     assert numbers(error_type="RuntimeError") == [8]
+    assert numbers(failed_before="ReadTimeout") == numbers(failed_before="SummaryRefused") == [2]
+    assert numbers(failed_before="RuntimeError") == []
     assert everything[6].error is not None
     assert numbers(error_type=everything[6].error["type"], outcome="rejected") == [7]
     for before, after in {(r.tokens_before, r.tokens_after) for r in everything}:
@@ -132,6 +135,7 @@ def test_the_log_is_asked_by_status_tokens_counter_and_the_texts_of_bodies(threa
 @pytest.mark.parametrize(
     "filters",
     [
+        {"failed_before": ""},
         {"kind": "other"}, {"outcome": "good"}, {"covering": 0}, {"covering": "1"}, {"actor": ""}, {"model": 5},
         {"since": datetime(2026, 1, 1)}, {"until": "now"}, {"run_id": "1"},  # noqa: DTZ001 — the point
         {"status": "good"}, {"counter": ""}, {"summarizer": 5}, {"error_type": ""}, {"revokes": 0}, {"made_from": "1"},
