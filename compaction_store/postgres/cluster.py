@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -39,6 +40,8 @@ _NO_THREAD = "CS001"
 _STALE = {"CS012", _NO_THREAD}
 _CREATING: tuple[Callable[..., Any], ...] = (queries.append, queries.append_observed, queries.load)
 _APPENDING = _CREATING[:2]
+# The places of two arguments of an append, counted after the connection and the thread.
+_KEY, _EXPECTED = map([*signature(queries.append).parameters][2:].index, ("key", "expected"))
 # An append that expects this last seq writes nothing new, but still finds the messages that its key has stored.
 _NO_SEQ = 2**62
 _OTHER_SEQ = "CS003"
@@ -97,7 +100,7 @@ class Cluster(Server):
         if key.uid is not None or query in _OF_TURNS:
             return query(connection, *arguments)
         if query in _CREATING:
-            in_turn = query in _APPENDING and arguments[5].turn_id is not None
+            in_turn = query in _APPENDING and arguments[1 + _EXPECTED].turn_id is not None
             return (self._append_in_turn if in_turn else self._create)(query, connection, key, arguments[1:])
         return query(connection, key._replace(uid=_find(connection, key) or _NOBODY), *arguments[1:])
 
@@ -130,10 +133,10 @@ class Cluster(Server):
         self, query: Callable[..., _T], connection: Connection, key: ThreadKey, arguments: tuple[Any, ...]
     ) -> _T:  # fmt: skip
         """Appends in one transaction with a lock on the turn, which may be on another node than the thread."""
-        turn_id = arguments[4].turn_id
+        turn_id = arguments[_EXPECTED].turn_id
         uid = _find(connection, key)
         with together(connection):
-            [(is_held,)] = fetch(connection, _HOLD, (key.tenant, key.thread_id, turn_id, arguments[2].text))
+            [(is_held,)] = fetch(connection, _HOLD, (key.tenant, key.thread_id, turn_id, arguments[_KEY].text))
             if is_held:
                 uid = uid or _open(connection, key)
                 return query(connection, key._replace(uid=uid), *_expecting(arguments, turn_id=None))
@@ -178,7 +181,8 @@ def _open(connection: Connection, key: ThreadKey) -> UUID:
 
 def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:
     """Returns the arguments of an append with some fields of its `Expected` replaced."""
-    return (*arguments[:4], arguments[4]._replace(**expected), *arguments[5:])
+    before, after = arguments[:_EXPECTED], arguments[_EXPECTED + 1 :]
+    return (*before, arguments[_EXPECTED]._replace(**expected), *after)
 
 
 def _find(connection: Connection, key: ThreadKey) -> UUID | None:
