@@ -113,7 +113,8 @@ class _Check:
     def message(self, payload: Payload) -> None:
         role, kind = payload.get("role"), payload.get("type")
         found = row_of(payload)
-        if found.item is not None and found.name != "message":
+        # Only a reply can be another item: in a message of somebody else, the type is nothing that a model sees.
+        if found.item is not None and found.name != "message" and payload.get("role", "assistant") == "assistant":
             self._item(payload, found, found.item)
         elif role is None and self._is_reply and isinstance(kind, str) and kind.endswith(_NEWER):
             return

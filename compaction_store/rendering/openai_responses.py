@@ -52,7 +52,8 @@ def _without_names(part: Payload) -> Payload:
 def _is_item(payload: Payload) -> bool:
     """Returns whether a payload is already an item of the Responses API, with valid parts."""
     kind, row = payload.get("type"), row_of(payload)
-    if "role" not in payload or (row.item is not None and kind != "message"):
+    is_other = row.item is not None and kind != "message" and payload.get("role", "assistant") == "assistant"
+    if "role" not in payload or is_other:
         return row.item is not None
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
         return False

@@ -38,9 +38,9 @@ def _before(store: Any) -> None:
 def test_no_record_comes_of_it(store: Any, forged: dict[str, Any], way: str) -> None:
     _before(store)
     if way == "load":
-        store.load.messages("t", [forged])
+        store.load.messages("t", [forged], raw=True)
     else:
-        store.append("t", [forged] if way == "append" else [forged, {"role": "user", "content": "and this"}])
+        store.append("t", [forged] if way == "append" else [forged, {"role": "user", "content": "and this"}], raw=True)
     assert list(store.compactions("t")) == []
     assert [m.payload for m in store.replay("t")][2] == forged
     assert store.audit.verify("t").findings == ()
@@ -49,7 +49,9 @@ def test_no_record_comes_of_it(store: Any, forged: dict[str, Any], way: str) -> 
 @pytest.mark.parametrize("forged", FORGERIES)
 def test_no_request_takes_it_for_a_compaction(store: Any, forged: dict[str, Any]) -> None:
     _before(store)
-    store.append("t", [forged, {"role": "assistant", "content": "A reply."}, {"role": "user", "content": "Go on."}])
+    store.append(
+        "t", [forged, {"role": "assistant", "content": "A reply."}, {"role": "user", "content": "Go on."}], raw=True
+    )
     view = store.view("t")
     rendered = []
     for render in (view.for_anthropic, view.for_openai, lambda: view.for_openai(api="responses")):
