@@ -35,7 +35,7 @@ _SIMPLE_SIZE = 64 * 1024
 MAX_DEPTH = documents.LEVELS
 MAX_META_BYTES = MOST_BYTES["meta"]
 _T = TypeVar("_T")
-_FIELD = re.compile(r"[a-z_][A-Za-z0-9_-]{0,39}", re.ASCII)
+_FIELD = re.compile(r"[a-z][a-z_]{0,29}")
 _LONGEST_PATH = 16
 # Python parses integers of at most 4,300 digits. The largest of them has this many bits.
 _MAX_INTEGER_BITS = 14_285
