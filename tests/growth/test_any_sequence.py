@@ -74,7 +74,7 @@ class Play:
 
     def append(self) -> None:
         new = [said("x" * self.chance.randrange(400)) for _ in range(self.chance.randrange(1, 5))]
-        self.store.append(self.now.name, new)
+        self.store.append(self.now.name, new, raw=True)
         self.now.model.log += [Appended(message, tokens_of(message)) for message in new]
 
     def fold(self) -> None:

@@ -375,8 +375,8 @@ def test_a_call_reads_the_rows_it_returns_and_hardly_any_other(
         returned, read = _rows_read(connection, statement, (uid, *parameters))
     assert returned > 0
     assert read.pop("threads") == (by == "name")
-    # A pos is found among the records by bisection.
-    assert sum(read.values()) <= returned + 10, read
+    # A pos is found among the records by bisection, once for its seq and once more if a record is there.
+    assert sum(read.values()) <= returned + 20, read
 
 
 @pytest.mark.parametrize("calls_before", [0, 8])

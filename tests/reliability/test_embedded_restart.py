@@ -33,6 +33,7 @@ from support.faces import Face, Faces
 
 import compaction_store as cs
 from compaction_store import embedded
+from compaction_store.errors import StoreClosed
 from compaction_store.postgres_embedded import postmaster
 from reliability.rigs.ground import Postgres
 
@@ -181,7 +182,7 @@ def test_a_closed_store_starts_nothing(environment: Path, faces: Faces) -> None:
     store.append("t", HI)
     kill_all(environment)
     store.close()
-    with pytest.raises(cs.DatabaseUnavailable, match="closed"):
+    with pytest.raises(StoreClosed, match="closed"):
         store.append("t", HI)
     assert not processes_in(environment)
 

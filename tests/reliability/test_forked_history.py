@@ -249,9 +249,9 @@ def test_through_sql_an_append_names_the_entries_that_it_relies_on(
         superuser.execute(f"SET ROLE {role}")
     for expected in (earlier, b"", bytes(32)):
         assert refused(superuser, call, UID, salt, None, expected, None) == "CS017"
-    for pos, seen in ((5, earlier), (4, head), (6, head), (None, head), (5, bytes(32))):
-        receipt = "{}" if pos is None else f'{{"pos": {pos}}}'
-        assert refused(superuser, call, UID, salt, receipt, None, seen) == "CS017"
+    for pos, seen in ((5, earlier), (4, head), (6, head), (5, bytes(32))):
+        assert refused(superuser, call, UID, salt, f'{{"pos": {pos}}}', None, seen) == "CS017"
+    assert refused(superuser, call, UID, salt, "{}", None, head) == "CS019"
     superuser.execute(f"SELECT compaction_store.{call}", (UID, salt, '{"pos": 4}', head, earlier))
     assert store.audit.verify("t").findings == ()
 

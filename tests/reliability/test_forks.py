@@ -15,6 +15,7 @@ _PATIENCE = 120
 _COMMON = """
 import asyncio, os, sys, threading, multiprocessing, time
 import compaction_store as cs
+from compaction_store.errors import StoreClosed
 
 
 def message(mark):
@@ -205,7 +206,7 @@ store.close()
 def child():
     try:
         store.view("t")
-    except cs.DatabaseUnavailable:
+    except StoreClosed:
         return
     raise AssertionError("it was open")
 

@@ -104,7 +104,7 @@ def messages():
         if i == int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
         yield {"role": "assistant" if i % 2 else "user", "content": f"message {i}"}
-Store.open(sys.argv[1]).load("t", messages(), key="k")
+Store.open(sys.argv[1]).load.messages("t", messages(), key="k")
 """
 
 

@@ -163,7 +163,7 @@ def _same(found: Any, given: Any) -> None:
 
 
 def _message(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
-    [written] = store.append("t", what, tokens=1)
+    [written] = store.append("t", what, tokens=1, raw=True)
     found = store.message("t", written.seq)
     _same(found.payload, what)
     _same(found.text, written.text)
@@ -194,12 +194,14 @@ def _summary(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
     """Uses it as the text of a summary, its prompt and its reason."""
     [written] = store.append("s", {"role": "assistant", "content": "word " * 20_000}, tokens=100_000)
     summary = cs.Summary(what, model="m", prompt=what, usage={"text": what}, provider={"text": what})
-    run = store.compact("s", lambda ctx: ctx.compact(written.seq, written.seq, summary, reason=what))
+    # A reason is the shortest of the three.
+    reason = what[:1_000]
+    run = store.compact("s", lambda ctx: ctx.compact(written.seq, written.seq, summary, reason=reason))
     [record] = run
     if record.outcome != "applied":
         raise run.errors[0]
     found = store.compaction("s", record.number)
-    _same((found.summary_text, found.reason), (what, what))
+    _same((found.summary_text, found.reason), (what, reason))
     assert found.body is not None
     _same(found.body["prompt"], what)
     assert store.view("s").elements[-1].number == record.number
