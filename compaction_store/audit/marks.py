@@ -21,7 +21,7 @@ from compaction_store.language.quotations import quotations
 from compaction_store.language.words import words
 from compaction_store.models import Compaction, Element, Message, Payload
 from compaction_store.models.messages import is_erased
-from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
+from compaction_store.probes.own_text import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.tokens import MARK
 
 Mark = Literal["", "kept", "lost", "new"]

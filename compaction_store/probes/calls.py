@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from compaction_store.probes.reading import Call
+from compaction_store.probes.speech import Call
 
 FileState = Literal["written", "deleted", "moved"]
 

@@ -21,7 +21,7 @@ from compaction_store.language.words import Phrases, word_places, words
 from compaction_store.models import Payload
 from compaction_store.models.probe import Place
 from compaction_store.probes.calls import FileChange, changed_files, looks_up, signature
-from compaction_store.probes.reading import Call, Reading, Result, Said
+from compaction_store.probes.speech import Call, Reading, Result, Said
 from compaction_store.probes.values import Statement, fields, statements
 
 # A longer text in a call is content to write and not a reference. A longer text of a user is mostly pasted text.

@@ -24,9 +24,9 @@ from compaction_store.models import Payload
 from compaction_store.models.probe import Place, Probe, ProbeType
 from compaction_store.probes.calls import FileState
 from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
-from compaction_store.probes.own_writing import MOST_PIECES, blanked, piece_at_cut
+from compaction_store.probes.own_text import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.passages import Passages
-from compaction_store.probes.reading import Reading, Said
+from compaction_store.probes.speech import Reading, Said
 
 # Words that say that a file was deleted or moved, in the ten languages in which orders are recognized.
 _GONE = re.compile(

@@ -10,7 +10,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 from compaction_store.recall import calls
 from compaction_store.recall.pages import LEAST_TOKENS, Recalled
-from compaction_store.recall.reading import Reading
+from compaction_store.recall.reader import Reading
 from compaction_store.store._async import AsyncReader
 from compaction_store.store._sync import Reader
 

@@ -16,7 +16,7 @@ from compaction_store.messages import framing
 from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
-from compaction_store.rendering import caching
+from compaction_store.rendering import breakpoints
 from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, Part, parts, refuse
 from compaction_store.rendering.pairs import NO_RESULT, paired
 from compaction_store.rendering.turns import BEGINNING
@@ -55,7 +55,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     _mark(turns, cache := options.cache)
     arguments: Payload = {"messages": [_written(turn) for turn in turns]}
     if system:
-        plain = system if cache is None else list(map(caching.without_mark, system))
+        plain = system if cache is None else list(map(breakpoints.without_mark, system))
         arguments = {"system": _short(plain)} | arguments
     if betas := sorted(_betas(turns)):
         arguments["betas"] = betas
@@ -314,7 +314,7 @@ def _mark(turns: Sequence[_Message], cache: str | None) -> None:
         place = turn.fields.pop("cached", None)
         if place is not None and place < len(turn.blocks):
             after_summary = index, place
-    caching.set_in_messages([turn.blocks for turn in turns], after_summary, cache)
+    breakpoints.set_in_messages([turn.blocks for turn in turns], after_summary, cache)
 
 
 def _betas(turns: Iterable[_Message]) -> set[str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import encoding
 from compaction_store.models import Payload
-from compaction_store.rendering import caching, turns
+from compaction_store.rendering import breakpoints, turns
 
 System = str | Sequence[Mapping[str, Any]]
 
@@ -104,10 +104,10 @@ def whole(parts: Parts, place: Place, cache: str | None) -> Payload:
         request["tools"] = parts.tools
     if cache is None:
         return request
-    if parts.tools and not caching.marks_in(parts.tools):
-        request["tools"] = caching.marked(parts.tools, cache)
-    if (system := request.get("system")) and not caching.marks_in(system):
-        request["system"] = caching.marked(_blocks(system), cache)
+    if parts.tools and not breakpoints.marks_in(parts.tools):
+        request["tools"] = breakpoints.marked(parts.tools, cache)
+    if (system := request.get("system")) and not breakpoints.marks_in(system):
+        request["system"] = breakpoints.marked(_blocks(system), cache)
     return request
 
 

@@ -5,6 +5,7 @@ The caller's messages are never altered. Messages that do not change are the sam
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -15,13 +16,14 @@ from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidCallback, InvalidInput, NotSmaller
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
+from compaction_store.messages.parts import Path, walk
 from compaction_store.models import Payload, Summary
 from compaction_store.models.messages import is_erased
+from compaction_store.rendering.blocks import OF_NO_CALL
 from compaction_store.rendering.view import View
 from compaction_store.strategies import base
 from compaction_store.strategies.ladder import Ladder
 from compaction_store.strategies.layout import Layout
-from compaction_store.strategies.orphans import without_orphans
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, chosen
 from compaction_store.waiting import Work, drive, drive_async
@@ -145,7 +147,7 @@ class _Job:
         self.limit = limit
         self.ladder = Ladder(summarize, reserve=0, **options)
         given = [encode(message) for message in messages]
-        whole, self.left_out = without_orphans([e.payload for e in given])
+        whole, self.left_out = _without_orphans([e.payload for e in given])
         encoded = given if not self.left_out else [encode(payload) for payload in whole]
         sizes = iter(encoded)
         self.elements = tuple(
@@ -209,3 +211,53 @@ class _Job:
 
 def _length(attempt: Any) -> int:
     return attempt.end_seq - attempt.start_seq + 1  # type: ignore[no-any-return]
+
+
+# ---- results without a call
+
+
+def _without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
+    """Puts a note in place of each tool result that has no call, and returns the number of these results.
+
+    A result belongs to the nearest earlier call with its id that has no result yet. Unchanged messages are the same
+    objects.
+    """
+    waiting: Counts[tuple[bool, str]] = Counts()
+    whole: list[Payload] = []
+    left_out = 0
+    noted = False
+    for message in messages:
+        kept, orphans = _without_own_orphans(message, waiting)
+        left_out += orphans
+        # A note for whole messages comes after all adjacent results, because nothing may come between a call and its
+        # result.
+        if noted and kept is not None and not any(kind.step == "result" for _, kind, _ in walk(kept)):
+            whole.append({"role": "user", "content": OF_NO_CALL})
+            noted = False
+        if kept is None:
+            noted = True
+        else:
+            whole.append(kept)
+    if noted:
+        whole.append({"role": "user", "content": OF_NO_CALL})
+    return whole, left_out
+
+
+def _without_own_orphans(message: Payload, waiting: Counts[tuple[bool, str]]) -> tuple[Payload | None, int]:
+    """Returns a message without its orphaned results, and their number. A message that is one becomes None."""
+    orphans: set[Path] = set()
+    for path, kind, part in walk(message):
+        if kind.step not in ("call", "result") or (name := kind.id_of(part)) is None:
+            continue
+        key = kind.name == "function", name
+        if kind.step == "call":
+            waiting[key] += 1
+        elif waiting[key]:
+            waiting[key] -= 1
+        else:
+            orphans.add(path)
+    if not orphans or () in orphans:
+        return (None if orphans else message), len(orphans)
+    kept = [part for place, part in enumerate(message["content"]) if ("content", place) not in orphans]
+    # The note is last, because results must come first in their turn.
+    return {**message, "content": [*kept, {"type": "text", "text": OF_NO_CALL}]}, len(orphans)

@@ -15,7 +15,7 @@ from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
 from compaction_store.strategies.base import rules
-from compaction_store.strategies.folding import Fold, Folded, folds
+from compaction_store.strategies.folds import Fold, Folded, folds
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.sliding_window import ThresholdOption, tail_of

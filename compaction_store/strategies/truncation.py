@@ -21,8 +21,8 @@ from compaction_store.messages.framing import Role, framed_text
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies.contents import contents_of
+from compaction_store.strategies.cuts import Rule, shorten, size_of
 from compaction_store.strategies.layout import Layout
-from compaction_store.strategies.shortening import Rule, shorten, size_of
 from compaction_store.tokens import Counter
 from compaction_store.tokens.message_text import MESSAGE
 

@@ -33,7 +33,7 @@ from compaction_store.messages.framing import framed_text
 from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.messages import is_erased
-from compaction_store.probes.own_writing import piece_at_cut
+from compaction_store.probes.own_text import piece_at_cut
 from compaction_store.tokens import MARK
 from compaction_store.tokens.message_text import read
 from compaction_store.waiting import drive

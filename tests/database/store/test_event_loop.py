@@ -17,7 +17,7 @@ import pytest
 import compaction_store as cs
 from compaction_store import Element, Summary
 from compaction_store.strategies import AssistantRuns, Ladder, Pipeline, SlidingWindow, compress_context_async
-from compaction_store.strategies.parts import InParts
+from compaction_store.strategies.ladder import InParts
 from compaction_store.summarizers import FallbackSummarizer
 
 LONG = "word " * 60

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compaction_store.probes.calls import changed_files, looks_up, signature
-from compaction_store.probes.reading import Call
+from compaction_store.probes.speech import Call
 
 
 def made(name: str, given: Any) -> Call:

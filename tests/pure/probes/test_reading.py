@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.thread_patterns import calm
 
 from compaction_store.messages.framing import frame
-from compaction_store.probes.reading import Reading
+from compaction_store.probes.speech import Reading
 
 Payload = dict[str, Any]
 

@@ -15,8 +15,7 @@ from compaction_store.models.messages import shown
 from compaction_store.models.vocabulary import WITHDRAWALS
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
 from compaction_store.recall.pages import Recalled, ResultPage
-from compaction_store.recall.searching import Hit, Search, words
-from compaction_store.recall.withdrawn import Withdrawn
+from compaction_store.recall.search import Hit, Search, Withdrawn, words
 from compaction_store.store.threads import refuse_unknown
 from compaction_store.tokens import Counter
 from compaction_store.waiting import Call, Pause, Work
