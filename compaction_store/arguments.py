@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
@@ -81,6 +81,20 @@ def bounds(value: object, what: str) -> None:
 
 
 _BOUNDS = re.compile(r"(\d{0,15})(\.\.)?(\d{0,15})", re.ASCII)
+
+
+_AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def written_time(text: str) -> datetime:
+    """Reads a time in ISO 8601, or an age such as `30m`, `24h`, `7d` or `2w`. Raises ValueError for any other text.
+
+    Raises OverflowError for an age before all times. Only a time that is written without a time zone has none.
+    """
+    if found := _AGE.fullmatch(text):
+        return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return datetime.fromisoformat(text)
 
 
 def written_bounds(text: str) -> tuple[int | None, int | None]:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 _Text = Annotated[bool, option("--text", "Include summaries, prompts and reasons. Prints JSON or CSV.")]
 _EVENTS: list[str | Column] = [
-    Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
-    Column("records", fold=True, optional=True), Column("actor", fold=True),
+    Column("pos", right=True), "when", "kind", Column("what", fold=True, optional=True), Column("actor", fold=True),
     Column("login", fold=True), Column("authority", fold=True, optional=True), Column("reason", fold=True),
 ]  # fmt: skip
 _RECORDS: list[str | Column] = [
@@ -223,7 +222,7 @@ def _receipt(found: Explanation, asked: Mapping[str, Path | None]) -> Iterator[t
 def _explained(found: Explanation, *, text: bool) -> str:
     message, event = found.message, found.redaction
     head = values.message(message) if text else values.message(message._replace(text=None, meta=None))
-    element = values.element(found.element)
+    element = found.element.as_dict()
     if not text:
         head = head.removesuffix(',"payload":null}') + "}"
         del element["messages"]

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from uuid import UUID
@@ -18,7 +18,7 @@ from uuid import UUID
 import typer
 
 import compaction_store
-from compaction_store.arguments import written_bounds
+from compaction_store.arguments import written_bounds, written_time
 from compaction_store.audit.safe_text import shown
 from compaction_store.cli.bundles import Bundle, argument, option
 from compaction_store.cli.exits import misuse
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 _MISSING = (ThreadNotFound, MessageNotFound, CompactionNotFound, PositionNotFound)
 _LINGER = "COMPACTION_STORE_LINGER"
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGO = re.compile(r"(\d{1,6})([mhdw])")
 
 Url = Annotated[
     str | None,
@@ -256,17 +254,11 @@ def moment(text: str | None, option: str) -> datetime | None:
     """Parses a time in ISO 8601, by default in the machine's time zone, or an age such as 30m, 24h, 7d or 2w."""
     if text is None:
         return None
-    if found := _AGO.fullmatch(text):
-        try:
-            return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
-        except OverflowError:
-            raise misuse(f"must be a time that exists, and {text} ago is too long ago", option) from None
     try:
-        return datetime.fromisoformat(text).astimezone()
+        return written_time(text).astimezone()
     except (ValueError, OverflowError):
         raise misuse(
-            f"must be a time such as 2026-05-01T12:30+02:00 or an age such as 30m, 24h, 7d or 2w, not {text!r}",
-            option,
+            f"must be a time such as 2026-05-01T12:30+02:00 or an age such as 30m, 24h, 7d or 2w, not {text!r}", option
         ) from None
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compaction_store.audit.safe_text import named
-from compaction_store.audit.words import Kept, said
+from compaction_store.audit.words import Kept, described, said
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.output import line, moment, number
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.messages import is_erased
 
 if TYPE_CHECKING:
-    from compaction_store import Compaction, Element, Event, Message, View
+    from compaction_store import Compaction, Element, Event, Message
     from compaction_store import Thread as ThreadValue
     from compaction_store.models import Payload
 
@@ -27,15 +27,10 @@ def of_tenant(names: Sequence[str]) -> dict[str, Any]:
 
 
 def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[str, Any]:
-    parts: dict[str, Any] = {
-        "thread_id": value.thread_id, "thread_uid": str(value.thread_uid), "created_at": value.created_at,
-        "last_message_at": value.last_message_at, "last_at": value.last_at,
-        "last_seq": value.last_seq, "last_number": value.last_number, "last_pos": value.last_pos,
-        "view_tokens": value.view_tokens, "head": value.head, "erased_pos": value.erased_pos,
-        "hidden_seq": value.hidden_seq, "unknown_pos": value.unknown_pos, "held": kept.held,
-        "retained_until": kept.until,
-    }  # fmt: skip
-    return parts | {"metadata": value.metadata} if metadata else parts
+    found = value.as_dict() | {"held": kept.held, "retained_until": kept.until}
+    if not metadata:
+        del found["metadata"]
+    return found
 
 
 def state(value: ThreadValue, kept: Kept) -> str:
@@ -59,40 +54,18 @@ def message(value: Message) -> str:
     return f'{header[:-1]},"payload":{value.text or "null"}}}'
 
 
-def element(value: Element) -> dict[str, Any]:
-    return {
-        "seq": value.seq, "end_seq": value.end_seq, "pos": value.pos, "number": value.number, "kind": value.kind,
-        "callback": value.callback, "tokens": value.tokens, "messages": value.messages,
-    }  # fmt: skip
-
-
-def view(value: View) -> dict[str, Any]:
-    return {
-        "thread_id": value.thread_id, "pos": value.pos, "tokens": value.tokens,
-        "elements": [element(part) for part in value.elements],
-    }  # fmt: skip
-
-
 def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
-    names = (
-        "thread_id", "thread_uid", "number", "pos", "created_at", "kind", "outcome", "status", "start_seq", "end_seq",
-        "tokens_before", "tokens_after", "source_count", "inputs", "run_id", "callback", "trigger", "actor",
-        "login", "authority", "model", "counter", "revokes", "superseded_by", "revoked_by", "redacted_pos",
-        "unknown_pos",
-    )  # fmt: skip
-    parts = {name: getattr(value, name) for name in names}
-    error = value.error
-    if error is not None:
-        # These are the name of a class and a place in a program, so they contain no content.
-        parts |= {"error": error.get("type"), "error_at": error.get("at")}
-    covered = [{name: failed.get(name) for name in ("type", "summarizer", "model")} for failed in value.failed_before]
-    parts |= {"summarizer": value.summarizer, "settings": value.settings, "usage": value.usage}
-    if value.settings is not None and not text:
+    """Returns the fields of a record, without content unless `text`, and its errors, whose types have no content."""
+    found = value.as_dict()
+    if value.error is not None:
+        found |= {"error": value.error.get("type"), "error_at": value.error.get("at")}
+    if covered := value.failed_before:
+        found["failed_before"] = [{key: each.get(key) for key in ("type", "summarizer", "model")} for each in covered]
+    if not text:
+        del found["body"]
         # The parameters of a request may include the system prompt, which is content.
-        parts["settings"] = {name: part for name, part in value.settings.items() if name != "system"}
-    parts |= {"duration": value.duration, "unreadable": value.unreadable}
-    parts |= {"failed_before": covered} if covered else {}
-    return parts | {"body": value.body} if text else parts
+        found["settings"] = value.settings and {key: part for key, part in value.settings.items() if key != "system"}
+    return found
 
 
 def failure(failed: Payload) -> str:
@@ -109,11 +82,8 @@ def error(value: Payload) -> str:
 
 
 def event(value: Event, *, text: bool = False) -> dict[str, Any]:
-    parts = {
-        "thread_id": value.thread_id, "pos": value.pos, "kind": value.kind, "critical": value.critical,
-        "actor": value.actor, "login": value.login, "authority": value.authority, "created_at": value.created_at,
-    }  # fmt: skip
-    return parts | {"body": value.body} if text else parts
+    found = value.as_dict()
+    return found if text else {name: part for name, part in found.items() if name != "body"}
 
 
 def count(number: int, noun: str) -> str:
@@ -202,33 +172,12 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
     return [*lines, *(part for part in (allowed, problem) if part)]
 
 
-def _ranges(found: object) -> str:
-    """Formats the ranges from an event's body. The body may contain any JSON, so anything but a range is left out."""
-    pairs = found if isinstance(found, list) else []
-    return ", ".join(
-        span(*pair)
-        for pair in pairs
-        if isinstance(pair, list) and len(pair) == 2 and all(type(number_) is int for number_ in pair)  # noqa: PLR2004
-    )
-
-
 def event_cells(value: Event) -> list[str]:
-    """Returns the cells of an event: pos, time, kind, erased seqs and records, actor, login, authority and reason."""
-    what: str = value.kind
-    erased = ["", ""]
-    if value.kind == "redaction":
-        what = "thread erased" if "whole" in value.body else "messages erased"
-        erased = [_ranges(value.body.get(name)) for name in ("seqs", "records")]
-    elif value.kind == "refusal":
-        what = f"refused to {value.body.get('refused', 'erase')}"
-        erased[0] = _ranges(value.body.get("seqs"))
-    elif value.kind == "retention":
-        what = f"retention until {value.body.get('until', '')}"
-    elif value.kind == "origin":
-        what = f"forked from {value.body.get('parent', '')} at pos {value.body.get('pos', '')}"
-    elif value.kind == "fork":
-        what = f"forked at pos {value.body.get('pos', '')} to {value.body.get('child', '')}"
+    """Returns the cells of an event: pos, time, kind, what it did, actor, login, authority and reason."""
+    what = described(value)
+    if value.kind in ("fork", "origin"):
+        what += f" {'to' if value.kind == 'fork' else 'from'} {value.body.get('child', value.body.get('parent', ''))}"
     return [
-        number(value.pos), moment(value.created_at), what, *erased, value.actor or "", value.login,
+        number(value.pos), moment(value.created_at), value.kind, what, value.actor or "", value.login,
         authority(value.authority), value.reason or "",
     ]  # fmt: skip

@@ -111,7 +111,7 @@ def view(
     if render is not None:
         out.json(_rendered(found, render))
     elif out.as_json:
-        out.json(values.view(found) | ({} if evidence is None else {"evidence": evidence}))
+        out.json(found.as_dict() | ({} if evidence is None else {"evidence": evidence}))
     else:
         what = "" if evidence is None else f", {evidence}"
         out.text(f"{named(found.thread_id)} at pos {found.pos:,}: {found.tokens:,} tokens{what}", "bold")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
 from starlette.requests import Request
 
-from compaction_store.arguments import written_bounds
+from compaction_store.arguments import written_bounds, written_time
 from compaction_store.models.record_filters import FILTERS, Filter
 
 #: The filters of a sample, and all parameters of its page.
@@ -38,8 +37,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "/style.css": (),
     VERDICT: (),
 }
-_AGO = re.compile(r"(\d{1,6})([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST_DIGITS = 15
 _PERCENT = "_percent"
 
@@ -115,9 +112,7 @@ class Parameters:
         if text is None:
             return None
         try:
-            if ago := _AGO.fullmatch(text):
-                return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-            found = datetime.fromisoformat(text)
+            found = written_time(text)
         except (ValueError, OverflowError):
             raise Wrong(f"{name} must be a time such as 2026-05-01T12:30, or 7d for seven days ago") from None
         return found if found.tzinfo else found.replace(tzinfo=UTC)

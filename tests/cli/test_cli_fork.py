@@ -18,8 +18,8 @@ def test_a_thread_is_forked(run: Run, filled: cs.Store) -> None:
 
 def test_events_and_explain_show_the_other_thread(run: Run, filled: cs.Store) -> None:
     done = filled.fork(THREAD, "again", reason="try")
-    assert f"forked from {done.parent_uid} at pos {done.at}" in run("events", "again", "--table").stdout
-    assert f"forked at pos {done.at} to {done.thread_uid}" in run("events", THREAD, "--table").stdout
+    assert f"at pos {done.at} from {done.parent_uid}" in run("events", "again", "--table").stdout
+    assert f"at pos {done.at} to {done.thread_uid}" in run("events", THREAD, "--table").stdout
     assert f"in {THREAD}, at pos 2" in run("explain", "again", "2", "--table").stdout
     origin = run.json("explain", "again", "2")[0]["origin"]
     assert (origin["thread_id"], origin["pos"]) == (THREAD, 2)

@@ -286,8 +286,8 @@ def test_events_tell_an_erased_message_from_an_erased_thread(run: Run, filled: c
     filled.custody.redact(THREAD, [1, 2, 4], reason="asked for", actor="dpo")
     stub = filled.custody.erase(THREAD, reason="the contract has ended", actor="dpo").thread_id
     told = run("events", stub, "--table").stdout
-    assert re.search(r"messages erased +1-2, 4 +1", told)
-    assert re.search(r"thread erased +3, 5-25", told)
+    assert re.search(r"redaction +messages 1-2, 4 and record 1 ", told)
+    assert re.search(r"redaction +the whole thread: messages 3, 5-25", told)
 
 
 def test_an_erasure_says_first_what_goes_with_it(run: Run, filled: cs.Store) -> None:
