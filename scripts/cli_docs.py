@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Annotated, Literal, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -29,7 +29,7 @@ def reference() -> str:
 
 
 def _verb(name: str, function: Callable[..., None], example: str) -> str:
-    parameters = list(inspect.signature(expanded(function), eval_str=True).parameters.values())
+    parameters = list(map(_annotated, inspect.signature(expanded(function), eval_str=True).parameters.values()))
     shown = [(p, info) for p in parameters if (info := _info(p)) is not None and p.name not in _SHARED]
     arguments = [(p, info) for p, info in shown if isinstance(info, ArgumentInfo)]
     options = [(p, info) for p, info in shown if isinstance(info, OptionInfo)]
@@ -47,14 +47,22 @@ def _verb(name: str, function: Callable[..., None], example: str) -> str:
     return "\n".join(lines)
 
 
+def _annotated(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Returns a parameter whose default is an option as one that is annotated with the option."""
+    info = parameter.default
+    if not isinstance(info, OptionInfo | ArgumentInfo):
+        return parameter
+    default = inspect.Parameter.empty if info.default is ... else info.default
+    return parameter.replace(annotation=Annotated[parameter.annotation, info], default=default)
+
+
 def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
     found = [m for m in get_args(parameter.annotation) if isinstance(m, OptionInfo | ArgumentInfo)]
     return found[0] if found else None
 
 
 def _option(parameter: inspect.Parameter, info: OptionInfo) -> str:
-    # typer keeps the first name in `default` until it inspects the parameter.
-    names = "/".join(name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str))
+    names = "/".join(info.param_decls or ())
     kind = get_args(parameter.annotation)[0]
     kinds = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
     if kinds == [bool]:

@@ -26,26 +26,20 @@ _NOTHING = "the input must have at least one message; nothing was appended"
 
 def append(
     thread: Thread,
-    file: Annotated[Path | None, argument("[FILE]", "The file with the messages. [default: stdin]")] = None,
-    key: Annotated[
-        str | None, option("--key KEY", "Idempotency key: a retry with the same key returns the first result.")
-    ] = None,
-    expected_seq: Annotated[
-        int | None, option("--expected-seq SEQ", "Append only if this is the thread's last seq.", min=0)
-    ] = None,
-    expected_head: Annotated[
-        str | None, option("--expected-head HEX", "Append only if this is the thread's head.")
-    ] = None,
-    meta: Annotated[str | None, option("--meta JSON", "A JSON object to store with each message.")] = None,
-    not_durable: Annotated[
-        bool,
-        option(
-            "--not-durable",
-            "Do not wait for the server's disk: if the server crashes soon after, the messages may be lost.",
-        ),
-    ] = False,
-    each: Annotated[bool, option("--each", "Append every line as soon as it arrives.")] = False,
-    raw: Annotated[bool, option("--raw", "Store any JSON object, even one that no API's request can have.")] = False,
+    file: Path | None = argument("[FILE]", "The file with the messages. [default: stdin]", None),
+    key: str | None = option("--key KEY", "Idempotency key: a retry with the same key returns the first result.", None),
+    expected_seq: int | None = option(
+        "--expected-seq SEQ", "Append only if this is the thread's last seq.", None, min=0
+    ),
+    expected_head: str | None = option("--expected-head HEX", "Append only if this is the thread's head.", None),
+    meta: str | None = option("--meta JSON", "A JSON object to store with each message.", None),
+    not_durable: bool = option(
+        "--not-durable",
+        "Do not wait for the server's disk: if the server crashes soon after, the messages may be lost.",
+        False,
+    ),
+    each: bool = option("--each", "Append every line as soon as it arrives.", False),
+    raw: bool = option("--raw", "Store any JSON object, even one that no API's request can have.", False),
     actor: options.Actor = None,
     *,
     db: TenantOptions,
@@ -163,13 +157,9 @@ _SIGNALLED = 128
 def turn(
     thread: Thread,
     command: Annotated[list[str], argument("COMMAND...", "The command and its arguments.")],
-    wait: Annotated[float, option("--wait SECONDS", "How long to wait for the turn; 0 tries once.", min=0)] = 60.0,
-    lease: Annotated[
-        float, option("--lease SECONDS", "How long the turn lasts after this process is killed.", min=1)
-    ] = 30.0,
-    actor: Annotated[
-        str | None, option("--actor NAME", "The actor that holds the turn.", show_default="user@host")
-    ] = None,
+    wait: float = option("--wait SECONDS", "How long to wait for the turn; 0 tries once.", 60.0, min=0),
+    lease: float = option("--lease SECONDS", "How long the turn lasts after this process is killed.", 30.0, min=1),
+    actor: str | None = option("--actor NAME", "The actor that holds the turn.", None, show_default="user@host"),
     *,
     db: TenantOptions,
 ) -> None:

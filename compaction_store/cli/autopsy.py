@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import compaction_store
 from compaction_store.cli import evaluation_page, evaluation_runs, transcripts, values
@@ -38,23 +38,20 @@ _MOST = 1000
 
 
 def autopsy(
-    paths: Annotated[
-        list[Path] | None,
-        argument("[PATHS]...", "Transcripts, or folders of them. [default: ~/.claude/projects and ~/.codex/sessions]"),
-    ] = None,
-    share: Annotated[bool, option("--share", "Leave out all names and all text of the transcripts.")] = False,
-    prices: Annotated[Path | None, option("--prices FILE", "Prices of models as JSON, to estimate costs.")] = None,
-    model: Annotated[str | None, option("--model NAME", "With --prices: the model whose prices apply.")] = None,
-    out_file: Annotated[Path | None, option("--out FILE", "Write a report as one HTML file.")] = None,
-    tenant: Annotated[str, option("--tenant NAME", "The tenant to import the transcripts into.")] = "autopsy",
-    processes: Annotated[
-        int | None,
-        option(
-            "--processes N",
-            "The number of processes that import and examine. [default: one for each core; one for little data]",
-            min=1,
-        ),
-    ] = None,
+    paths: list[Path] | None = argument(
+        "[PATHS]...", "Transcripts, or folders of them. [default: ~/.claude/projects and ~/.codex/sessions]", None
+    ),
+    share: bool = option("--share", "Leave out all names and all text of the transcripts.", False),
+    prices: Path | None = option("--prices FILE", "Prices of models as JSON, to estimate costs.", None),
+    model: str | None = option("--model NAME", "With --prices: the model whose prices apply.", None),
+    out_file: Path | None = option("--out FILE", "Write a report as one HTML file.", None),
+    tenant: str = option("--tenant NAME", "The tenant to import the transcripts into.", "autopsy"),
+    processes: int | None = option(
+        "--processes N",
+        "The number of processes that import and examine. [default: one for each core; one for little data]",
+        None,
+        min=1,
+    ),
     *,
     db: ServerOptions,
     printed: PrintOptions,

@@ -53,12 +53,12 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def option(spelled: str, help: str, **more: Any) -> Any:  # noqa: A002 — as typer names it
+def option(spelled: str, help: str, default: Any = ..., **more: Any) -> Any:  # noqa: A002 — as typer names it
     """Returns an option that is spelled as in a help text, such as `--limit N`."""
     name, _, metavar = spelled.partition(" ")
-    return typer.Option(name, metavar=metavar or None, help=help, **more)
+    return typer.Option(default, name, metavar=metavar or None, help=help, **more)
 
 
-def argument(spelled: str, help: str, **more: Any) -> Any:  # noqa: A002 — as typer names it
+def argument(spelled: str, help: str, default: Any = ..., **more: Any) -> Any:  # noqa: A002 — as typer names it
     """Returns an argument that is spelled as in a help text, such as `THREAD` or `[THREAD]`."""
-    return typer.Argument(metavar=spelled, help=help, **more)
+    return typer.Argument(default, metavar=spelled, help=help, **more)

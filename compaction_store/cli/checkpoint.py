@@ -52,21 +52,17 @@ def checkpoint(
         Path, argument("FILE", "The file to append the checkpoint to. Lists of heads are written beside it.")
     ],
     key: Annotated[Path, option("--key FILE", "The file with the signing key.")],
-    new_key: Annotated[
-        str | None,
-        option(
-            "--new-key NAME", "Create the key file first, for a signer with this name, for example example.org/audit."
-        ),
-    ] = None,
-    all_tenants: Annotated[
-        bool, option("--all-tenants", "Cover every tenant. The login must be a superuser or have BYPASSRLS.")
-    ] = False,
-    public_key: Annotated[
-        list[str] | None,
-        option(
-            "--public-key HEX", "The public key of an earlier signer of this file. Repeat the option for several keys."
-        ),
-    ] = None,
+    new_key: str | None = option(
+        "--new-key NAME", "Create the key file first, for a signer with this name, for example example.org/audit.", None
+    ),
+    all_tenants: bool = option(
+        "--all-tenants", "Cover every tenant. The login must be a superuser or have BYPASSRLS.", False
+    ),
+    public_key: list[str] | None = option(
+        "--public-key HEX",
+        "The public key of an earlier signer of this file. Repeat the option for several keys.",
+        None,
+    ),
     allow_empty: AllowEmpty = False,
     *,
     db: TenantOptions,

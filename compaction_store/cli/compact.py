@@ -31,25 +31,22 @@ if TYPE_CHECKING:
     from compaction_store import CompactionPlan, CompactionRun, Store, TokenBudget
     from compaction_store.models import Attempt, Lease
 
-Strategy = Annotated[
-    list[str],
-    option(
-        "--strategy NAME[:OPTION=VALUE,...]",
-        f"{', '.join(choices.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
-        autocompletion=choices.strategy_names,
-        show_default="sliding-window",
-    ),
-]
-Summarizer = Annotated[
-    list[str],
-    option(
-        "--summarizer NAME[:OPTION=VALUE,...]",
-        "extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or your own "
-        "package.module.name. Repeat it for fallbacks: if one fails, the next one is used.",
-        autocompletion=choices.summarizer_names,
-        show_default="extractive",
-    ),
-]
+#: The options of the same names, with their defaults.
+STRATEGY: list[str] = option(
+    "--strategy NAME[:OPTION=VALUE,...]",
+    f"{', '.join(choices.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
+    ["sliding-window"],
+    autocompletion=choices.strategy_names,
+    show_default="sliding-window",
+)
+SUMMARIZER: list[str] = option(
+    "--summarizer NAME[:OPTION=VALUE,...]",
+    "extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or your own "
+    "package.module.name. Repeat it for fallbacks: if one fails, the next one is used.",
+    ["extractive"],
+    autocompletion=choices.summarizer_names,
+    show_default="extractive",
+)
 Reason = Annotated[str | None, option("--reason TEXT", "The reason, stored in the record.")]
 Wait = Annotated[
     float,
@@ -67,21 +64,19 @@ _COLUMNS: list[str | Column] = [
 
 
 def compact(
-    threads: Annotated[list[str] | None, argument("[THREADS]...", "The threads to compact, or give --due.")] = None,
-    due: Annotated[
-        bool, option("--due", "Compact every thread whose view is above --trigger. Needs --window.")
-    ] = False,
-    strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
-    summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
+    threads: list[str] | None = argument("[THREADS]...", "The threads to compact, or give --due.", None),
+    due: bool = option("--due", "Compact every thread whose view is above --trigger. Needs --window.", False),
+    strategy: list[str] = STRATEGY,
+    summarizer: list[str] = SUMMARIZER,
     window: Window = None,
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: Target = "0.5",
     wait: Wait = 600.0,
-    force: Annotated[bool, option("--force", "Compact even if the view is within the budget.")] = False,
-    dry_run: Annotated[
-        bool, option("--dry-run", "Run the strategy and the summarizer, show the plan, and write nothing.")
-    ] = False,
+    force: bool = option("--force", "Compact even if the view is within the budget.", False),
+    dry_run: bool = option(
+        "--dry-run", "Run the strategy and the summarizer, show the plan, and write nothing.", False
+    ),
     *,
     deed: DeedOptions,
     db: TenantOptions,
@@ -236,7 +231,7 @@ def revoke(
 def adopt(
     thread: Thread,
     record: Annotated[int, argument("NUMBER", "The observed record's number.", min=1)],
-    reason: Annotated[str | None, option("--reason TEXT", "The reason, stored in the records.")] = None,
+    reason: str | None = option("--reason TEXT", "The reason, stored in the records.", None),
     *,
     deed: DeedOptions,
     db: TenantOptions,

@@ -37,11 +37,11 @@ _FAILURES: list[str | Column] = [
 
 
 def compactions(
-    thread: Annotated[str | None, argument("[THREAD]", "Only records of this thread.")] = None,
+    thread: str | None = argument("[THREAD]", "Only records of this thread.", None),
     *,
     filters: FilterOptions,
-    newest_first: Annotated[bool, option("--newest-first", "List the newest records first.")] = False,
-    limit: Annotated[int | None, option("--limit N", "Print at most N records.", min=1)] = None,
+    newest_first: bool = option("--newest-first", "List the newest records first.", False),
+    limit: int | None = option("--limit N", "Print at most N records.", None, min=1),
     text: _Text = False,
     db: TenantsOptions,
     printed: ListOptions,
@@ -123,24 +123,19 @@ def _table(
 
 def explain(
     thread: Thread,
-    seq: Annotated[int | None, argument("[SEQ]", "The message's seq. May be left out with --lost.", min=1)] = None,
-    lost: Annotated[
-        bool,
-        option("--lost", "Show what compactions lost of this message. Without SEQ: all that they lost or invented."),
-    ] = False,
-    tools: Annotated[
-        Path | None, option("--tools FILE", "Say whether the reply's request had the tools in this file, a JSON list.")
-    ] = None,
-    system: Annotated[
-        Path | None,
-        option(
-            "--system FILE",
-            "Say whether the reply's request had the system prompt in this file, a text or a JSON list of blocks.",
-        ),
-    ] = None,
-    text: Annotated[
-        bool, option("--text", "Include the message and its replacement, or the lost texts. Prints JSON.")
-    ] = False,
+    seq: int | None = argument("[SEQ]", "The message's seq. May be left out with --lost.", None, min=1),
+    lost: bool = option(
+        "--lost", "Show what compactions lost of this message. Without SEQ: all that they lost or invented.", False
+    ),
+    tools: Path | None = option(
+        "--tools FILE", "Say whether the reply's request had the tools in this file, a JSON list.", None
+    ),
+    system: Path | None = option(
+        "--system FILE",
+        "Say whether the reply's request had the system prompt in this file, a text or a JSON list of blocks.",
+        None,
+    ),
+    text: bool = option("--text", "Include the message and its replacement, or the lost texts. Prints JSON.", False),
     *,
     db: TenantOptions,
     printed: ListOptions,
@@ -239,16 +234,15 @@ def _explained(found: Explanation, *, text: bool) -> str:
 
 
 def events(
-    thread: Annotated[str | None, argument("[THREAD]", "Only events of this thread.")] = None,
-    kind: Annotated[EventKind | None, option("--kind", "Only events of this kind.")] = None,
-    actor: Annotated[str | None, option("--actor NAME", "Only events of this actor.")] = None,
-    since: Annotated[
-        str | None,
-        option("--since WHEN", "Only events since this time: a date such as 2026-05-01, or an age such as 24h or 7d."),
-    ] = None,
-    until: Annotated[str | None, option("--until WHEN", "Only events up to this time.")] = None,
-    after: Annotated[int, option("--after POS", "Only events of the thread after this pos.", min=0)] = 0,
-    limit: Annotated[int | None, option("--limit N", "Print at most N events.", min=1)] = None,
+    thread: str | None = argument("[THREAD]", "Only events of this thread.", None),
+    kind: EventKind | None = option("--kind", "Only events of this kind.", None),
+    actor: str | None = option("--actor NAME", "Only events of this actor.", None),
+    since: str | None = option(
+        "--since WHEN", "Only events since this time: a date such as 2026-05-01, or an age such as 24h or 7d.", None
+    ),
+    until: str | None = option("--until WHEN", "Only events up to this time.", None),
+    after: int = option("--after POS", "Only events of the thread after this pos.", 0, min=0),
+    limit: int | None = option("--limit N", "Print at most N events.", None, min=1),
     *,
     db: TenantsOptions,
     printed: ListOptions,

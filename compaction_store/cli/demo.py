@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import compaction_store
 from compaction_store.audit import charts
@@ -69,15 +69,13 @@ def turns() -> Iterator[Turn]:
 
 
 def demo(
-    summarizer: Annotated[
-        list[str],
-        option(
-            "--summarizer NAME[:OPTION=VALUE,...]",
-            "A summarizer, as for compact. extractive needs no model.",
-            autocompletion=choices.summarizer_names,
-            show_default="extractive",
-        ),
-    ] = ["extractive"],  # noqa: B006 — never changed
+    summarizer: list[str] = option(
+        "--summarizer NAME[:OPTION=VALUE,...]",
+        "A summarizer, as for compact. extractive needs no model.",
+        ["extractive"],
+        autocompletion=choices.summarizer_names,
+        show_default="extractive",
+    ),
     *,
     db: ServerOptions,
 ) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING
 
 import typer
 
@@ -51,24 +51,19 @@ _BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
 
 
 def export(
-    threads: Annotated[list[str] | None, argument("[THREADS]...", "The threads to export, or give --all.")] = None,
-    every: Annotated[bool, option("--all", "Export every thread of the tenant.")] = False,
-    every_tenant: Annotated[
-        bool,
-        option(
-            "--all-tenants", "Export every thread of every tenant. The login must be a superuser or have BYPASSRLS."
-        ),
-    ] = False,
-    to: Annotated[
-        Path | None,
-        option(
-            "--to FOLDER",
-            "Write a file per thread, and index.csv, to this folder. Without --to, one bundle goes to stdout.",
-        ),
-    ] = None,
-    no_bodies: Annotated[
-        bool, option("--no-bodies", "Leave out all content. The bundle can then be verified, but not imported.")
-    ] = False,
+    threads: list[str] | None = argument("[THREADS]...", "The threads to export, or give --all.", None),
+    every: bool = option("--all", "Export every thread of the tenant.", False),
+    every_tenant: bool = option(
+        "--all-tenants", "Export every thread of every tenant. The login must be a superuser or have BYPASSRLS.", False
+    ),
+    to: Path | None = option(
+        "--to FOLDER",
+        "Write a file per thread, and index.csv, to this folder. Without --to, one bundle goes to stdout.",
+        None,
+    ),
+    no_bodies: bool = option(
+        "--no-bodies", "Leave out all content. The bundle can then be verified, but not imported.", False
+    ),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,

@@ -39,49 +39,39 @@ FORMATS = (
 
 def import_(
     sources: Annotated[list[str], argument("SOURCES...", "Files, folders, or the URL of another program's database.")],
-    form: Annotated[
-        str | None,
-        option("--format NAME", f"{', '.join(FORMATS)}. [default: detected]", autocompletion=lambda: list(FORMATS)),
-    ] = None,
-    thread: Annotated[
-        str | None, option("--thread NAME", "The name of the thread, if the source has only one.")
-    ] = None,
-    prefix: Annotated[
-        str | None,
-        option(
-            "--prefix TEXT",
-            "The prefix of new threads' names. The id in the source follows it.",
-            show_default="the format and a colon",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        option(
-            "--only ID", "Import only the thread with this id in the source. Repeat the option for several threads."
-        ),
-    ] = None,
-    skip_bad: Annotated[
-        bool, option("--skip-bad", "Skip lines and threads that cannot be read or stored, and report them.")
-    ] = False,
-    thread_field: Annotated[
-        str | None,
-        option(
-            "--thread-field NAME",
-            "The field of JSON lines that names the thread of each line, such as conversation_id.",
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None, option("--option NAME=VALUE", "An option of the format, such as channel=messages.")
-    ] = None,
+    form: str | None = option(
+        "--format NAME", f"{', '.join(FORMATS)}. [default: detected]", None, autocompletion=lambda: list(FORMATS)
+    ),
+    thread: str | None = option("--thread NAME", "The name of the thread, if the source has only one.", None),
+    prefix: str | None = option(
+        "--prefix TEXT",
+        "The prefix of new threads' names. The id in the source follows it.",
+        None,
+        show_default="the format and a colon",
+    ),
+    only: list[str] | None = option(
+        "--only ID", "Import only the thread with this id in the source. Repeat the option for several threads.", None
+    ),
+    skip_bad: bool = option(
+        "--skip-bad", "Skip lines and threads that cannot be read or stored, and report them.", False
+    ),
+    thread_field: str | None = option(
+        "--thread-field NAME",
+        "The field of JSON lines that names the thread of each line, such as conversation_id.",
+        None,
+    ),
+    option: list[str] | None = option(
+        "--option NAME=VALUE", "An option of the format, such as channel=messages.", None
+    ),
     *,
     db: ServerOptions,
-    tenant: Annotated[
-        str | None,
-        option(
-            "--tenant NAME", "The tenant to import into. A bundle of another tenant is refused.", show_default="default"
-        ),
-    ] = None,
-    all_tenants: Annotated[bool, option("--all-tenants", "Import each bundle into the tenant that it names.")] = False,
+    tenant: str | None = option(
+        "--tenant NAME",
+        "The tenant to import into. A bundle of another tenant is refused.",
+        None,
+        show_default="default",
+    ),
+    all_tenants: bool = option("--all-tenants", "Import each bundle into the tenant that it names.", False),
     printed: PrintOptions,
 ) -> None:
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,

@@ -25,18 +25,14 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLE
 
 
 def migrate_(
-    check: Annotated[
-        bool, option("--check", "Change nothing; exit with code 3 if the schema is not up to date.")
-    ] = False,
-    partitions: Annotated[
-        int | None,
-        option(
-            "--partitions N",
-            "Create the table of messages with N partitions. The number cannot be changed later.",
-            min=2,
-            max=1024,
-        ),
-    ] = None,
+    check: bool = option("--check", "Change nothing; exit with code 3 if the schema is not up to date.", False),
+    partitions: int | None = option(
+        "--partitions N",
+        "Create the table of messages with N partitions. The number cannot be changed later.",
+        None,
+        min=2,
+        max=1024,
+    ),
     *,
     db: ServerOptions,
     printed: PrintOptions,
@@ -86,7 +82,7 @@ class GrantedRole(StrEnum):
 def grant(
     login: Annotated[str, argument("LOGIN", "The database login.")],
     role: Annotated[GrantedRole, argument("ROLE", "application, auditor, loader, owner or reviewer.")],
-    revoke: Annotated[bool, option("--revoke", "Revoke the role instead.")] = False,
+    revoke: bool = option("--revoke", "Revoke the role instead.", False),
     *,
     db: ServerOptions,
     printed: PrintOptions,
@@ -109,7 +105,7 @@ def grant(
 
 
 def distribute(
-    shards: Annotated[int | None, option("--shards N", "The number of shards. [default: citus.shard_count]")] = None,
+    shards: int | None = option("--shards N", "The number of shards. [default: citus.shard_count]", None),
     *,
     db: ServerOptions,
     printed: PrintOptions,
@@ -149,14 +145,12 @@ def rebalance(db: ServerOptions, printed: PrintOptions) -> None:
 
 
 def doctor(
-    platform: Annotated[
-        Service | None,
-        option(
-            "--platform",
-            "The managed service that runs the server. Adds the checks that are known for this service.",
-            show_default="recognized by its roles",
-        ),
-    ] = None,
+    platform: Service | None = option(
+        "--platform",
+        "The managed service that runs the server. Adds the checks that are known for this service.",
+        None,
+        show_default="recognized by its roles",
+    ),
     *,
     db: ServerOptions,
     printed: ListOptions,
@@ -207,9 +201,7 @@ def tenants(db: ServerOptions, printed: ListOptions) -> None:
 
 
 def url_(
-    wait: Annotated[
-        bool, option("--wait", "Keep the embedded Postgres running until Ctrl-C or the end of stdin.")
-    ] = False,
+    wait: bool = option("--wait", "Keep the embedded Postgres running until Ctrl-C or the end of stdin.", False),
     *,
     db: ServerOptions,
 ) -> None:
@@ -244,7 +236,7 @@ def pages() -> dict[str, Path]:
 
 
 def docs(
-    page: Annotated[str | None, argument("[PAGE]", "A page, such as erasure or how-to/citus.")] = None,
+    page: str | None = argument("[PAGE]", "A page, such as erasure or how-to/citus.", None),
 ) -> None:
     """Prints a page of the installed version's documentation as Markdown. Without a page, lists all pages."""
     out = Output(as_json=False)

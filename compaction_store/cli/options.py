@@ -102,7 +102,7 @@ def _option(row: Filter) -> Any:
     if (parse := parsers.get(row.form)) is not None:
         more["parser"] = lambda text: parse(text, row.flag)
     metavar = row.metavar or _METAVARS.get(row.form)
-    return Annotated[kind | None, typer.Option(row.flag, metavar=metavar, help=row.help, show_default=False, **more)]
+    return Annotated[kind | None, option(f"{row.flag} {metavar or ''}".strip(), row.help, **more)]
 
 
 class PrintOptions(Bundle):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -19,15 +18,14 @@ _STDOUT = "-"
 
 
 def report(
-    threads: Annotated[list[str] | None, argument("[THREADS]...", "The threads to report on, or give --since.")] = None,
-    since: Annotated[
-        str | None,
-        option("--since WHEN", "The start of the period: a date such as 2026-05-01, or an age such as 24h or 7d."),
-    ] = None,
-    until: Annotated[str | None, option("--until WHEN", "The end of the period. [default: now]")] = None,
-    to: Annotated[str, option("--to FILE", "The file to write; - is standard output.")] = "report.html",
-    as_json: Annotated[bool, option("--json", "Write the data as JSON, without the page.")] = False,
-    content: Annotated[bool, option("--content/--no-content", "Show the text of messages and summaries.")] = True,
+    threads: list[str] | None = argument("[THREADS]...", "The threads to report on, or give --since.", None),
+    since: str | None = option(
+        "--since WHEN", "The start of the period: a date such as 2026-05-01, or an age such as 24h or 7d.", None
+    ),
+    until: str | None = option("--until WHEN", "The end of the period. [default: now]", None),
+    to: str = option("--to FILE", "The file to write; - is standard output.", "report.html"),
+    as_json: bool = option("--json", "Write the data as JSON, without the page.", False),
+    content: bool = option("--content/--no-content", "Show the text of messages and summaries.", True),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,

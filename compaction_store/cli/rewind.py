@@ -9,7 +9,7 @@ import typer
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, values
 from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.compact import Reason, Summarizer, show_run
+from compaction_store.cli.compact import SUMMARIZER, Reason, show_run
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import DeedOptions, Number, PrintOptions, TenantOptions, Thread
 from compaction_store.cli.output import Output
@@ -42,7 +42,7 @@ def rewind(
 
 def clear(
     thread: Thread,
-    hide: Annotated[bool, option("--hide", "Also leave the thread out of lists until the next append.")] = False,
+    hide: bool = option("--hide", "Also leave the thread out of lists until the next append.", False),
     reason: Reason = None,
     *,
     deed: DeedOptions,
@@ -75,7 +75,7 @@ def _show(out: Output, thread: str, written: tuple[Compaction, ...], now: Thread
 def repair(
     thread: Thread,
     record: Number,
-    summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
+    summarizer: list[str] = SUMMARIZER,
     reason: Reason = None,
     *,
     deed: DeedOptions,
@@ -100,11 +100,9 @@ def repair(
 def fork(
     thread: Thread,
     new: Annotated[str, argument("NEW", "The name of the new thread.")],
-    at: Annotated[int | None, option("--at POS", "The last pos to copy. [default: all]", min=1)] = None,
-    key: Annotated[
-        str | None, option("--key KEY", "Idempotency key: a retry with the same key returns the first result.")
-    ] = None,
-    reason: Annotated[str | None, option("--reason TEXT", "The reason to record. It is never deleted.")] = None,
+    at: int | None = option("--at POS", "The last pos to copy. [default: all]", None, min=1),
+    key: str | None = option("--key KEY", "Idempotency key: a retry with the same key returns the first result.", None),
+    reason: str | None = option("--reason TEXT", "The reason to record. It is never deleted.", None),
     *,
     deed: DeedOptions,
     db: TenantOptions,

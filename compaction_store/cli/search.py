@@ -13,11 +13,11 @@ from compaction_store.cli.progress import Progress
 
 def search(
     text: Annotated[str, argument("TEXT", "The text to find.")],
-    thread: Annotated[str | None, option("--thread THREAD", "Search only this thread.")] = None,
-    after: Annotated[
-        str, option("--after THREAD", "Search only threads whose names sort after this one.", show_default=False)
-    ] = "",
-    excerpts: Annotated[bool, option("--text", "Show the text around each match.")] = False,
+    thread: str | None = option("--thread THREAD", "Search only this thread.", None),
+    after: str = option(
+        "--after THREAD", "Search only threads whose names sort after this one.", "", show_default=False
+    ),
+    excerpts: bool = option("--text", "Show the text around each match.", False),
     *,
     db: TenantsOptions,
     printed: ListOptions,

@@ -11,7 +11,7 @@ import socket
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from compaction_store.audit.safe_text import shown
 from compaction_store.cli import options
@@ -29,58 +29,44 @@ _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 
 def serve(
-    listen: Annotated[
-        str,
-        option(
-            "--listen HOST:PORT",
-            "The address to listen on. Needs --auth unless it is on 127.0.0.1. Port 0 chooses a free port.",
-        ),
-    ] = "127.0.0.1:8780",
-    auth: Annotated[
-        str | None,
-        option(
-            "--auth HEADER",
-            "Take the reader's name from this header, which a proxy sets after it has authenticated the reader."
-            " Without --auth, only the browser that first opens the printed address gets access.",
-        ),
-    ] = None,
-    names: Annotated[
-        list[str] | None,
-        option(
-            "--name HOST",
-            "Serve the pages under this host name too, besides localhost. Repeat the option for several names.",
-        ),
-    ] = None,
-    content: Annotated[bool, option("--content/--no-content", "Show the text of messages and summaries.")] = True,
+    listen: str = option(
+        "--listen HOST:PORT",
+        "The address to listen on. Needs --auth unless it is on 127.0.0.1. Port 0 chooses a free port.",
+        "127.0.0.1:8780",
+    ),
+    auth: str | None = option(
+        "--auth HEADER",
+        "Take the reader's name from this header, which a proxy sets after it has authenticated the reader."
+        " Without --auth, only the browser that first opens the printed address gets access.",
+        None,
+    ),
+    names: list[str] | None = option(
+        "--name HOST",
+        "Serve the pages under this host name too, besides localhost. Repeat the option for several names.",
+        None,
+    ),
+    content: bool = option("--content/--no-content", "Show the text of messages and summaries.", True),
     window: options.Window = None,
     reserve: options.Reserve = 0,
     trigger: options.Trigger = "0.8",
     target: options.Target = "0.5",
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
-    access_log: Annotated[
-        Path | None,
-        option(
-            "--access-log FILE",
-            "Append a JSON line to this file for each page with content: who read it, and when. [default: stderr]",
-        ),
-    ] = None,
-    review: Annotated[
-        bool,
-        option(
-            "--review",
-            "Let readers record verdicts on records. The login must also have the role compaction_store_reviewer.",
-        ),
-    ] = False,
-    actor: Annotated[
-        str | None, option("--actor NAME", "Without --auth: the name of the reader.", show_default="user@host")
-    ] = None,
-    as_login: Annotated[
-        bool, option("--as-login", "Use the rights of the login instead of those of the roles.")
-    ] = False,
-    allow_empty: Annotated[
-        bool, option("--allow-empty", "A tenant without threads is no reason for red pages.")
-    ] = False,
+    access_log: Path | None = option(
+        "--access-log FILE",
+        "Append a JSON line to this file for each page with content: who read it, and when. [default: stderr]",
+        None,
+    ),
+    review: bool = option(
+        "--review",
+        "Let readers record verdicts on records. The login must also have the role compaction_store_reviewer.",
+        False,
+    ),
+    actor: str | None = option(
+        "--actor NAME", "Without --auth: the name of the reader.", None, show_default="user@host"
+    ),
+    as_login: bool = option("--as-login", "Use the rights of the login instead of those of the roles.", False),
+    allow_empty: bool = option("--allow-empty", "A tenant without threads is no reason for red pages.", False),
     *,
     db: TenantOptions,
 ) -> None:
@@ -175,19 +161,15 @@ async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
 
 
 def mcp(
-    thread: Annotated[str | None, option("--thread THREAD", "Serve only this thread.")] = None,
-    http: Annotated[
-        str | None,
-        option(
-            "--http HOST:PORT",
-            "Serve over streamable HTTP instead of stdin and stdout. Clients must send the token in"
-            f" ${_TOKEN}. If it is not set, a token is printed, and the address must be on 127.0.0.1.",
-        ),
-    ] = None,
-    max_tokens: Annotated[int, option("--max-tokens N", "The maximum length of a result in tokens.", min=500)] = 4000,
-    as_login: Annotated[
-        bool, option("--as-login", "Use the rights of the login instead of those of the auditor's role.")
-    ] = False,
+    thread: str | None = option("--thread THREAD", "Serve only this thread.", None),
+    http: str | None = option(
+        "--http HOST:PORT",
+        "Serve over streamable HTTP instead of stdin and stdout. Clients must send the token in"
+        f" ${_TOKEN}. If it is not set, a token is printed, and the address must be on 127.0.0.1.",
+        None,
+    ),
+    max_tokens: int = option("--max-tokens N", "The maximum length of a result in tokens.", 4000, min=500),
+    as_login: bool = option("--as-login", "Use the rights of the login instead of those of the auditor's role.", False),
     *,
     db: TenantOptions,
 ) -> None:

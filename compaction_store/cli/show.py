@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -36,7 +36,7 @@ _FACTS = (
 def show(
     thread: Thread,
     number_: Number,
-    full: Annotated[bool, option("--full", "Show every original message in full.")] = False,
+    full: bool = option("--full", "Show every original message in full.", False),
     *,
     db: TenantOptions,
     printed: PrintOptions,
@@ -169,7 +169,7 @@ _DEEPEST = 16
 def tree(
     thread: Thread,
     number_: Number,
-    text: Annotated[bool, option("--text", "Include summaries, prompts and reasons. Prints JSON.")] = False,
+    text: bool = option("--text", "Include summaries, prompts and reasons. Prints JSON.", False),
     *,
     db: TenantOptions,
     printed: PrintOptions,

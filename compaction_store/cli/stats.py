@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from compaction_store.audit import charts
 from compaction_store.audit._sync.threads import copied, course, own
@@ -55,16 +55,13 @@ class RecordSums:
 
 
 def stats(
-    thread: Annotated[str | None, argument("[THREAD]", "One thread. [default: all threads of the tenant]")] = None,
-    svg: Annotated[Path | None, option("--svg FILE", "Write a chart of the thread's tokens to this file.")] = None,
-    prices: Annotated[
-        Path | None,
-        option("--prices FILE", "Prices of models as JSON, to estimate what each compaction cost and saved."),
-    ] = None,
-    model: Annotated[str | None, option("--model NAME", "With --prices: the model whose prices apply.")] = None,
-    window: Annotated[
-        int | None, option("--window TOKENS", "With --prices: the model's context window.", min=1)
-    ] = None,
+    thread: str | None = argument("[THREAD]", "One thread. [default: all threads of the tenant]", None),
+    svg: Path | None = option("--svg FILE", "Write a chart of the thread's tokens to this file.", None),
+    prices: Path | None = option(
+        "--prices FILE", "Prices of models as JSON, to estimate what each compaction cost and saved.", None
+    ),
+    model: str | None = option("--model NAME", "With --prices: the model whose prices apply.", None),
+    window: int | None = option("--window TOKENS", "With --prices: the model's context window.", None, min=1),
     *,
     db: TenantOptions,
     printed: ListOptions,

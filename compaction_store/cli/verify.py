@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import typer
 
@@ -34,25 +34,22 @@ _STDIN = "-"
 
 
 def verify(
-    what: Annotated[
-        list[str] | None,
-        argument("[THREADS|FILES]...", "Names of threads, or files of bundles and reports, or give --all."),
-    ] = None,
-    every: Annotated[bool, option("--all", "Verify everything stored for the tenant.")] = False,
-    all_tenants: Annotated[
-        bool,
-        option(
-            "--all-tenants",
-            "Verify everything stored for every tenant. The login must be a superuser or have BYPASSRLS.",
-        ),
-    ] = False,
-    after: Annotated[str, option("--after THREAD", "With --all: continue after this thread.", show_default=False)] = "",
-    level: Annotated[str, option("--level LEVEL", f"What to check: {', '.join(LEVELS)}.")] = "content",
+    what: list[str] | None = argument(
+        "[THREADS|FILES]...", "Names of threads, or files of bundles and reports, or give --all.", None
+    ),
+    every: bool = option("--all", "Verify everything stored for the tenant.", False),
+    all_tenants: bool = option(
+        "--all-tenants",
+        "Verify everything stored for every tenant. The login must be a superuser or have BYPASSRLS.",
+        False,
+    ),
+    after: str = option("--after THREAD", "With --all: continue after this thread.", "", show_default=False),
+    level: str = option("--level LEVEL", f"What to check: {', '.join(LEVELS)}.", "content"),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
-    findings_only: Annotated[
-        bool, option("--findings-only", "Print only threads and files with findings, and the totals.")
-    ] = False,
+    findings_only: bool = option(
+        "--findings-only", "Print only threads and files with findings, and the totals.", False
+    ),
     allow_empty: AllowEmpty = False,
     *,
     db: TenantOptions,

@@ -34,12 +34,10 @@ class Format(StrEnum):
 
 
 def threads(
-    after: Annotated[
-        str, option("--after THREAD", "Only threads whose names sort after this one.", show_default=False)
-    ] = "",
+    after: str = option("--after THREAD", "Only threads whose names sort after this one.", "", show_default=False),
     limit: _Limit = None,
-    hidden: Annotated[bool, option("--hidden", "Include threads that clear --hide has hidden.")] = False,
-    metadata: Annotated[bool, option("--metadata", "Include the threads' metadata. Prints JSON lines or CSV.")] = False,
+    hidden: bool = option("--hidden", "Include threads that clear --hide has hidden.", False),
+    metadata: bool = option("--metadata", "Include the threads' metadata. Prints JSON lines or CSV.", False),
     *,
     db: TenantsOptions,
     printed: ListOptions,
@@ -77,21 +75,15 @@ def threads(
 
 def view(
     thread: Thread,
-    at: Annotated[
-        str | None,
-        option(
-            "--at WHEN",
-            "Show the view at a pos (120), at a time (2026-05-01T12:30), at an age (7d) or after a record"
-            " (compaction:3).",
-        ),
-    ] = None,
-    seen_by: Annotated[
-        int | None,
-        option("--seen-by SEQ", "Show the view that the model was sent when it wrote the reply at this seq."),
-    ] = None,
-    render: Annotated[
-        Format | None, option("--for", "Print the view as the JSON arguments of this API's request.")
-    ] = None,
+    at: str | None = option(
+        "--at WHEN",
+        "Show the view at a pos (120), at a time (2026-05-01T12:30), at an age (7d) or after a record (compaction:3).",
+        None,
+    ),
+    seen_by: int | None = option(
+        "--seen-by SEQ", "Show the view that the model was sent when it wrote the reply at this seq.", None
+    ),
+    render: Format | None = option("--for", "Print the view as the JSON arguments of this API's request.", None),
     full: _Full = False,
     *,
     db: TenantOptions,
@@ -159,12 +151,12 @@ def _block(out: Output, head: str, payloads: Iterable[dict[str, Any] | None]) ->
 
 def replay(
     thread: Thread,
-    after: Annotated[int, option("--after SEQ", "Only messages after this seq.", min=0)] = 0,
-    until: Annotated[int | None, option("--until SEQ", "Only messages up to this seq.", min=0)] = None,
-    last: Annotated[int | None, option("--last N", "Only the newest N messages.", min=1)] = None,
-    payloads: Annotated[
-        bool, option("--payloads", "Print only the stored JSON of each message, byte for byte, one per line.")
-    ] = False,
+    after: int = option("--after SEQ", "Only messages after this seq.", 0, min=0),
+    until: int | None = option("--until SEQ", "Only messages up to this seq.", None, min=0),
+    last: int | None = option("--last N", "Only the newest N messages.", None, min=1),
+    payloads: bool = option(
+        "--payloads", "Print only the stored JSON of each message, byte for byte, one per line.", False
+    ),
     full: _Full = False,
     *,
     db: TenantOptions,

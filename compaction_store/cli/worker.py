@@ -25,7 +25,7 @@ import compaction_store
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, options, values
 from compaction_store.cli.bundles import option
-from compaction_store.cli.compact import Strategy, Summarizer, Wait, leased
+from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import DeedOptions, PrintOptions, Reserve, ServerOptions, Target, Trigger
 from compaction_store.cli.output import Output, note
@@ -38,35 +38,32 @@ _FIRST_BACKOFF = 60.0
 _MAX_BACKOFF = 3600.0
 _POLL_SECONDS = 0.2
 _NONE_DUE = "no thread is due; a thread whose last attempt made no progress is retried after it grows"
-Tenants = Annotated[
-    list[str],
-    option(
-        "--tenant NAME",
-        "The tenant. Repeat the option for several.",
-        envvar="COMPACTION_STORE_TENANT",
-        show_default="default",
-    ),
-]
 
 
 def worker(
     window: Annotated[int, option("--window TOKENS", "The model's context window.", min=1)],
-    strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
-    summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
+    strategy: list[str] = STRATEGY,
+    summarizer: list[str] = SUMMARIZER,
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: Target = "0.5",
-    parallel: Annotated[int, option("--parallel N", "The number of threads to compact at once.", min=1, max=256)] = 4,
-    every: Annotated[float, option("--every SECONDS", "The pause between searches for due threads.", min=0.1)] = 5.0,
+    parallel: int = option("--parallel N", "The number of threads to compact at once.", 4, min=1, max=256),
+    every: float = option("--every SECONDS", "The pause between searches for due threads.", 5.0, min=0.1),
     wait: Wait = 0.0,
-    once: Annotated[bool, option("--once", "Stop when no thread is due any more.")] = False,
+    once: bool = option("--once", "Stop when no thread is due any more.", False),
     *,
     deed: DeedOptions,
     db: ServerOptions,
-    tenant: Tenants = ["default"],  # noqa: B006 — never changed
-    all_tenants: Annotated[
-        bool, option("--all-tenants", "Watch every tenant. The login must be a superuser or have BYPASSRLS.")
-    ] = False,
+    tenant: list[str] = option(
+        "--tenant NAME",
+        "The tenant. Repeat the option for several.",
+        ["default"],
+        envvar="COMPACTION_STORE_TENANT",
+        show_default="default",
+    ),
+    all_tenants: bool = option(
+        "--all-tenants", "Watch every tenant. The login must be a superuser or have BYPASSRLS.", False
+    ),
     printed: PrintOptions,
 ) -> None:
     """Watches for threads whose view is above --trigger, and compacts them. Run as many workers as you like.
