@@ -18,7 +18,7 @@ from compaction_store.cli.exits import misuse
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import PrintOptions, ServerOptions
 from compaction_store.cli.output import Column, Output, figures, line, number
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def autopsy(
         names = transcripts.imported(store, address, tenant, parts, processes)
         if processes is None and transcripts.is_much(parts):
             processes = os.cpu_count()
-        with Progress("examine", "sessions", len(names)) as progress:
+        with ProgressBar("examine", "sessions", len(names)) as progress:
             runs = evaluation_runs.runs(store, address, tenant, names, wanted, setup, processes)
             found = summed(progress.over(runs), setup.policies, setup.settings)
     sessions = _sessions(found, share=share)

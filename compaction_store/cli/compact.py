@@ -23,7 +23,7 @@ from compaction_store.cli.options import (
     Window,
 )
 from compaction_store.cli.output import Column, Output, figures, note, number
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
 from compaction_store.jsonable import time_text
 
@@ -96,7 +96,7 @@ def compact(
     callback = choices.strategy(strategy, summarizer)
     out = printed.output()
     failed = False
-    with db.store() as store, Progress("compact", "threads") as progress:
+    with db.store() as store, ProgressBar("compact", "threads") as progress:
         wanted = _wanted(store, threads, budget)
         if not wanted and not out.as_json:
             leases = store.leases(budget) if budget is not None else ()

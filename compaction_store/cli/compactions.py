@@ -15,7 +15,7 @@ from compaction_store.cli.exits import misuse
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import FilterOptions, ListOptions, TenantOptions, TenantsOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.models.vocabulary import EventKind
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def compactions(
     """
     db.only_one(thread, "THREAD")
     out = printed.output("--text" if text else None)
-    with db.reader() as store, Progress("compactions", "records") as progress:
+    with db.reader() as store, ProgressBar("compactions", "records") as progress:
         log = (
             (name, record)
             for name, its in db.readers(store)

@@ -16,7 +16,7 @@ from compaction_store.cli.evaluation_runs import Wanted
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import PrintOptions, Reserve, TenantOptions, Trigger
 from compaction_store.cli.output import Column, Output, RedCell, figures, note, number, private
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import InvalidInput
 from compaction_store.probes import PROBE_TYPES
 
@@ -125,7 +125,7 @@ def evaluate_threads(
     with ExitStack() as stack:
         store = stack.enter_context(db.store() if record is not None else db.reader())
         names = _chosen(store, threads, sample, seed)
-        progress = stack.enter_context(Progress("evaluate", "threads", len(names)))
+        progress = stack.enter_context(ProgressBar("evaluate", "threads", len(names)))
         runs = evaluation_runs.runs(store, db.url, db.tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if record is not None:

@@ -26,7 +26,7 @@ from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import TenantOptions, naming
 from compaction_store.cli.output import note, private, without_bars
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import Conflict, InvalidBundle
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def export(
     log = checkpoint.open_log(checkpoints, public_key)
     written: list[dict[str, str]] = []
     findings = 0
-    with db.reachable() as address, Progress("export", "entries") as progress:
+    with db.reachable() as address, ProgressBar("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [db.tenant]:
             with naming(name), compaction_store.Reader.open(address, tenant=name) as store:
                 if to is None:
@@ -124,7 +124,7 @@ class _Export:
     tenant: str
     to: Path
     log: CheckpointLog | None
-    progress: Progress
+    progress: ProgressBar
     bodies: bool
     written: list[dict[str, str]]
 

@@ -21,7 +21,7 @@ from compaction_store.cli.choices import value
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import PrintOptions, ServerOptions
 from compaction_store.cli.output import Output, note
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import CompactionStoreError, InvalidBundle
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def import_(
     how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
     if thread_field is not None:
         how["thread_field"] = thread_field
-    with db.reachable() as address, ExitStack() as stack, Progress("import", "entries") as progress:
+    with db.reachable() as address, ExitStack() as stack, ProgressBar("import", "entries") as progress:
         run = _ImportRun(address, tenant or "default", all_tenants, printed.output(), progress, stack)
         for source in sources:
             run.take(source, form, how)
@@ -111,7 +111,7 @@ class _ImportRun:
     tenant: str
     all_tenants: bool
     out: Output
-    progress: Progress
+    progress: ProgressBar
     stack: ExitStack
     code: int = 0
     _stores: dict[str, Store] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from compaction_store.cli.output import Output, note
 from compaction_store.errors import CompactionStoreError
 
 if TYPE_CHECKING:
-    from compaction_store.deploy.doctor import Check
+    from compaction_store.deploy.conditions import Remark
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
 
@@ -175,19 +175,19 @@ def doctor(
         raise typer.Exit(exits.REFUSED)
 
 
-def _checks(db: ServerOptions, platform: str | None) -> Iterator[Check]:
+def _checks(db: ServerOptions, platform: str | None) -> Iterator[Remark]:
     from compaction_store import embedded
     from compaction_store.deploy import doctor as diagnosis
-    from compaction_store.deploy.doctor import Check
+    from compaction_store.deploy.conditions import Remark
 
     try:
         with db.reachable() as address:
             if db.url is None:
-                yield Check("database", "note", f"the embedded Postgres in {embedded.default_folder()}")
+                yield Remark("database", "note", f"the embedded Postgres in {embedded.default_folder()}")
             yield from diagnosis.diagnose(address, platform=platform)
     except CompactionStoreError as error:
         yield from diagnosis.installation()
-        yield Check("database", "problem", str(error), "see compaction-store docs embedded, or give a database's URL")
+        yield Remark("database", "problem", str(error), "see compaction-store docs embedded, or give a database's URL")
 
 
 def tenants(db: ServerOptions, printed: ListOptions) -> None:

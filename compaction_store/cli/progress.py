@@ -1,4 +1,4 @@
-"""Progress bars on stderr."""
+"""ProgressBar bars on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 _DELAY = 1.0
 
 
-class Progress:
+class ProgressBar:
     """A progress bar on stderr, if that is a terminal, with the rate and the time left.
 
     The bar appears after a second. When the command prints something on the terminal, the bar is hidden for a second.

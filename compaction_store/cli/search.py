@@ -8,7 +8,7 @@ from compaction_store.cli import values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.options import ListOptions, TenantsOptions
 from compaction_store.cli.output import Column, number
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 
 
 def search(
@@ -35,7 +35,7 @@ def search(
         *([Column("tenant", fold=True)] * db.all_tenants), Column("thread", fold=True), "where",
         Column("at", right=True),
     ]  # fmt: skip
-    with db.reader() as store, Progress("search", "matches") as progress:
+    with db.reader() as store, ProgressBar("search", "matches") as progress:
         listed = (
             ([name] * db.all_tenants, place)
             for name, its in db.readers(store)

@@ -18,7 +18,7 @@ from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ListOptions, TenantOptions
 from compaction_store.cli.output import Column, Output, RedCell, figures, note, number
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import InvalidInput
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.vocabulary import NO_ATTEMPTS, OUTCOMES
@@ -160,13 +160,13 @@ def _show_one(
 
 def _of_all(store: Reader, out: Output, tenant: str) -> None:
     threads = messages = tokens = unknown = 0
-    with Progress("stats", "threads") as progress:
+    with ProgressBar("stats", "threads") as progress:
         for thread in progress.over(store.threads(hidden=True)):
             threads += 1
             messages += thread.last_seq
             tokens += thread.view_tokens or 0
             unknown += thread.view_tokens is None
-    with Progress("stats", "records") as progress:
+    with ProgressBar("stats", "records") as progress:
         cost = Costs()
         copies, _ = copied(store, None, most=None)
         groups = _groups(cost.over(own(progress.over(store.compactions()), copies)))

@@ -13,7 +13,7 @@ import compaction_store
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import processes
 from compaction_store.cli.output import line, note
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import InvalidSource
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def imported(store: Store, url: str, tenant: str, parts: Sequence[FileGroup], wa
     names: dict[str, None] = {}
     if number == 1 or (wanted is None and not is_much(parts)):
         for part in parts:
-            with Progress("import", "entries") as progress:
+            with ProgressBar("import", "entries") as progress:
                 names.update(dict.fromkeys(_load(store, part, note, progress)))
         return list(names)
-    with Progress("import", "bytes", sum(part.size for part in parts)) as progress:
+    with ProgressBar("import", "bytes", sum(part.size for part in parts)) as progress:
         found = processes.run(number, _in_process, parts, _begin, url, tenant)
         for part, (loaded, said) in zip(parts, found, strict=True):
             for text in said:
@@ -127,7 +127,7 @@ def imported(store: Store, url: str, tenant: str, parts: Sequence[FileGroup], wa
     return list(names)
 
 
-def _load(store: Store, part: FileGroup, say: Say, progress: Progress | None = None) -> Iterator[str]:
+def _load(store: Store, part: FileGroup, say: Say, progress: ProgressBar | None = None) -> Iterator[str]:
     from compaction_store import importers
 
     def report(at: importers.Progress) -> None:

@@ -19,7 +19,7 @@ from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ListOptions, TenantOptions, TenantsOptions
 from compaction_store.cli.output import Output, line, note
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import ThreadNotFound
 from compaction_store.models import LEVELS, Report
 
@@ -136,7 +136,7 @@ class _DatabaseCheck:
     after: str
     all_tenants: bool
 
-    def reports(self, store: Reader, progress: Progress) -> Iterator[Report]:
+    def reports(self, store: Reader, progress: ProgressBar) -> Iterator[Report]:
         if self.names:
             for name in self.names:
                 try:
@@ -160,7 +160,7 @@ def _threads(
     all_tenants, has_schema = verification.all_tenants, False
     unit = "entries" if verification.names else "threads"
     db = TenantsOptions(**vars(given), all_tenants=all_tenants)
-    with db.reader() as store, Progress("verify", unit) as progress:
+    with db.reader() as store, ProgressBar("verify", unit) as progress:
         for name, its in db.readers(store):
             for report in verification.reports(its, progress):
                 is_schema = report.thread_uid is None and report.level == "schema"
@@ -181,7 +181,7 @@ def _files(out: Output, files: list[str], keys: list[str], findings_only: bool) 
     findings = unread = 0
     units = set()
     is_compared = True
-    with Progress("verify", "lines") as progress:
+    with ProgressBar("verify", "lines") as progress:
         for name in files:
             try:
                 found = _checked(name, keys, progress)
@@ -204,7 +204,7 @@ def _files(out: Output, files: list[str], keys: list[str], findings_only: bool) 
     return _Counted(len(files) - unread, findings, units.pop() if len(units) == 1 else "file", unread, unchecked)
 
 
-def _checked(name: str, keys: list[str], progress: Progress) -> Report | CheckedReport:
+def _checked(name: str, keys: list[str], progress: ProgressBar) -> Report | CheckedReport:
     """Verifies one file: a bundle or a report."""
     from compaction_store.bundles.verification import verify_bundle
     from compaction_store.reporting.envelope import BEGINNINGS

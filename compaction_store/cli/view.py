@@ -18,7 +18,7 @@ from compaction_store.cli.bundles import option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ListOptions, PrintOptions, TenantOptions, TenantsOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Message, Reader, View
@@ -45,7 +45,7 @@ def threads(
     """Lists the threads by name, with their numbers of messages, compactions and tokens."""
     db.only_one(after, "--after")
     out = printed.output("--metadata" if metadata else None)
-    with db.reader() as store, Progress("threads", "threads") as progress:
+    with db.reader() as store, ProgressBar("threads", "threads") as progress:
         listed = (
             ([name] * db.all_tenants, thread, kept.get(thread.thread_id, Kept()))
             for name, its in db.readers(store)
@@ -167,7 +167,7 @@ def replay(
     With --payloads, an erased message is printed as null. On a terminal, control characters in the JSON are escaped.
     """
     out = printed.output()
-    with db.reader() as store, Progress("replay", "messages") as progress:
+    with db.reader() as store, ProgressBar("replay", "messages") as progress:
         found = progress.over(store.replay(thread, after=after, until=until, last=last))
         if payloads:
             for message in found:

@@ -25,7 +25,7 @@ _UNANALYZED_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Check(AsDict):
+class Remark(AsDict):
     """The result of one check. A problem has a remedy; a note is for information."""
 
     name: str
@@ -107,7 +107,7 @@ _HARMFUL: Mapping[str, tuple[tuple[str, ...], str, State]] = {
 _SWITCHES = dict.fromkeys(("true", "yes", "1"), "on") | dict.fromkeys(("false", "no", "0"), "off")
 
 
-def look(connection: Connection) -> list[Check]:
+def look(connection: Connection) -> list[Remark]:
     """Runs all checks of a server, primary or standby."""
     sees_others = bool(queries.fetch(connection, _SEES_OTHERS)[0][0])
     found = [*_snapshots(connection, sees_others=sees_others), *_slots(connection)]
@@ -117,37 +117,37 @@ def look(connection: Connection) -> list[Check]:
     return found
 
 
-def _snapshots(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
+def _snapshots(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
     slow = "appends to busy threads slow down until it ends"
     for pid, application, login, is_idle, seconds in queries.fetch(connection, _SESSIONS, (OLD_SECONDS,)):
         doing = "idle in a transaction" if is_idle else "in a transaction"
         what = f"process {pid} ({application!r}, login {login!r}) is {doing} for {seconds:,.0f} s: {slow}"
         remedy = f"SELECT pg_terminate_backend({pid}), and set idle_in_transaction_session_timeout"
-        yield Check("snapshots", "problem" if is_idle else "note", what, remedy if is_idle else None)
+        yield Remark("snapshots", "problem" if is_idle else "note", what, remedy if is_idle else None)
     for name, seconds in queries.fetch(connection, _PREPARED, (OLD_SECONDS,)):
         what = f"transaction {name!r} was prepared {seconds:,.0f} s ago and is still open: {slow}"
-        yield Check("snapshots", "problem", what, "end it with COMMIT PREPARED or ROLLBACK PREPARED")
+        yield Remark("snapshots", "problem", what, "end it with COMMIT PREPARED or ROLLBACK PREPARED")
     if not sees_others:
         what = "this login may not see whether another session holds an old snapshot"
-        yield Check("snapshots", "note", what, "run doctor with a member of pg_monitor")
+        yield Remark("snapshots", "note", what, "run doctor with a member of pg_monitor")
 
 
-def _slots(connection: Connection) -> Iterator[Check]:
+def _slots(connection: Connection) -> Iterator[Remark]:
     for name, kept in queries.fetch(connection, _SLOTS):
         size = "" if kept is None else f" ({kept:,} bytes so far)"
         what = f"replication slot {name!r} has no reader: the server keeps all WAL for it{size}"
-        yield Check("slots", "problem", what, "start its reader again, or SELECT pg_drop_replication_slot(…)")
+        yield Remark("slots", "problem", what, "start its reader again, or SELECT pg_drop_replication_slot(…)")
     for name, age in queries.fetch(connection, _HELD_BY_SLOTS):
         if age > OLD_TRANSACTIONS:
             yield _feedback(f"replication slot {name!r}", age)
 
 
-def _feedback(who: str, age: int) -> Check:
+def _feedback(who: str, age: int) -> Remark:
     what = f"{who} holds back the vacuum of {age:,} transactions: appends to busy threads slow down"
-    return Check("snapshots", "note", what, "end long queries on the standby, or set hot_standby_feedback = off there")
+    return Remark("snapshots", "note", what, "end long queries on the standby, or set hot_standby_feedback = off there")
 
 
-def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
+def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
     [(names, commit, feedback, in_recovery)] = queries.fetch(
         connection,
         "SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),"
@@ -155,7 +155,7 @@ def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
     )
     if in_recovery and feedback == "on":
         what = "hot_standby_feedback is on: long queries on this standby slow down appends on the primary"
-        yield Check("snapshots", "note", what)
+        yield Remark("snapshots", "note", what)
     standbys = queries.fetch(connection, _STANDBYS)
     for name, age, _ in standbys:
         if age is not None and age > OLD_TRANSACTIONS:
@@ -164,17 +164,17 @@ def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
         return
     if commit in {"off", "local"}:
         what = f"synchronous_standby_names is set, but synchronous_commit is {commit}: a failover may lose messages"
-        yield Check("standby", "note", what, "ALTER DATABASE … SET synchronous_commit = on")
+        yield Remark("standby", "note", what, "ALTER DATABASE … SET synchronous_commit = on")
     if not sees_others:
-        yield Check("standby", "note", "this login may not see whether a synchronous standby is connected")
+        yield Remark("standby", "note", "this login may not see whether a synchronous standby is connected")
     elif not any(state in {"sync", "quorum"} for _, _, state in standbys):
         what = "synchronous_standby_names is set, but no synchronous standby is connected"
-        yield Check("standby", "problem", what, "start a standby: until then commits wait, or are on this server only")
+        yield Remark("standby", "problem", what, "start a standby: until then commits wait, or are on this server only")
     else:
-        yield Check("standby", "ok", "a synchronous standby is connected")
+        yield Remark("standby", "ok", "a synchronous standby is connected")
 
 
-def _of_logins(connection: Connection) -> Iterator[Check]:
+def _of_logins(connection: Connection) -> Iterator[Remark]:
     """Checks settings that are made for all logins, or for a login that has one of the schema's roles."""
     here = dict(queries.fetch(connection, _HERE, (list(_HARMFUL),)))
     ours = [member.login for member in role_members.read(connection) if member.roles]
@@ -186,30 +186,30 @@ def _of_logins(connection: Connection) -> Iterator[Check]:
             where = " in this database" if of_database else ""
             remedy = "ALTER DATABASE … RESET" if login is None else "ALTER ROLE … RESET"
             what = f"{name} is {value} for {who}{where}: {follows}"
-            yield Check("settings", state, what, f"{remedy} {name}")
+            yield Remark("settings", state, what, f"{remedy} {name}")
     if here["row_security"] == "off":
         what = f"row_security is off here: {_HARMFUL['row_security'][1]}"
-        yield Check("settings", "problem", what, "row_security = on")
+        yield Remark("settings", "problem", what, "row_security = on")
 
 
-def _statistics(connection: Connection) -> Iterator[Check]:
+def _statistics(connection: Connection) -> Iterator[Remark]:
     names = [name for (name,) in queries.fetch(connection, _UNANALYZED, (_UNANALYZED_BYTES,))]
     if names:
         what = f"never analyzed: {', '.join(names)}; queries across threads may read whole tables"
-        yield Check("statistics", "note", what, "run ANALYZE, or wait for autovacuum")
+        yield Remark("statistics", "note", what, "run ANALYZE, or wait for autovacuum")
 
 
-def on_cluster(connection: Connection) -> list[Check]:
+def on_cluster(connection: Connection) -> list[Remark]:
     """Checks, on a Citus cluster, that all nodes are active and that queries send them their tenant."""
     if queries.is_worker(connection):
-        return [Check("cluster", "problem", "this is a worker of a Citus cluster", "connect to the coordinator")]
+        return [Remark("cluster", "problem", "this is a worker of a Citus cluster", "connect to the coordinator")]
     placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
     if not placements[0][0]:
         return []
     [(shards,)] = queries.fetch(connection, _SHARDS)
     if not shards:
         return [
-            Check(
+            Remark(
                 "cluster",
                 "note",
                 "Citus is installed, but the tables are not distributed",
@@ -217,17 +217,17 @@ def on_cluster(connection: Connection) -> list[Check]:
             )
         ]
     [(nodes, away)] = queries.fetch(connection, _NODES)
-    found = [Check("cluster", "ok", f"the tables are distributed over {shards:,} shards on {nodes:,} nodes")]
+    found = [Remark("cluster", "ok", f"the tables are distributed over {shards:,} shards on {nodes:,} nodes")]
     if away:
         what = f"{away:,} nodes are not active: their threads cannot be reached"
-        found.append(Check("cluster", "problem", what, "start them, then SELECT citus_activate_node(…)"))
+        found.append(Remark("cluster", "problem", what, "start them, then SELECT citus_activate_node(…)"))
     [(tells,)] = queries.fetch(
         connection, "SELECT pg_catalog.current_setting('citus.propagate_set_commands', true) = 'local'"
     )
     if not tells:
         what = "citus.propagate_set_commands is not local: queries across threads fail on the nodes"
         found.append(
-            Check(
+            Remark(
                 "cluster", "problem", what, "run compaction-store distribute, which sets it, and open new connections"
             )
         )

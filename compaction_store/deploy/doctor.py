@@ -20,7 +20,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import errors
 from compaction_store.deploy import conditions, platforms
-from compaction_store.deploy.conditions import Check as Check  # noqa: PLC0414 — re-exported: `diagnose` yields them
+from compaction_store.deploy.conditions import Remark
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.calling import connections, engines
@@ -70,12 +70,12 @@ class Seen(NamedTuple):
     pooled: bool
     skew: float
     round_trip: float
-    around: Sequence[Check]
+    around: Sequence[Remark]
     platform: platforms.Platform | None
     is_worker: bool
 
 
-def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 10.0) -> Iterator[Check]:
+def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 10.0) -> Iterator[Remark]:
     """Yields the checks of this installation and of a database.
 
     `platform` is the managed service that runs the server, a key of `platforms.PLATFORMS`. If it is None, the service
@@ -86,7 +86,7 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
     try:
         seen = _look(url, platform, connect_timeout)
     except CompactionStoreError as error:
-        yield Check("connection", "problem", str(error), "start the server, or correct the URL")
+        yield Remark("connection", "problem", str(error), "start the server, or correct the URL")
         return
     for look in (_server, _connection, _logging, _durability, _timeouts, _schema, _login):
         for check in look(seen):
@@ -94,19 +94,19 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
     yield from seen.around
 
 
-def installation() -> Iterator[Check]:
+def installation() -> Iterator[Remark]:
     """Yields the checks of the installed packages."""
     found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
-    yield Check("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
+    yield Remark("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
     extras = _extras()
     installed = [extra for extra, packages in extras.items() if all(map(_version, packages))]
     missing = [extra for extra in extras if extra not in installed]
     has = f"installed: {', '.join(installed) or 'none'}"
     if missing:
         remedy = f"if you need some of them: {errors.install('NAME')}"
-        yield Check("extras", "note", f"{has}; not installed: {', '.join(missing)}", remedy)
+        yield Remark("extras", "note", f"{has}; not installed: {', '.join(missing)}", remedy)
     else:
-        yield Check("extras", "ok", has)
+        yield Remark("extras", "ok", has)
 
 
 def _extras() -> dict[str, list[str]]:
@@ -195,7 +195,7 @@ _OWNERS = """
 
 def _around(
     connection: Connection, address: platforms.Address, given: str | None
-) -> tuple[platforms.Platform | None, list[Check]]:
+) -> tuple[platforms.Platform | None, list[Remark]]:
     with queries.reading(connection):
         service, known = platforms.look(connection, address, given)
         return service, [*conditions.look(connection), *conditions.on_cluster(connection), *known]
@@ -221,25 +221,25 @@ def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
     return {role.name.removeprefix(f"{tables.SCHEMA}_"): role for role in map(Role._make, found)}
 
 
-def _server(seen: Seen) -> Iterator[Check]:
+def _server(seen: Seen) -> Iterator[Remark]:
     major = seen.version // 10000
     if seen.version < queries.OLDEST_SERVER:
         oldest = queries.OLDEST_SERVER // 10000
-        yield Check("server", "problem", f"Postgres {major}", f"upgrade it: {oldest} or newer is needed")
+        yield Remark("server", "problem", f"Postgres {major}", f"upgrade it: {oldest} or newer is needed")
     elif major > NEWEST_SERVER:
-        yield Check("server", "note", f"Postgres {major} is newer than any that this version was tested with")
+        yield Remark("server", "note", f"Postgres {major} is newer than any that this version was tested with")
     else:
-        yield Check("server", "ok", f"Postgres {major}.{seen.version % 10000}")
+        yield Remark("server", "ok", f"Postgres {major}.{seen.version % 10000}")
     encoding = seen.settings.get("server_encoding", "unknown")
     if encoding != "UTF8":
         remedy = "create a database with ENCODING 'UTF8' TEMPLATE template0"
-        yield Check("encoding", "problem", f"the database's encoding is {encoding}", remedy)
+        yield Remark("encoding", "problem", f"the database's encoding is {encoding}", remedy)
     if seen.in_recovery:
         remedy = "to write, connect to the primary: target_session_attrs=read-write in the URL"
-        yield Check("primary", "note", "this is a standby: it can be read and verified, but not written", remedy)
+        yield Remark("primary", "note", "this is a standby: it can be read and verified, but not written", remedy)
     elif seen.settings.get("default_transaction_read_only") == "on":
         remedy = "ALTER ROLE or ALTER DATABASE … SET default_transaction_read_only = off"
-        yield Check("primary", "problem", "transactions are read-only by default", remedy)
+        yield Remark("primary", "problem", "transactions are read-only by default", remedy)
 
 
 def _is_own(address: str) -> bool:
@@ -254,44 +254,44 @@ def _is_own(address: str) -> bool:
     return True
 
 
-def _connection(seen: Seen) -> Iterator[Check]:
+def _connection(seen: Seen) -> Iterator[Remark]:
     if seen.pooled:
         what = "connected through a pooler; transaction and session mode work, because no session state is used"
-        yield Check("pooler", "ok", what)
+        yield Remark("pooler", "ok", what)
     else:
-        yield Check("pooler", "ok", "connected without a pooler")
+        yield Remark("pooler", "ok", "connected without a pooler")
     if seen.encrypted is False and not seen.is_local and not seen.pooled:
-        yield Check(
+        yield Remark(
             "encryption", "problem", "messages cross the network unencrypted", "add sslmode=verify-full to the URL"
         )
     if seen.encrypted is None:
-        yield Check("encryption", "note", "cannot see whether the connection is encrypted")
+        yield Remark("encryption", "note", "cannot see whether the connection is encrypted")
     if abs(seen.skew) > _SKEW_SECONDS:
         what = (
             f"the server's clock is {abs(seen.skew):,.0f} s {'ahead of' if seen.skew > 0 else 'behind'} this machine's"
         )
-        yield Check("clock", "note", what, "run a time service such as NTP on both; created_at is the server's time")
+        yield Remark("clock", "note", what, "run a time service such as NTP on both; created_at is the server's time")
     if seen.round_trip > _FAR_SECONDS:
         remedy = "an append takes one round trip: run the application near the server"
-        yield Check("distance", "note", f"a round trip takes {seen.round_trip * 1000:,.0f} ms", remedy)
+        yield Remark("distance", "note", f"a round trip takes {seen.round_trip * 1000:,.0f} ms", remedy)
     else:
-        yield Check("distance", "ok", f"a round trip takes {seen.round_trip * 1000:.1f} ms")
+        yield Remark("distance", "ok", f"a round trip takes {seen.round_trip * 1000:.1f} ms")
 
 
-def _logging(seen: Seen) -> Iterator[Check]:
+def _logging(seen: Seen) -> Iterator[Remark]:
     """Checks that the server's log gets no messages. A setting that the login may not see is not checked."""
     settings = seen.settings
     if settings.get("log_parameter_max_length") == "0":
         return
     if (logged := settings.get("log_statement", "none")) in ("mod", "all"):
         remedy = "ALTER SYSTEM SET log_statement = 'none', or log_parameter_max_length = 0"
-        yield Check("logging", "problem", f"log_statement is {logged}: the server's log has messages", remedy)
+        yield Remark("logging", "problem", f"log_statement is {logged}: the server's log has messages", remedy)
     elif settings.get("log_min_duration_statement", "-1") != "-1":
         what = "the server logs slow statements with their parameters, which are messages"
-        yield Check("logging", "note", what, "ALTER SYSTEM SET log_parameter_max_length = 0")
+        yield Remark("logging", "note", what, "ALTER SYSTEM SET log_parameter_max_length = 0")
 
 
-def _durability(seen: Seen) -> Iterator[Check]:
+def _durability(seen: Seen) -> Iterator[Remark]:
     settings = seen.settings
     for name, lost in (
         ("fsync", "a crash of the machine may destroy the database"),
@@ -301,67 +301,69 @@ def _durability(seen: Seen) -> Iterator[Check]:
     commit = settings.get("synchronous_commit", "unknown")
     if commit == "off":
         what = "synchronous_commit is off: a crash may lose messages that were acknowledged"
-        yield Check("synchronous_commit", "problem", what, "ALTER DATABASE … SET synchronous_commit = on")
+        yield Remark("synchronous_commit", "problem", what, "ALTER DATABASE … SET synchronous_commit = on")
     else:
-        yield Check("synchronous_commit", "ok", f"synchronous_commit is {commit}")
+        yield Remark("synchronous_commit", "ok", f"synchronous_commit is {commit}")
     if settings.get("data_checksums") == "off":
         what = "data checksums are off: only verify finds errors of the disk"
-        yield Check("data_checksums", "note", what, "stop the server and run pg_checksums --enable")
+        yield Remark("data_checksums", "note", what, "stop the server and run pg_checksums --enable")
     for name in ("zero_damaged_pages", "ignore_checksum_failure"):
         if settings.get(name) == "on":
             what = f"{name} is on: damaged data is read without an error"
-            yield Check(name, "problem", what, f"{name} = off in postgresql.conf")
+            yield Remark(name, "problem", what, f"{name} = off in postgresql.conf")
     yield from _is_on(
         settings, "autovacuum", "the table of heads grows, and erased content stays on disk", "autovacuum = on"
     )
 
 
-def _is_on(settings: Mapping[str, str], name: str, lost: str, remedy: str) -> Iterator[Check]:
+def _is_on(settings: Mapping[str, str], name: str, lost: str, remedy: str) -> Iterator[Remark]:
     if settings.get(name) == "on":
-        yield Check(name, "ok", f"{name} is on")
+        yield Remark(name, "ok", f"{name} is on")
     else:
-        yield Check(name, "problem", f"{name} is {settings.get(name, 'unknown')}: {lost}", remedy)
+        yield Remark(name, "problem", f"{name} is {settings.get(name, 'unknown')}: {lost}", remedy)
 
 
-def _timeouts(seen: Seen) -> Iterator[Check]:
+def _timeouts(seen: Seen) -> Iterator[Remark]:
     for name in ("statement_timeout", "transaction_timeout"):
         limit = int(seen.settings.get(name, "0"))
         if 0 < limit < _SHORT_TIMEOUT_MS:
             what = f"{name} is {limit:,} ms: it may cancel a load, an erasure or a large page"
-            yield Check(name, "note", what, f"ALTER ROLE … SET {name} = 0; every call of a store has a deadline anyway")
+            yield Remark(
+                name, "note", what, f"ALTER ROLE … SET {name} = 0; every call of a store has a deadline anyway"
+            )
     isolation = seen.settings.get("default_transaction_isolation")
     if isolation != "read committed":
         what = f"transactions are {isolation} by default: writers of one thread retry instead of waiting"
         remedy = "ALTER ROLE … SET default_transaction_isolation = 'read committed'"
-        yield Check("isolation", "note", what, remedy)
+        yield Remark("isolation", "note", what, remedy)
 
 
-def _schema(seen: Seen) -> Iterator[Check]:
+def _schema(seen: Seen) -> Iterator[Remark]:
     if seen.is_worker:
         return
     if seen.revision is None:
-        yield Check("schema", "problem", "the database has no compaction_store schema", "run compaction-store migrate")
+        yield Remark("schema", "problem", "the database has no compaction_store schema", "run compaction-store migrate")
         return
     if seen.revision == "":
-        yield Check("schema", "note", f"{seen.login} may not read the schema's revision")
+        yield Remark("schema", "note", f"{seen.login} may not read the schema's revision")
         return
     if seen.revision != tables.REVISION:
         what = f"the schema is at revision {seen.revision}, this version needs {tables.REVISION}"
-        yield Check(
+        yield Remark(
             "schema", "problem", what, "run compaction-store migrate, or install the version that fits the database"
         )
         return
-    yield Check("schema", "ok", f"the schema is at revision {tables.REVISION}")
+    yield Remark("schema", "ok", f"the schema is at revision {tables.REVISION}")
     for finding in seen.protected.findings:
-        yield Check("protection", "problem", finding.what, _remedy(finding.what))
+        yield Remark("protection", "problem", finding.what, _remedy(finding.what))
     if not seen.protected.findings:
-        yield Check("protection", "ok", "triggers, policies, functions and grants are as shipped")
+        yield Remark("protection", "ok", "triggers, policies, functions and grants are as shipped")
     for note in seen.protected.notes:
-        yield Check("protection", "note", note)
+        yield Remark("protection", "note", note)
     if seen.owners != {f"{tables.SCHEMA}_owner"}:
         what = f"the tables belong to {', '.join(sorted(seen.owners))}, which can change them without a record"
         remedy = "migrate with a login that may create roles, or use another login for the application"
-        yield Check("owner", "note", what, remedy)
+        yield Remark("owner", "note", what, remedy)
 
 
 def _remedy(finding: str) -> str:
@@ -375,28 +377,28 @@ def _remedy(finding: str) -> str:
     return "find out who changed it, restore it from a newly migrated database, then run verify --all"
 
 
-def _login(seen: Seen) -> Iterator[Check]:
+def _login(seen: Seen) -> Iterator[Remark]:
     if seen.revision is None:
         return
     missing = [name for name in _ROLES if name not in seen.roles]
     if missing:
         what = f"these roles are missing: {', '.join(f'{tables.SCHEMA}_{name}' for name in missing)}"
-        yield Check("roles", "note", what, "migrate with a login that may create roles (CREATEROLE)")
+        yield Remark("roles", "note", what, "migrate with a login that may create roles (CREATEROLE)")
     if seen.is_superuser or seen.bypasses_policies:
         why = "a superuser" if seen.is_superuser else "exempt from row-level security"
         remedy = "use another login for the application: compaction-store grant LOGIN application"
-        yield Check("login", "note", f"{seen.login} is {why}: the policies do not restrict it", remedy)
+        yield Remark("login", "note", f"{seen.login} is {why}: the policies do not restrict it", remedy)
     elif seen.login in seen.owners:
         remedy = "use another login for the application: compaction-store grant LOGIN application"
-        yield Check("login", "note", f"{seen.login} owns the tables and can remove their protection", remedy)
+        yield Remark("login", "note", f"{seen.login} owns the tables and can remove their protection", remedy)
     else:
         held = [name for name, role in seen.roles.items() if role.has]
         if held:
             what = f"{seen.login} has the role{'s' if len(held) > 1 else ''} {', '.join(sorted(held))}"
-            yield Check("login", "ok", what)
+            yield Remark("login", "ok", what)
         else:
             remedy = f"run as the owner: compaction-store grant {seen.login} application"
-            yield Check("login", "problem", f"{seen.login} has none of the roles", remedy)
+            yield Remark("login", "problem", f"{seen.login} has none of the roles", remedy)
 
 
 def tenants(url: str) -> list[str]:

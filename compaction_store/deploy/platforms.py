@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.deploy.conditions import Check, State
+from compaction_store.deploy.conditions import Remark, State
 from compaction_store.errors import InvalidInput
 from compaction_store.postgres import queries
 from compaction_store.postgres.schema import role_members
@@ -195,7 +195,7 @@ def recognized(connection: Connection) -> list[str]:
     return names
 
 
-def look(connection: Connection, address: Address, given: str | None) -> tuple[Platform | None, list[Check]]:
+def look(connection: Connection, address: Address, given: str | None) -> tuple[Platform | None, list[Remark]]:
     """Returns the service, given or recognized, and its checks."""
     names = recognized(connection)
     chosen = given or (names[0] if names else None)
@@ -216,111 +216,111 @@ def look(connection: Connection, address: Address, given: str | None) -> tuple[P
     return platform, found
 
 
-def _recognition(names: Sequence[str], given: str | None) -> Iterator[Check]:
+def _recognition(names: Sequence[str], given: str | None) -> Iterator[Remark]:
     for name in names:
         found = PLATFORMS[name]
         state: State = "ok" if found.remedy is None else "note"
-        yield Check("platform", state, f"this looks like {found.title}: it has {found.group}", found.remedy)
+        yield Remark("platform", state, f"this looks like {found.title}: it has {found.group}", found.remedy)
     if given is not None and PLATFORMS[given].group not in {PLATFORMS[name].group for name in names}:
         wanted = PLATFORMS[given]
         what = f"this does not look like {wanted.title}: it has no role {wanted.group}"
-        yield Check("platform", "problem", what, "give --platform the service that runs this server, or leave it out")
+        yield Remark("platform", "problem", what, "give --platform the service that runs this server, or leave it out")
 
 
-def _administrator(login: Login, *, is_migrated: bool) -> Iterator[Check]:
+def _administrator(login: Login, *, is_migrated: bool) -> Iterator[Remark]:
     name = "administrator"
     complete = True
     if not is_migrated and not login.may_create:
         complete = False
         what = f"{login.name} may not make the schema in this database"
         remedy = f"migrate as the database's owner, or GRANT CREATE ON DATABASE … TO {login.name}"
-        yield Check(name, "note", what, remedy)
+        yield Remark(name, "note", what, remedy)
     by = "the administrator that migrated first" if login.grants_instead is None else login.grants_instead
     if login.is_owner is False:
         complete = False
         what = f"{login.name} is not a member of {_OWNER}, so everything that it migrates belongs to {login.name}"
         options = " WITH INHERIT TRUE, SET TRUE" if login.server_version >= _ADMIN_SINCE else ""
-        yield Check(name, "note", what, f"as {by}: GRANT {_OWNER} TO {login.name}{options}")
+        yield Remark(name, "note", what, f"as {by}: GRANT {_OWNER} TO {login.name}{options}")
     # Before Postgres 16, CREATEROLE allows granting every role.
     if login.ungrantable and login.server_version >= _ADMIN_SINCE:
         complete = False
         what = f"{login.name} may not grant {', '.join(login.ungrantable)}: another administrator made them"
         grant = f"GRANT {', '.join(login.ungrantable)} TO {login.name} WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
-        yield Check(name, "note", what, f"as {by}: {grant}")
+        yield Remark(name, "note", what, f"as {by}: {grant}")
     if complete:
-        yield Check(name, "ok", f"{login.name} may migrate, and grant the schema's roles")
+        yield Remark(name, "ok", f"{login.name} may migrate, and grant the schema's roles")
 
 
-def _all_tenants(connection: Connection, login: Login) -> Iterator[Check]:
+def _all_tenants(connection: Connection, login: Login) -> Iterator[Remark]:
     """Checks whether a login can make a checkpoint of all tenants at once."""
     if login.is_owner is None:
         return
     members = role_members.read(connection)
     audits = [m.login for m in members if _AUDITOR in m.roles and role_members.BYPASSES in m.powers]
     if audits:
-        yield Check("all tenants", "ok", f"{audits[0]!r} may make a checkpoint of all tenants")
+        yield Remark("all tenants", "ok", f"{audits[0]!r} may make a checkpoint of all tenants")
     elif login.bypasses and login.server_version >= _ADMIN_SINCE:
         what = "no auditor sees all tenants: a checkpoint of all of them needs one"
-        yield Check("all tenants", "note", what, f"as {login.name}: ALTER ROLE the_auditors_login BYPASSRLS")
+        yield Remark("all tenants", "note", what, f"as {login.name}: ALTER ROLE the_auditors_login BYPASSRLS")
     else:
         what = f"{login.name} cannot grant BYPASSRLS, so no auditor sees all tenants"
         remedy = "make a checkpoint for each tenant: compaction-store checkpoint --tenant"
-        yield Check("all tenants", "note", what, remedy)
+        yield Remark("all tenants", "note", what, remedy)
 
 
-def _pooler(platform: Platform, address: Address, login: Login) -> Iterator[Check]:
+def _pooler(platform: Platform, address: Address, login: Login) -> Iterator[Remark]:
     if not address.is_pooled and not re.search(platform.pooled_at, f"{address.host}:{address.port}"):
         return
     if login.makes_roles or login.is_owner:
         what = f"connected through {platform.pooler}, as a login that migrates"
-        yield Check("platform pooler", "note", what, f"to migrate, connect to {platform.direct}")
+        yield Remark("platform pooler", "note", what, f"to migrate, connect to {platform.direct}")
     else:
-        yield Check("platform pooler", "ok", f"connected through {platform.pooler}, as an application may")
+        yield Remark("platform pooler", "ok", f"connected through {platform.pooler}, as an application may")
 
 
-def _members(connection: Connection, platform: Platform) -> Iterator[Check]:
+def _members(connection: Connection, platform: Platform) -> Iterator[Remark]:
     """Checks logins that have a role of the schema and are also members of the service's groups."""
     for login in role_members.also_in(connection, platform.group):
         what = f"login {login!r} is also a member of {platform.group}, which may do more than a role of the schema"
         remedy = f"CREATE ROLE … LOGIN in SQL, grant the new login the schema's roles, and revoke them from {login}"
-        yield Check("platform logins", "note", what, remedy)
+        yield Remark("platform logins", "note", what, remedy)
     if platform.iam_group is None:
         return
     for login in role_members.also_in(connection, platform.iam_group):
         what = f"login {login!r} is a member of {platform.iam_group}: its password is a token valid for minutes"
         remedy = "open the store with an engine= that asks for a token for each connection"
-        yield Check("platform logins", "note", what, remedy)
+        yield Remark("platform logins", "note", what, remedy)
 
 
-def _encryption(connection: Connection, platform: Platform) -> Iterator[Check]:
+def _encryption(connection: Connection, platform: Platform) -> Iterator[Remark]:
     if platform.encrypts_by is None:
         return
     [(value,)] = queries.fetch(connection, _SETTING, (platform.encrypts_by,))
     if value in {"0", "off"}:
         what = f"{platform.encrypts_by} is off: the server accepts unencrypted connections"
-        yield Check("platform encryption", "note", what, f"switch {platform.encrypts_by} on {platform.settings}")
+        yield Remark("platform encryption", "note", what, f"switch {platform.encrypts_by} on {platform.settings}")
 
 
-def _api(connection: Connection) -> Iterator[Check]:
+def _api(connection: Connection) -> Iterator[Remark]:
     """Checks that requests of Supabase's API do not reach the schema."""
     may = [name for (name,) in queries.fetch(connection, _API_MAY, (list(_API_ROLES),))]
     if may:
         what = f"the API's roles may use the schema: {', '.join(may)}"
-        yield Check("platform api", "problem", what, f"REVOKE ALL ON SCHEMA compaction_store FROM {', '.join(may)}")
+        yield Remark("platform api", "problem", what, f"REVOKE ALL ON SCHEMA compaction_store FROM {', '.join(may)}")
     if queries.fetch(connection, _API_SHOWS):
         remedy = "remove compaction_store from the exposed schemas in the API's settings"
-        yield Check("platform api", "problem", "the API exposes the schema: pgrst.db_schemas names it", remedy)
+        yield Remark("platform api", "problem", "the API exposes the schema: pgrst.db_schemas names it", remedy)
     elif not may:
-        yield Check("platform api", "ok", "the API does not reach the schema")
+        yield Remark("platform api", "ok", "the API does not reach the schema")
 
 
-def adapted(check: Check, platform: Platform | None) -> Check:
+def adapted(check: Remark, platform: Platform | None) -> Remark:
     """Returns the check with a remedy that a customer of the service can use."""
     if platform is None or check.state == "ok":
         return check
     if check.name in _MADE_UP_FOR and platform.has_own_storage:
         what = f"{check.name} is off: {platform.title} sets this for all customers, because it has its own storage"
-        return Check(check.name, "note", what)
+        return Remark(check.name, "note", what)
     if check.name in _OF_SERVER:
         return dataclasses.replace(check, remedy=f"{check.name} = {_OF_SERVER[check.name]} {platform.settings}")
     if check.name == "data_checksums":

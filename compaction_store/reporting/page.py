@@ -32,7 +32,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
-class Shown:
+class RecordSection:
     """A record, the messages of its span, and the names that its summary kept, lost and invented."""
 
     record: Compaction
@@ -49,7 +49,7 @@ class Section:
     number: int
     contents: Contents
     chart: Any
-    records: list[Shown]
+    records: list[RecordSection]
     events: list[Event]
     replies: list[Reply]
     messages: list[ShownMessage]
@@ -96,14 +96,14 @@ def _whole(message: Message, content: bool) -> ShownMessage:
     return original(message, None, content=content, whole=True)
 
 
-def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
+def _shown(found: Contents, record: Compaction, content: bool) -> RecordSection:
     span = found.span(record)
     replaced = replacements(record) if content else []
     names = NameReader()
     sources = Sources(record, replaced, names)
     sources.add_all(span)
     marked = compare(span[:MOST_ORIGINALS], replaced, sources if content else None, names)
-    return Shown(
+    return RecordSection(
         record, _undone(found, record), marked, max(0, len(span) - MOST_ORIGINALS),
         lost(span, replaced, names) if replaced else [],
     )  # fmt: skip

@@ -302,8 +302,8 @@ def test_every_error_has_its_exit_code() -> None:
 def test_progress_is_shown_to_those_who_wait_and_to_nobody_else(tmp_path: Path) -> None:
     code = """
 import sys, time
-from compaction_store.cli.progress import Progress
-with Progress("verify", "entries", 40) as progress:
+from compaction_store.cli.progress import ProgressBar
+with ProgressBar("verify", "entries", 40) as progress:
     for _ in range(int(sys.argv[1])):
         time.sleep(0.05)
         progress.advance()
@@ -335,9 +335,9 @@ def test_what_is_printed_while_a_bar_is_shown_has_lines_of_its_own(tmp_path: Pat
     code = """
 import time
 from compaction_store.cli.output import Output, note
-from compaction_store.cli.progress import Progress
+from compaction_store.cli.progress import ProgressBar
 out = Output(as_json=False)
-with Progress("verify", "threads", 40) as progress:
+with ProgressBar("verify", "threads", 40) as progress:
     for number in range(2):
         time.sleep(1.3)
         progress.advance()

@@ -18,13 +18,13 @@ from support.superuser_edits import as_role
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import conditions, doctor
-from compaction_store.deploy.conditions import Check
+from compaction_store.deploy.conditions import Remark
 from compaction_store.errors import PermissionDenied, SchemaOutOfDate, UnsupportedDatabase
 
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
 
 
-def found(url: str, name: str) -> list[Check]:
+def found(url: str, name: str) -> list[Remark]:
     return [check for check in doctor.diagnose(url) if check.name == name and check.state != "ok"]
 
 

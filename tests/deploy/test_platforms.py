@@ -17,7 +17,7 @@ from compaction_store import grants
 from compaction_store.cli.operate import Service
 from compaction_store.deploy import doctor
 from compaction_store.deploy import platforms as known
-from compaction_store.deploy.conditions import Check, State
+from compaction_store.deploy.conditions import Remark, State
 
 pytestmark = pytest.mark.alters_roles
 _NAME = "cs_platform_doctor"
@@ -25,7 +25,7 @@ _ADMIN = "cs_platform_admin"
 _GRANTED = "compaction_store_app, compaction_store_loader, compaction_store_auditor, compaction_store_reviewer"
 
 
-def found(url: str, *names: str, platform: str | None = None) -> list[Check]:
+def found(url: str, *names: str, platform: str | None = None) -> list[Remark]:
     return [check for check in doctor.diagnose(url, platform=platform) if check.name in names]
 
 
@@ -201,18 +201,18 @@ def test_the_api_must_not_reach_the_schema(service: str, server: Server, admin: 
     assert [check.state for check in found(admin, "platform api")] == ["ok"]
 
 
-def _adapted(service: str | None, given: Check) -> Check:
+def _adapted(service: str | None, given: Remark) -> Remark:
     return known.adapted(given, None if service is None else known.PLATFORMS[service])
 
 
 def test_a_remedy_is_one_that_a_customer_of_the_service_has() -> None:
-    fsync = Check("fsync", "problem", "fsync is off: …", "fsync = on in postgresql.conf")
+    fsync = Remark("fsync", "problem", "fsync is off: …", "fsync = on in postgresql.conf")
     assert _adapted(None, fsync) == fsync
     assert _adapted("neon", fsync).state == "note"
-    assert _adapted("azure", fsync) == Check("fsync", "problem", fsync.what, "fsync = on among the server parameters")
-    sums = Check("data_checksums", "note", "data checksums are off", "pg_checksums --enable")
+    assert _adapted("azure", fsync) == Remark("fsync", "problem", fsync.what, "fsync = on among the server parameters")
+    sums = Remark("data_checksums", "note", "data checksums are off", "pg_checksums --enable")
     assert _adapted("rds", sums).remedy == "customers cannot enable them: run verify --all regularly"
-    other = Check("schema", "problem", "old", "migrate")
+    other = Remark("schema", "problem", "old", "migrate")
     assert all(_adapted(name, other) == other for name in known.PLATFORMS)
 
 
