@@ -321,8 +321,8 @@ class Planning:
         self, start: int, end: int, text: str | None, allow: frozenset[str], *, as_callable: bool
     ) -> None:  # fmt: skip
         """A text of None is a summarizer that fails."""
-        made = self.attempts[self.began :]
-        if any((a.kind, a.outcome, a.start, a.end) == ("summary", "applied", start, end) for a in made):
+        made = (self.attempts[index] for index in self.in_plan if index >= self.began)
+        if any((a.kind, a.start, a.end) == ("summary", start, end) for a in made):
             raise Refused("InvalidSpan")
         pieces = self.check("summary", start, end, allow)
         if as_callable:
