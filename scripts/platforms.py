@@ -83,9 +83,11 @@ class Trial:
     def _migrate(self) -> None:
         platforms.set_up(self._platform, self._url)
         self.admin = platforms.make_database(self._platform, self._url, "cs_platform")
-        given: dict[str, roles.Role] = {"agents": "application", "loads": "loader", "audits": "auditor"}
-        for login, role in given.items():
-            platforms.make_login(self.admin, f"cs_platform_{login}", role)
+        given: dict[str, tuple[roles.Role, ...]] = {
+            "agents": ("application", "eraser", "custodian"), "loads": ("loader",), "audits": ("auditor",),
+        }  # fmt: skip
+        for login, granted in given.items():
+            platforms.make_login(self.admin, f"cs_platform_{login}", *granted)
 
     def _application(self) -> None:
         with cs.Store.open(platforms.as_login(self.admin, "cs_platform_agents")) as store:
@@ -144,7 +146,8 @@ class Trial:
             connection.execute("GRANT compaction_store_owner TO cs_platform_other WITH INHERIT TRUE, SET TRUE")
             connection.execute(
                 "GRANT compaction_store_app, compaction_store_loader, compaction_store_auditor,"
-                " compaction_store_reviewer TO cs_platform_other WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
+                " compaction_store_reviewer, compaction_store_eraser, compaction_store_custodian"
+                " TO cs_platform_other WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
             )
         expect(self._by_other("cs_platform_granted"), [])
         url = platforms.as_login(self._database("cs_platform_granted"), "cs_platform_other")

@@ -140,7 +140,7 @@ def server() -> Iterator[Server]:
     elif platform := platforms.given():
         platforms.set_up(platform, url)
         admin = platforms.make_database(platform, url, TEMPLATE)
-        platforms.make_login(admin, platforms.APPLICATION, "application", "loader", "auditor")
+        platforms.make_login(admin, platforms.APPLICATION, "application", "loader", "auditor", "eraser", "custodian")
     else:
         found.create(TEMPLATE, "template0")
         partitions = os.environ.get("COMPACTION_STORE_TEST_PARTITIONS")

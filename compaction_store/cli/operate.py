@@ -77,11 +77,13 @@ class GrantedRole(StrEnum):
     loader = "loader"
     owner = "owner"
     reviewer = "reviewer"
+    eraser = "eraser"
+    custodian = "custodian"
 
 
 def grant(
     login: Annotated[str, argument("LOGIN", "The database login.")],
-    role: Annotated[GrantedRole, argument("ROLE", "application, auditor, loader, owner or reviewer.")],
+    role: Annotated[GrantedRole, argument("ROLE", f"{', '.join(GrantedRole)}.")],
     revoke: bool = option("--revoke", "Revoke the role instead.", False),
     *,
     db: ServerOptions,
@@ -91,7 +93,8 @@ def grant(
 
     application reads, and writes only through the schema's functions, so it cannot change stored rows. auditor only
     reads. loader imports. owner migrates; do not use it for an application. reviewer only records verdicts on
-    compaction records. compaction-store docs threats lists what each role can do.
+    compaction records. eraser only erases, within holds and retentions, which only a custodian records; an application
+    can do neither unless it is granted these roles too. compaction-store docs threats lists what each role can do.
     """
     from compaction_store.deploy import roles
 

@@ -39,7 +39,7 @@ _SETTINGS = (
     "zero_damaged_pages", "ignore_checksum_failure", "server_encoding", "log_statement", "log_min_duration_statement",
     "log_parameter_max_length",
 )  # fmt: skip
-_ROLES = ("owner", "app", "auditor", "loader", "reviewer")
+_ROLES = ("owner", "app", "auditor", "loader", "reviewer", "eraser", "custodian")
 _SKEW_SECONDS = 5.0
 _FAR_SECONDS = 0.02
 _SHORT_TIMEOUT_MS = 30_000

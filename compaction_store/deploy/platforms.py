@@ -116,7 +116,7 @@ PLATFORMS: Mapping[str, Platform] = {
     ),
 }
 
-_OWNER, _APP, _AUDITOR, _LOADER, _REVIEWER = role_members.ROLES
+_OWNER, _APP, _AUDITOR, *_ = role_members.ROLES
 _ADMIN_SINCE = 160000
 _GROUPS = """
     SELECT r.rolname::text, EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.proname = 'aurora_version')
@@ -203,7 +203,7 @@ def look(connection: Connection, address: Address, given: str | None) -> tuple[P
         return None, []
     platform = PLATFORMS[chosen]
     found = [*_recognition(names, given)]
-    login = Login._make(queries.fetch(connection, _LOGIN, (_OWNER, [_APP, _LOADER, _AUDITOR, _REVIEWER], _APP))[0])
+    login = Login._make(queries.fetch(connection, _LOGIN, (_OWNER, list(role_members.ROLES[1:]), _APP))[0])
     if login.makes_roles and not login.is_superuser:
         is_migrated = queries.fetch(connection, _IS_MIGRATED)[0][0]
         found += _administrator(login, is_migrated=is_migrated)

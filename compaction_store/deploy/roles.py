@@ -20,7 +20,7 @@ from compaction_store.postgres import queries
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.schema import role_members
 
-Role = Literal["owner", "application", "loader", "auditor", "reviewer"]
+Role = Literal["owner", "application", "loader", "auditor", "reviewer", "eraser", "custodian"]
 
 # docs/threats.md describes the privileges of each role.
 ROLES: dict[Role, str] = {
@@ -29,6 +29,8 @@ ROLES: dict[Role, str] = {
     "loader": "compaction_store_loader",
     "auditor": "compaction_store_auditor",
     "reviewer": "compaction_store_reviewer",
+    "eraser": "compaction_store_eraser",
+    "custodian": "compaction_store_custodian",
 }
 _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
@@ -39,7 +41,7 @@ _LOGIN = """
 """
 # These logins lock threads for the time of a transaction, so a forgotten transaction would stop a thread's writers. An
 # auditor's transaction stays open while checkpoints are signed.
-_WRITERS = ("application", "loader", "reviewer")
+_WRITERS = ("application", "loader", "reviewer", "eraser", "custodian")
 _TIMEOUT = "idle_in_transaction_session_timeout"
 _HAS_TIMEOUT = """
     SELECT 1 FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
@@ -62,7 +64,9 @@ def grant(url: str, login: str, role: Role) -> None:
 
     `owner` owns the schema and may change it: use it for migrations only. `application` reads its tenant's rows and
     calls the functions that write. `loader` reads, loads messages and imports whole threads. `auditor` only reads.
-    `reviewer` only records verdicts on compaction records.
+    `reviewer` only records verdicts on compaction records. `eraser` only erases, within holds and retentions.
+    `custodian` only records holds, releases and retentions; a login that is both may also override them. An application
+    can do neither unless it is granted these roles too.
     """
     name = _checked(login, role)
     _run(url, lambda connection: _grant(connection, login, role, name))

@@ -39,11 +39,14 @@ def test_explain_says_when_no_actor_is_on_record(run: Run, filled: cs.Store) -> 
     assert "by an unknown actor (login postgres)" in run("explain", THREAD, "25", "--table").stdout
 
 
+_ROLES = "compaction_store_app, compaction_store_eraser, compaction_store_custodian"
+
+
 @pytest.fixture
 def login(url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
     """The URL of a login of the application's."""
     name = f"cs_cli_{os.getpid()}"
-    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' IN ROLE compaction_store_app".encode())
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' IN ROLE {_ROLES}".encode())
     yield sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
     superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
 

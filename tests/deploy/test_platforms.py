@@ -22,7 +22,10 @@ from compaction_store.deploy.conditions import Remark, State
 pytestmark = pytest.mark.alters_roles
 _NAME = "cs_platform_doctor"
 _ADMIN = "cs_platform_admin"
-_GRANTED = "compaction_store_app, compaction_store_loader, compaction_store_auditor, compaction_store_reviewer"
+_GRANTED = (
+    "compaction_store_app, compaction_store_loader, compaction_store_auditor, compaction_store_reviewer,"
+    " compaction_store_eraser, compaction_store_custodian"
+)
 
 
 def found(url: str, *names: str, platform: str | None = None) -> list[Remark]:

@@ -59,7 +59,7 @@ def test_a_login_that_writes_loses_a_transaction_that_it_forgot(
     roles.grant(url, login, role)
     with psycopg.connect(url, user=login) as connection:
         [(found,)] = connection.execute("SHOW idle_in_transaction_session_timeout").fetchall()
-    assert found == ("1min" if role in ("application", "loader", "reviewer") else "0")
+    assert found == ("0" if role in ("owner", "auditor") else "1min")
     # A choice of the administrator stays.
     superuser.execute(f"ALTER ROLE {quoted} SET idle_in_transaction_session_timeout = '7s'".encode())
     superuser.execute(f"ALTER ROLE {quoted} IN DATABASE {superuser.info.dbname} RESET ALL".encode())

@@ -7,6 +7,7 @@ name of the constraint are kept.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import psycopg
@@ -56,6 +57,9 @@ _TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", _READ_ONLY})
 CANCELLED = "57014"
 _NO_TENANT = "CS009"
 _SEES_ONE_TENANT = "CS023"
+_NO_CUSTODIAN = "CS024"
+# The role that a login needs for some functions. The others need that of an application.
+_ROLE_OF = {"redact": "eraser", "erase": "eraser", "record_event": "custodian", "record_verdict": "reviewer"}
 
 _WORDS = {
     "40001": "other transactions interfered",
@@ -203,9 +207,12 @@ def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
             sqlstate=state,
         )
     if state == "42501":
+        # Postgres names the function in every language.
+        called = re.search(rf"\b({'|'.join(_ROLE_OF)})\b", error.diag.message_primary or "")
+        role = _ROLE_OF[called[1]] if called else "application"
         return PermissionDenied(
             f"{said(state, 'Postgres refused the statement')}: the login needs a role, for example by `compaction-store"
-            f" grant LOGIN application`{of_thread}",
+            f" grant LOGIN {role}`{of_thread}",
             sqlstate=state,
         )
     what = said(state, "Postgres refused the statement")
@@ -220,6 +227,6 @@ def _of_our_function(state: str, text: str, primary: str, detail: str) -> Compac
         return Held(text, pos=int(detail or 0))
     if state == "CS017":
         return HeadConflict(text, expected=bytes.fromhex(primary.split()[2]), actual=bytes.fromhex(detail) or None)
-    if state == _SEES_ONE_TENANT:
+    if state in {_SEES_ONE_TENANT, _NO_CUSTODIAN}:
         return PermissionDenied(text, sqlstate=state)
     return _BY_SQLSTATE[state](text) if state in _BY_SQLSTATE else DatabaseError(text, sqlstate=state)

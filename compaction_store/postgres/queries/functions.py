@@ -258,6 +258,19 @@ def pos_at(connection: Connection, of: ThreadKey, moment: datetime | None) -> in
     found: int | Any = fetch(connection, POS_AT, (*of, moment))[0][0]
     return found
 
+class RecordEvaluationRow(NamedTuple):
+    event_pos: int | Any
+    written_at: datetime | Any
+    written_login: str | Any
+RECORD_EVALUATION = (
+    "SELECT * FROM compaction_store.record_evaluation"
+    "(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
+)
+def record_evaluation(
+    connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None
+) -> RecordEvaluationRow:
+    return RecordEvaluationRow._make(fetch(connection, RECORD_EVALUATION, (*of, actor, salt, body))[0])
+
 class RecordEventRow(NamedTuple):
     event_pos: int | Any
     written_at: datetime | Any

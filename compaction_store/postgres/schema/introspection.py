@@ -303,7 +303,8 @@ _STRAYS = """
         WHERE d.refclassid = 'pg_authid'::regclass AND d.deptype = 'o'
             AND pg_catalog.pg_get_userbyid(d.refobjid) IN (
                 'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor',
-                'compaction_store_loader', 'compaction_store_reviewer'
+                'compaction_store_loader', 'compaction_store_reviewer', 'compaction_store_eraser',
+                'compaction_store_custodian'
             )
             AND d.classid <> 'pg_default_acl'::regclass AND i.schema IS DISTINCT FROM n.nspname
             AND NOT (d.classid = 'pg_namespace'::regclass AND d.objid = n.oid)

@@ -11,9 +11,9 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.postgres import queries
 
-_OWNER, _APP, _AUDITOR, _LOADER, _REVIEWER = ROLES = (
+_OWNER, _APP, _AUDITOR, _LOADER, _REVIEWER, *_ = ROLES = (
     "compaction_store_owner", "compaction_store_app", "compaction_store_auditor", "compaction_store_loader",
-    "compaction_store_reviewer",
+    "compaction_store_reviewer", "compaction_store_eraser", "compaction_store_custodian",
 )  # fmt: skip
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
@@ -172,7 +172,7 @@ def _becomes(role: str, power: str) -> str:
 
 def also_in(connection: Connection, group: str) -> list[str]:
     """Returns the logins that can use the role `group` and have a role of the schema other than the owner's."""
-    parameters = {"granted": [_APP, _AUDITOR, _LOADER, _REVIEWER], "group": group, "owner": _OWNER}
+    parameters = {"granted": [role for role in ROLES if role != _OWNER], "group": group, "owner": _OWNER}
     rows = queries.fetch(connection, _HELD.format(whom="r.rolcanlogin") + _ALSO_IN, parameters)
     return [login for (login,) in rows]
 

@@ -20,7 +20,11 @@ from compaction_store.store.threads import thread_key
 
 
 class AsyncCustody:
-    """The methods of `store.custody`, which erase messages and threads, or keep them from being erased."""
+    """The methods of `store.custody`, which erase messages and threads, or keep them from being erased.
+
+    `redact` and `erase` need the role `compaction_store_eraser`, and `hold`, `release` and `retain`
+    `compaction_store_custodian`. `override` needs both. The login of an embedded Postgres may do everything.
+    """
 
     def __init__(self, scope: AsyncScope) -> None:
         self._scope = scope

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from compaction_store.arguments import about, instance
 from compaction_store.errors import OutcomeUnknown
@@ -91,7 +92,11 @@ def erase(
 def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:
     """Records a hold, a release, a retention or an evaluation as an event of the thread."""
     salt = os.urandom(16)
-    pos, created_at, login = db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
+    if kind == "evaluation":
+        row: tuple[Any, ...] = db.call(queries.record_evaluation, thread, actor, salt, body, key=salt.hex())
+    else:
+        row = db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
+    pos, created_at, login = row
     return erasure.event(thread.thread_id, (pos, kind, False, actor, login, created_at, body, None))
 
 

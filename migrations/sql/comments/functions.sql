@@ -30,7 +30,9 @@ COMMENT ON FUNCTION compaction_store.release IS
 COMMENT ON FUNCTION compaction_store.stalled IS
     'Returns the newest rejected attempts of a thread, for a worker that decides whether to try again.';
 COMMENT ON FUNCTION compaction_store.record_event IS
-    'Records a hold, a release, a retention or an evaluation.';
+    'Records a hold, a release or a retention.';
+COMMENT ON FUNCTION compaction_store.record_evaluation IS
+    'Records the result of an evaluation of compactions.';
 COMMENT ON FUNCTION compaction_store.record_verdict IS
     'Records the verdict of a reviewer on a compaction record.';
 COMMENT ON FUNCTION compaction_store.redact IS

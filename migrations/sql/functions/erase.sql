@@ -20,6 +20,7 @@ DECLARE
     v_name text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.refuse_override(p_insist);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     -- Lock turns before the head, as an append in a turn does. On a cluster, the client calls end_turns instead.
     IF p_dry_run IS FALSE AND NOT compaction_store.is_distributed() THEN

@@ -1,4 +1,4 @@
--- Records a hold, a release, a retention or an evaluation.
+-- Records a hold, a release or a retention.
 CREATE FUNCTION compaction_store.record_event(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_kind text, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz, OUT written_login text
@@ -12,10 +12,10 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
-    IF (p_kind IN ('hold', 'release', 'retention', 'evaluation')) IS NOT TRUE
+    IF (p_kind IN ('hold', 'release', 'retention')) IS NOT TRUE
         OR (p_kind = 'retention' AND compaction_store.retained_until(p_body) IS NULL)
     THEN
-        RAISE EXCEPTION 'p_kind must be hold, release, retention or evaluation, with a body that fits the kind'
+        RAISE EXCEPTION 'p_kind must be hold, release or retention, with a body that fits the kind'
             USING ERRCODE = 'CS008';
     END IF;
     SELECT r.event_pos, r.written_at, r.written_login INTO event_pos, written_at, written_login

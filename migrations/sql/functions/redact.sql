@@ -21,6 +21,7 @@ DECLARE
     v_body text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.refuse_override(p_insist);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;

@@ -14,16 +14,17 @@ BEGIN
     END LOOP;
     REVOKE ALL ON SCHEMA compaction_store FROM PUBLIC;
 
-    SELECT count(*) = 5 INTO v_may FROM pg_roles WHERE rolname IN (
+    SELECT count(*) = 7 INTO v_may FROM pg_roles WHERE rolname IN (
         'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor', 'compaction_store_loader',
-        'compaction_store_reviewer'
+        'compaction_store_reviewer', 'compaction_store_eraser', 'compaction_store_custodian'
     );
     IF NOT v_may THEN
         RETURN;
     END IF;
 
     GRANT USAGE ON SCHEMA compaction_store
-        TO compaction_store_app, compaction_store_auditor, compaction_store_loader, compaction_store_reviewer;
+        TO compaction_store_app, compaction_store_auditor, compaction_store_loader, compaction_store_reviewer,
+        compaction_store_eraser, compaction_store_custodian;
     -- A role needs CREATE on the schema to become the owner of its tables.
     GRANT USAGE, CREATE ON SCHEMA compaction_store TO compaction_store_owner;
     GRANT SELECT, INSERT, UPDATE, DELETE ON compaction_store.alembic_version TO compaction_store_owner;
@@ -46,7 +47,8 @@ BEGIN
         actor, login, model, inputs, source_before, source_end
     ) ON compaction_store.staged TO compaction_store_loader;
     -- Opening a store reads the revision of the schema.
-    GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader, compaction_store_reviewer;
+    GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader, compaction_store_reviewer,
+        compaction_store_eraser, compaction_store_custodian;
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
         compaction_store.view, compaction_store.outline, compaction_store.compare, compaction_store.element,
@@ -61,14 +63,20 @@ BEGIN
         compaction_store.append_together, compaction_store.set_metadata, compaction_store.commit_compactions,
         compaction_store.rewind,
         compaction_store.lease, compaction_store.renew_lease, compaction_store.release, compaction_store.stalled,
-        compaction_store.record_event,
-        compaction_store.redact, compaction_store.erase, compaction_store.fork,
+        compaction_store.record_evaluation, compaction_store.fork,
         compaction_store.take_turn, compaction_store.renew_turn, compaction_store.leave_turn, compaction_store.hold_turn
         TO compaction_store_app;
     GRANT EXECUTE ON FUNCTION
         compaction_store.find_load, compaction_store.load, compaction_store.load_threads, compaction_store.observe,
         compaction_store.begin_import, compaction_store.finish_import, compaction_store.set_metadata
         TO compaction_store_loader;
+
+    -- An application must not have these functions unless it is granted the roles: the program that writes should neither
+    -- erase nor end a hold. Both roles need the functions that find a thread and show its holds, and read no content.
+    GRANT EXECUTE ON FUNCTION compaction_store.redact, compaction_store.erase TO compaction_store_eraser;
+    GRANT EXECUTE ON FUNCTION compaction_store.record_event TO compaction_store_custodian;
+    GRANT EXECUTE ON FUNCTION compaction_store.thread, compaction_store.events
+        TO compaction_store_eraser, compaction_store_custodian;
 
     -- Applications must not have this function, because nobody should judge their own compactions.
     GRANT EXECUTE ON FUNCTION compaction_store.record_verdict TO compaction_store_reviewer;

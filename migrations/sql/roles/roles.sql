@@ -6,7 +6,7 @@ DECLARE
 BEGIN
     FOREACH v_role IN ARRAY ARRAY[
         'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor', 'compaction_store_loader',
-        'compaction_store_reviewer'
+        'compaction_store_reviewer', 'compaction_store_eraser', 'compaction_store_custodian'
     ] LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = v_role) THEN
             BEGIN

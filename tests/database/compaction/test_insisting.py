@@ -6,6 +6,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,13 +19,21 @@ import compaction_store as cs
 LATE, EARLY = "2099-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 
 
-@pytest.fixture(params=["compaction_store_app", None], ids=["app", "superuser"])
-def login(superuser: psycopg.Connection[Any], request: pytest.FixtureRequest, store: Any) -> psycopg.Connection[Any]:
-    """SQL as the application's role, and as a superuser, beside a thread of three messages."""
+_ROLES = "compaction_store_app, compaction_store_eraser, compaction_store_custodian"
+
+
+@pytest.fixture(params=["officer", None], ids=["officer", "superuser"])
+def login(
+    superuser: psycopg.Connection[Any], request: pytest.FixtureRequest, store: Any
+) -> Iterator[psycopg.Connection[Any]]:
+    """SQL as an application that may also erase and hold, and as a superuser, beside a thread of three messages."""
     store.append("t", [{"role": "user", "content": "hi"}] * 3)
+    name = f"cs_officer_{os.getpid()}"
     if request.param is not None:
-        superuser.execute(f"SET ROLE {request.param}".encode())
-    return superuser
+        superuser.execute(f"CREATE ROLE {name} IN ROLE {_ROLES}; SET ROLE {name}".encode())
+    yield superuser
+    superuser.execute("RESET ROLE")
+    superuser.execute(f"DROP ROLE IF EXISTS {name}".encode())
 
 
 def refused(connection: psycopg.Connection[Any], statement: str, *parameters: Any) -> str | None:

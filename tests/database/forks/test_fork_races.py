@@ -31,7 +31,9 @@ def login(url: str, superuser: Any, request: pytest.FixtureRequest) -> Iterator[
     superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
-@pytest.mark.parametrize("login", ["compaction_store_app"], indirect=True)
+@pytest.mark.parametrize(
+    "login", ["compaction_store_app, compaction_store_eraser, compaction_store_custodian"], indirect=True
+)
 def test_an_application_forks_redacts_and_looks_back(faces: Faces, login: str) -> None:
     store = faces.open(login, tenant="one")
     fill(store, erases=False)

@@ -102,7 +102,8 @@ def test_the_login_is_recorded_with_everything_whoever_acts(
     name = f"cs_login_{sa.make_url(superuser_url).database}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
     try:
-        roles.grant(superuser_url, name, "application")
+        for role in ("application", "eraser", "custodian"):
+            roles.grant(superuser_url, name, role)
         login = sa.make_url(superuser_url).set(username=name, password="pw").render_as_string(hide_password=False)
         store = filled(faces.open(login))
         stub = do_everything(store, actor="postgres")

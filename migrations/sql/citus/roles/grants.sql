@@ -5,9 +5,9 @@ DECLARE
     v_name text;
     v_has_roles boolean;
 BEGIN
-    SELECT count(*) = 5 INTO v_has_roles FROM pg_catalog.pg_roles WHERE rolname IN (
+    SELECT count(*) = 7 INTO v_has_roles FROM pg_catalog.pg_roles WHERE rolname IN (
         'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor', 'compaction_store_loader',
-        'compaction_store_reviewer'
+        'compaction_store_reviewer', 'compaction_store_eraser', 'compaction_store_custodian'
     );
     FOR v_name IN
         SELECT pg_catalog.format(
@@ -32,13 +32,14 @@ BEGIN
     -- verify_all compares the names with the threads.
     GRANT SELECT ON compaction_store.names TO compaction_store_app, compaction_store_auditor;
     GRANT EXECUTE ON FUNCTION compaction_store.named_thread
-        TO compaction_store_app, compaction_store_auditor, compaction_store_loader, compaction_store_reviewer;
+        TO compaction_store_app, compaction_store_auditor, compaction_store_loader, compaction_store_reviewer,
+        compaction_store_eraser, compaction_store_custodian;
     GRANT EXECUTE ON FUNCTION compaction_store.name_thread, compaction_store.open_named_thread
         TO compaction_store_app, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION compaction_store.claim_name TO compaction_store_app, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION compaction_store.stage TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.unname_thread, compaction_store.end_turns, compaction_store.join_transaction
-        TO compaction_store_app;
+        TO compaction_store_app, compaction_store_eraser;
 END
 $$;
