@@ -172,8 +172,8 @@ class _Check:
         _text(part, name, *at)
         if found.step == "call":
             self._new_call(part[name], name, *at)
-            if part.get("type") == "tool_use":
-                _object(part, "input", *at)
+            if found.anthropic and found.is_clients:
+                _object(part, found.input[0], *at)
         else:
             self._content(part.get(found.returns), "tool", *at, found.returns)
 
