@@ -60,7 +60,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "due",
         "leases",
     ),
-    "Verifying": ("audit.verify", "audit.verify_schema", "audit.checkpoint", "audit.export"),
+    "Verifying": ("audit.verify", "audit.verify_schema", "audit.verify_entry", "audit.checkpoint", "audit.export"),
     "Auditing": (
         "audit.events",
         "audit.explain",

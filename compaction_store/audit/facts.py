@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Element,
         Event,
         Explanation,
+        Finding,
         Message,
         Payload,
         Thread,
@@ -174,6 +175,7 @@ class MessagePage(TextPage):
     last_seq: int
     records: list[Compaction]
     more_records: bool
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)

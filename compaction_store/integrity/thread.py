@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
+from typing import Any
 
 from compaction_store.integrity import chain, erasure
 from compaction_store.integrity.entry import ChainEnd, Entry, Kind, KnownEntry
-from compaction_store.integrity.rows import LONGEST_PAGE, RowPages, RowReader, RowRequest, Rows, ThreadHead
+from compaction_store.integrity.rows import LONGEST_PAGE, RowPages, RowParser, RowReader, RowRequest, Rows, ThreadHead
 from compaction_store.integrity.walk import Walk
 from compaction_store.messages import documents
-from compaction_store.models import Level, Report
+from compaction_store.models import Finding, Level, Report
 
 # Microseconds. An import accepts entries up to a day ahead of the server's clock, and the local clock may differ.
 _MOST_AHEAD = 2 * 24 * 3600 * 1_000_000
@@ -43,6 +44,17 @@ def verify_rows(
         if not run.is_outdated:
             return (yield from run.report())
         head = run.head
+
+
+def verify_entry(tenant: str, head: ThreadHead, kind: Kind, row: tuple[Any, ...]) -> tuple[Finding, ...]:
+    """Verifies one entry. `head` is the thread's state at the pos before, whose entry is taken as it is stored."""
+    genesis = chain.genesis(head.thread_uid, tenant, head.name_commitment)
+    walk = Walk(tenant, genesis, latest=time.time_ns() // 1000 + _MOST_AHEAD)
+    [entry] = RowParser().entries(kind, [row])
+    if entry.pos > 1 and head.entry_at is not None:
+        walk.resume(KnownEntry(entry.pos - 1, head.entry_at), head.seq_at or 0, head.number_at, head.entry_at)
+    walk.check(entry)
+    return walk.findings.listed()
 
 
 class _Verification:

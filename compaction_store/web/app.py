@@ -305,7 +305,11 @@ class _AuditPages:
         self._seen(request, "record", thread_id=name, number=number)
         drawn_for = asked.json_object("sample")
         back = {key: str(value) for key, value in (drawn_for or {}).items() if key in SAMPLE}
-        more = {"title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back}
+        reader = pinned(self._reader, name, found.record.thread_uid)
+        more = {
+            "title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back,
+            "findings": await reader.audit.verify_entry(name, number=number),
+        }  # fmt: skip
         return await self._html(request, "record.html", more, found)
 
     async def verdict(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — the form has the parameters
@@ -425,7 +429,9 @@ class _AuditPages:
         self._seen(request, "certificate", thread_id=name, at=pos)
         newest = self._verified.newest_checkpoint()
         signed = None if newest is None else await asyncio.to_thread(self._verified.signed_pos, newest, found.thread)
+        reader = pinned(self._reader, name, found.thread.thread_uid)
         more = {
+            "findings": await reader.audit.verify_entry(name, pos=pos),
             "title": f"{found.event.kind} of {name} at pos {pos}", "newest": newest, "signed_pos": signed,
             "now": datetime.now(UTC), "verified": self._verified.of(found.thread),
             "command": commands.check_one(self._tenant, found.thread.thread_id, has_checkpoint=bool(signed)),

@@ -98,6 +98,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "turn": lambda s, _: _turn(s),
     "audit.verify": lambda s, _: s.audit.verify("t"),
     "audit.verify of all": lambda s, _: list(s.audit.verify()),
+    "audit.verify_entry": lambda s, _: s.audit.verify_entry("t", seq=1),
     "audit.verify_schema": lambda s, _: s.audit.verify_schema(),
     "view": lambda s, _: s.view("t"),
 }

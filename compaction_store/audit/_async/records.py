@@ -219,6 +219,7 @@ async def message(reader: AsyncReader, thread_id: str, seq: int, part: int = 1, 
     return MessagePage(
         *_part(words, part), explained.message, explained, content, found.last_seq,
         list(explained.records[::-1][:ROWS]), len(explained.records) > ROWS,
+        await reader.audit.verify_entry(thread_id, seq=seq),
     )  # fmt: skip
 
 

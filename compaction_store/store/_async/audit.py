@@ -14,6 +14,7 @@ from compaction_store.checkpoints.make import Sink
 from compaction_store.compaction import records
 from compaction_store.errors import InvalidInput, ThreadNotFound, UnknownEntry, Unreadable
 from compaction_store.integrity import erasure
+from compaction_store.integrity.entry import Kind
 from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
 from compaction_store.messages import encoding
 from compaction_store.models import (
@@ -23,6 +24,7 @@ from compaction_store.models import (
     Element,
     Event,
     Explanation,
+    Finding,
     Found,
     Level,
     Message,
@@ -120,6 +122,24 @@ class AsyncAudit:
     async def verify_schema(self) -> Report:
         """Checks that the database still protects the threads, as level "schema" does, and reads no thread."""
         return await verification.verify_schema(self._scope.db)
+
+    async def verify_entry(
+        self, thread_id: str, *, seq: int | None = None, number: int | None = None, pos: int | None = None
+    ) -> tuple[Finding, ...]:
+        """Checks one message, compaction record or event, given by its seq, number or pos. Returns the findings.
+
+        The entry must have the content of its commitment, and follow from the entry before it. That entry is taken as
+        it is stored, so only `verify` proves a thread.
+        """
+        places: tuple[tuple[Kind, str, int | None], ...] = (
+            ("message", "seq", seq), ("compaction", "number", number), ("event", "pos", pos),
+        )  # fmt: skip
+        given = [(kind, name, ordinal) for kind, name, ordinal in places if ordinal is not None]
+        if len(given) != 1:
+            raise InvalidInput(f"exactly one of seq, number and pos must be given, not {len(given)}")
+        [(kind, name, ordinal)] = given
+        arguments.number(ordinal, name, least=1)
+        return await verification.verify_entry(self._scope.db, self._scope.key(thread_id), kind, ordinal)
 
     async def checkpoint(
         self,

@@ -13,7 +13,8 @@ from compaction_store.checkpoints.compare import Known, KnownCheckpoints
 from compaction_store.checkpoints.make import CheckpointRequest, Sink
 from compaction_store.errors import DatabaseError, DatabaseUnavailable, InvalidInput, ThreadNotFound
 from compaction_store.integrity import stored_threads
-from compaction_store.integrity.entry import KnownEntry
+from compaction_store.integrity import thread as thread_verification
+from compaction_store.integrity.entry import Kind, KnownEntry
 from compaction_store.integrity.origins import Parent, parent_of
 from compaction_store.integrity.rows import Rows, ThreadHead, known_entry
 from compaction_store.integrity.stored_threads import StoredThread
@@ -111,6 +112,15 @@ async def verify_all(verification: Verification, after: str | UUID | Report | No
 async def verify_schema(db: AsyncConnections) -> Report:
     found = schema_check.check_schema(await db.call(introspection.read))
     return Report("", "schema", 0, 0, found.findings, b"", notes=found.notes)
+
+
+async def verify_entry(db: AsyncConnections, thread: ThreadKey, kind: Kind, ordinal: int) -> tuple[Finding, ...]:
+    """Verifies one message, record or event against its commitment and the entry before it."""
+    rows = await db.call(queries.entries, thread, kind, ordinal, True, 1)
+    if not rows or (rows[0].pos if kind == "event" else rows[0].ordinal) != ordinal:
+        return (Finding(None, f"there is no such {kind}"),)
+    state = await db.call(queries.thread_state, thread, rows[0].pos - 1)
+    return thread_verification.verify_entry(thread.tenant, ThreadHead._make(state), kind, rows[0])
 
 
 async def make_checkpoint(
