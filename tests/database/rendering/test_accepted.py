@@ -41,7 +41,7 @@ REFUSED: list[tuple[Any, str | None, str]] = [
     ({"role": "user", "content": ""}, "content", "must not be empty"),
     ({"role": "user", "content": []}, "content", "must not be empty"),
     ({"role": "user", "content": [{"type": "text", "text": ""}]}, "content", "must not be empty"),
-    ({"role": "user", "content": "a", "type": "function_call"}, "arguments", "is missing"),
+    ({"role": "assistant", "content": "a", "type": "function_call"}, "arguments", "is missing"),
     ({"role": "user", "content": 5}, "content", "must be text or a list of parts, not 5"),
     ({"role": "user", "content": {"type": "text", "text": "secret"}}, "content", "not dict"),
     ({"role": "user", "content": ["secret"]}, "content[0]", "must be an object with a type, not str"),
