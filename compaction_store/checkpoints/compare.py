@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
@@ -175,10 +175,15 @@ class Completeness(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def completeness(log: CheckpointLog, tenant: str, stored: Collection[UUID]) -> Completeness:
-    """Compares the keys of all stored threads of a tenant with the newest checkpoint."""
+def completeness(log: CheckpointLog, tenant: str, read: Callable[[], Collection[UUID]]) -> Completeness:
+    """Compares the keys of all stored threads of a tenant with the newest checkpoint.
+
+    `read` returns the keys. It is called after the log was read, as a checkpoint that is made in the meantime has
+    threads that are newer than the keys.
+    """
     checkpoints = KnownCheckpoints(log, tenant)
     try:
+        stored = read()
         for thread_uid in sorted(stored):
             checkpoints.reach(thread_uid)
         findings = checkpoints.end()

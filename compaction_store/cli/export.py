@@ -110,7 +110,7 @@ def _name_missing(log: CheckpointLog, tenant: str, store: Reader) -> int:
     """Prints what the newest checkpoint has and the store does not have. Returns how many findings there are."""
     from compaction_store.checkpoints.compare import completeness
 
-    found = completeness(log, tenant, {thread.thread_uid for thread in store.threads(hidden=True)})
+    found = completeness(log, tenant, lambda: {thread.thread_uid for thread in store.threads(hidden=True)})
     for finding in found.findings:
         note(finding.what)
     return len(found.findings)

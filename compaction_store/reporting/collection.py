@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
+from uuid import UUID
 
 from compaction_store import __version__
 from compaction_store.audit._sync.threads import view_steps
 from compaction_store.checkpoints import CheckpointLog
-from compaction_store.checkpoints.compare import Completeness, completeness
+from compaction_store.checkpoints.compare import completeness
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Element, Finding, Level, Message, Thread
@@ -54,7 +55,17 @@ def gather(
     period = Period(
         since=None if since is None else time_text(since), until=None if until is None else time_text(until)
     )
-    stored = list(reader.threads(hidden=True))
+    stored: list[Thread] = []
+
+    def read() -> set[UUID]:
+        stored[:] = reader.threads(hidden=True)
+        return {thread.thread_uid for thread in stored}
+
+    compared = None
+    if checkpoints is None:
+        read()
+    else:
+        compared = completeness(checkpoints, tenant, read)
     names = list(dict.fromkeys(threads if threads is not None else _changed(stored, period)))
     if len(names) > MOST_THREADS:
         raise InvalidInput(
@@ -64,10 +75,8 @@ def gather(
     # Each thread's verification includes the schema, but its findings are stated once.
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
-    compared: Completeness | None = None
-    if checkpoints is not None:
+    if compared is not None:
         schema = reader.audit.verify_schema()
-        compared = completeness(checkpoints, tenant, {thread.thread_uid for thread in stored})
         findings, notes = (*schema.findings, *compared.findings), schema.notes
     found = [_thread(reader, name, period, content, checkpoints, findings) for name in names]
     gone = () if compared is None else compared.gone[:MOST_THREADS]
