@@ -13,7 +13,7 @@ from typing import Any, cast
 from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.planner import Planner
-from compaction_store.errors import InvalidCallback, InvalidInput, NotSmaller
+from compaction_store.errors import InvalidCallback, InvalidInput, NotSmaller, SummaryTooLong
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.parts import Path, walk
@@ -27,6 +27,8 @@ from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, chosen
 from compaction_store.waiting import Work, drive, drive_async
+
+_TOO_LONG = {NotSmaller.__name__, SummaryTooLong.__name__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ class _Job:
         problems = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
             for attempt in self._planner.attempts
-            if attempt.error is not None and attempt.kind == "summary" and attempt.error["type"] != NotSmaller.__name__
+            if attempt.error is not None and attempt.kind == "summary" and attempt.error["type"] not in _TOO_LONG
         ]
         if self._ctx.total_tokens > self.limit:
             problems.append(f"the result must have at most {self.limit} tokens, but has {self._ctx.total_tokens}")

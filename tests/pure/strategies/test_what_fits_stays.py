@@ -75,6 +75,7 @@ def test_what_fits_the_window_stays(share: float, turns: list[tuple[int, int, in
 
 @settings(max_examples=40, deadline=None)
 @given(share=SHARE, turns=TURNS, target=st.sampled_from([1500, 4000]), name=st.sampled_from([None, "text", "rules"]))
+@example(share=0.25, turns=[(60, 3, 900), (3, 3, 0), (3, 3, 0), (3, 3, 200), (3, 3, 200)], target=1500, name="rules")
 def test_a_plain_list_keeps_its_system_message_too(
     share: float, turns: list[tuple[int, int, int]], target: int, name: str | None
 ) -> None:
