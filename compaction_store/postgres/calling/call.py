@@ -180,6 +180,9 @@ class Caller:
             unknown = unknown or (verdict.unknown and key is not None)
             if not retries or not verdict.again:
                 break
+            if not is_told and time.monotonic() >= start + _TOLD_AFTER:
+                is_told = True
+                _tell(verdict, _thread_of(arguments))
             pause = random.uniform(longest / 2, longest)  # noqa: S311 — jitter, not a secret
             if time.monotonic() + pause >= end:
                 if not (self.server.has_nodes and unknown) or time.monotonic() >= limit + _SETTLING:
@@ -187,9 +190,6 @@ class Caller:
                 pause, retries, limit = 0, False, limit + 2 * _SETTLING
             if statement is not None:
                 statement.retried(_sqlstate(verdict))
-            if not is_told and time.monotonic() >= start + _TOLD_AFTER:
-                is_told = True
-                _tell(verdict, _thread_of(arguments))
             self._sleep(pause)
             longest = min(longest * 2, _LONGEST_PAUSE)
         raise _failure(verdict, key if unknown else None, _thread_of(arguments))
