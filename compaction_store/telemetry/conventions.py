@@ -46,6 +46,7 @@ OPERATIONS = {
         "token_steps",
         "verify",
         "verify_schema",
+        "verify_entry",
         "checkpoint",
         "review",
         "record_evaluation",
