@@ -158,9 +158,10 @@ def made(kind: type) -> Any:
 
 def test_the_walk_meets_the_values_that_an_application_sees() -> None:
     assert {
-        "Appended", "Attempt", "Check", "Checkpoint", "Compaction", "CompactionPlan", "CompactionRun", "CompressResult",
+        "Appended", "Attempt", "Checkpoint", "Compaction", "CompactionPlan", "CompactionRun", "CompressResult",
         "Distributed", "Element", "Explanation", "Finding", "Found", "Imported", "Loaded", "Measured", "Message",
-        "Problem", "Recalled", "Rendered", "Report", "SeenView", "Slid", "Span", "Thread", "ThreadImported", "View",
+        "Problem", "Recalled", "Remark", "Rendered", "Report", "SeenView", "Slid", "Span", "Thread", "ThreadImported",
+        "View",
     } <= set(VALUES)  # fmt: skip
 
 

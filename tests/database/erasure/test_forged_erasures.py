@@ -223,9 +223,11 @@ _WRITES: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.usefixtures("thread")
-@pytest.mark.parametrize("login", ["compaction_store_app"], indirect=True)
+@pytest.mark.parametrize(
+    "login", ["compaction_store_app, compaction_store_eraser, compaction_store_custodian"], indirect=True
+)
 @pytest.mark.one_server("it passes a row of a table to a function")
-def test_the_application_erases_by_the_functions_alone(faces: Faces, login: str) -> None:
+def test_a_login_with_all_roles_erases_by_the_functions_alone(faces: Faces, login: str) -> None:
     store = faces.open(login)
     for write in _WRITES:
         write(store)

@@ -44,7 +44,7 @@ def _insert(superuser: psycopg.Connection[Any], table: str, **columns: Any) -> N
 
 
 def forge_message(superuser: psycopg.Connection[Any], seq: int, **columns: Any) -> None:
-    given = {"pos": 3, "tokens": 1, "counter": "caller", "role": "system"}
+    given = {"pos": 3, "tokens": 1, "counter": "caller", "role": "system", "login": "alice"}
     _insert(superuser, "messages", seq=seq, payload=f'{{"role":"system","content":"{FORGED}"}}', **given | columns)
 
 

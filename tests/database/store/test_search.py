@@ -128,7 +128,7 @@ def test_a_dry_run_says_what_an_erasure_would_take_and_writes_nothing(store: Fac
 
 def test_a_dry_run_is_refused_where_the_erasure_would_be(faces: Faces, url: str) -> None:
     store = faces.open(url, require_actor=True)
-    store.append("t", {"role": "user", "content": "hello"})
+    store.append("t", {"role": "user", "content": "hello"}, actor="agent")
     with pytest.raises(cs.MessageNotFound):
         store.custody.redact("t", 2, reason="x", dry_run=True)
     store.custody.hold("t", reason="claim", actor="counsel")

@@ -44,7 +44,8 @@ def pooled(superuser_url: str, superuser: psycopg.Connection[Any], tmp_path: Pat
         pytest.skip("pgbouncer is not installed")
     name = f"cs_pooled_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
-    roles.grant(superuser_url, name, "application")
+    for role in ("application", "custodian"):
+        roles.grant(superuser_url, name, role)
     server = sa.make_url(superuser_url)
     host = str(server.host or server.query.get("host") or "localhost")
     port = server.port or 5432
