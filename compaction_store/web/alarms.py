@@ -44,15 +44,16 @@ class Alarms:
 
     async def _look(self) -> None:
         start = time.monotonic()
-        # If the database cannot be read, the pages themselves say so.
-        with suppress(CompactionStoreError):
-            try:
+        try:
+            # If the database cannot be read, the pages themselves say so.
+            with suppress(CompactionStoreError):
                 async with asyncio.timeout(_LONGEST_LOOK):
                     self.reasons = tuple([reason async for reason in self._found()])
-            except TimeoutError:
-                self.reasons = ("The store could not be compared with the newest checkpoint in time.",)
-        self._running = None
-        self._next = time.monotonic() + 20 * (time.monotonic() - start)
+        except TimeoutError:
+            self.reasons = ("The store could not be compared with the newest checkpoint in time.",)
+        finally:
+            self._running = None
+            self._next = time.monotonic() + 20 * (time.monotonic() - start)
 
     async def _found(self) -> AsyncIterator[str]:
         if not self._allow_empty and await self._is_empty():
