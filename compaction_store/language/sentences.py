@@ -9,7 +9,7 @@ from collections.abc import Iterator
 _END = re.compile(
     r"[.!?…。！？｡．؟।॥։።\n\r\u2028\u2029](?:(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？｡．؟।॥։።\n\r\u2028\u2029]))"  # noqa: RUF001
 )
-_NUMBERS = re.compile(r"(?:\s*\(?\d{1,3}\.)+ ")
+_NUMBERS = re.compile(r"(?:\s{0,9}\(?\d{1,3}\.){1,9} ")
 _LONGEST_NUMBERS = 40
 _FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)", re.MULTILINE)
 
