@@ -123,8 +123,13 @@ class Proxy:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         tasks: set[asyncio.Task[None]] = set()
+        accepted: list[asyncio.StreamWriter] = []
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.append(writer)
+            if self._over.is_set():
+                writer.transport.abort()
+                return
             task = asyncio.ensure_future(self._serve(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -133,10 +138,18 @@ class Proxy:
         self.port = server.sockets[0].getsockname()[1]
         self._listening.set()
         await self._over.wait()
+        # asyncio leaves a connection open that was accepted just before its server closed.
+        for listening in server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0.01)
         server.close()
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # A task that was cancelled before its first step has closed nothing.
+        for writer in accepted:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.seen["connections"] += 1
