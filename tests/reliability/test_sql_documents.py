@@ -349,6 +349,7 @@ def test_a_record_of_what_is_not_before_it_is_refused_in_sql(
         ([2], [1], "CS019"), ([1, 3], [3], "CS019"), ([None], [3], "CS019"), ([1], [None], "CS019"), ([], [1], "CS019"),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("login", ["compaction_store_eraser", None], ids=["eraser", "superuser"], indirect=True)
 @pytest.mark.one_server("it calls functions without a key")
 def test_seqs_that_are_not_there_are_refused_in_sql_with_an_error_of_this_schema(
     login: psycopg.Connection[Any], starts: Any, ends: Any, state: str, store: Any

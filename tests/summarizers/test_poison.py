@@ -85,7 +85,7 @@ def test_every_summary_in_a_view_says_where_it_comes_from(store: Face) -> None:
     assert (element.number, element.kind, element.seq, element.end_seq) == (record.number, "summary", 1, 2)
     assert element.message["role"] == "user"
     assert framed_text(element.message) == text
-    assert store.compactions("t", covering=1)
+    assert list(store.compactions("t", covering=1))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def _exchange(choose: random.Random, at: int) -> Iterator[dict[str, Any]]:
     yield {"role": "assistant", "content": f"{order} costs {amount}, as {quoted}. See {path}. " * 3}
 
 
-def _thread(store: cs.Store, strategy: Any, *, turns: int = 75, every: int = 25) -> list[cs.Compaction]:
+def _thread(store: cs.Store, strategy: Any, *, turns: int = 75, every: int = 18) -> list[cs.Compaction]:
     choose = random.Random(4711)
     for at in range(turns):
         store.append(THREAD, list(_exchange(choose, at)))
