@@ -242,8 +242,13 @@ def test_findings_that_a_bundle_does_not_have_are_noted(store: cs.Store) -> None
 
 def test_without_content_no_word_is_in_the_file(store: cs.Store) -> None:
     document = made(store, THREAD, content=False)
-    for data in (render(document), envelope.unpacked(envelope.packed(document))):
-        for word in (SECRET, "Elm", "a lawsuit", "999.99"):
+    page = render(document)
+    # Words of a few letters come up in compressed data by chance: it is looked at unpacked.
+    for data in (
+        page.decode().replace(envelope.carried_data(page) or "", "").encode(),
+        envelope.unpacked(envelope.packed(document)),
+    ):
+        for word in (SECRET, "Elm Street", "a lawsuit", "999.99"):
             assert word.encode() not in data
     assert "RuntimeError" in text(render(document))
     assert verify_report(render(document)).findings == []
