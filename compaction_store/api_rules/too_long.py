@@ -10,31 +10,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from compaction_store.module_data import ModuleData
+
 _CODES = frozenset({"context_length_exceeded", "request_too_large", "model_context_window_exceeded"})
 _TYPES = frozenset({"ContextWindowExceededError", "ContextWindowExceeded", "ContextWindowOverflowException"})
 _TOO_LARGE = 413
 # Errors with these codes are about tokens per minute or load, not about the length of a request.
 _THROTTLED = frozenset({429, 503, 529})
 _RATE = re.compile(r"rate limit|throttl|too many requests|per min", re.IGNORECASE)
-_TEXTS = re.compile(
-    r"prompt is too long"  # Anthropic
-    r"|exceed(?:s|ed)? (?:the )?context (?:limit|window)"  # Anthropic, OpenAI
-    r"|maximum context length"  # OpenAI, vLLM, OpenRouter, Mistral, DeepSeek
-    r"|context[_ ]length[_ ]exceeded"
-    r"|input token count.{0,40}exceeds the maximum"  # Google
-    r"|(?:input|prompt|request) is too long"  # Bedrock, Replicate
-    r"|too many (?:input )?tokens"  # Bedrock, Cohere
-    r"|maximum prompt length is"  # xAI
-    r"|reduce the length of the (?:messages|prompt|input)"  # Groq
-    r"|length of all messages is too long"  # Perplexity
-    r"|exceeds the (?:available context size|maximum allowed input length)"  # llama.cpp, Poolside
-    r"|(?:greater|longer) than the context length"  # LM Studio
-    r"|longer than the maximum model length"  # vLLM
-    r"|tokens`? \+ `?max_new_tokens`? must be <="  # Text Generation Inference
-    r"|prompt exceeds max length|range of input length should be"  # GLM, Qwen
-    r"|exceeded model token limit|context window exceeds limit|token limit exceeded",  # Kimi, MiniMax
-    re.IGNORECASE,
-)
+_DATA = ModuleData(__file__)
+_TEXTS = re.compile(_DATA.pattern("texts"), re.IGNORECASE)
 _TOKENS, _LIMIT = r"(?P<tokens>[\d,]+)", r"(?P<limit>[\d,]+)"
 #: Error texts that state the length of the request and the limit for it.
 _FIGURES = tuple(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from compaction_store.language.words import UNSPACED, is_simple
+from compaction_store.module_data import ModuleData
 
 NameKind = Literal["path", "identifier", "number"]
 
@@ -38,28 +39,9 @@ _BETWEEN = re.compile(
 )
 _EDGE_LEFT, _EDGE_RIGHT = ".,:@$~+-/\\%=&?", ".,:@$~+-=&?"
 
-_EXTENSIONS = frozenset(
-    """
-    py pyi pyx ipynb js jsx mjs cjs ts tsx mts cts vue svelte java kt kts scala groovy go rs c h cc cpp cxx hpp hh cs fs
-    vb swift m mm rb php pl pm lua r jl dart ex exs erl hs ml clj sh bash zsh fish ps1 bat cmd sql md mdx rst txt log
-    csv tsv json jsonl json5 ndjson yaml yml toml ini cfg conf env lock xml html htm css scss sass less svg png jpg jpeg
-    gif webp ico pdf doc docx xls xlsx ppt pptx zip tar gz tgz bz2 xz zst 7z whl jar exe dll so dylib o a bin dat db
-    sqlite parquet avro proto graphql tf tfvars dockerfile mk cmake gradle properties plist service patch diff traj tmp
-    bak mp3 mp4 wav mov avi pem crt key
-    """.split()  # noqa: SIM905 — a list of a hundred quoted words is not readable
-)
-# Words that look like identifiers but are common knowledge. A later use does not prove that an earlier one was needed,
-# so they are not names.
-_COMMON = frozenset(
-    """
-    github gitlab javascript typescript postgresql mysql mongodb openai chatgpt youtube linkedin macos ios iphone ipad
-    wifi graphql nodejs pytorch tensorflow powershell webassembly whatsapp paypal ebay bitbucket dockerhub langchain
-    utf-8 utf8 utf-16 latin1 latin-1 iso-8859-1 base64 sha1 sha256 sha512 md5 x86 x64 x86_64 amd64 arm64 i386 win32
-    int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bf16 fp16 ipv4 ipv6 http2 http3 oauth2
-    es5 es6 es2015 es2020 h264 h265 i18n l10n a11y k8s s3 ec2 mp3 mp4 gpt4 gpt-4 python2 python3 py3 html5 css3 web3
-    to_do n_a and_or he_she localhost
-    """.split()  # noqa: SIM905
-)
+_DATA = ModuleData(__file__)
+_EXTENSIONS = _DATA.words("extensions")
+_COMMON = _DATA.words("common")
 
 _NUMBER = re.compile(r"[$€£¥₹]?[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?|\d{1,2}[/.]\d{1,2}[/.]\d{4}")

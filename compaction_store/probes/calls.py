@@ -12,45 +12,20 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from compaction_store.module_data import ModuleData
 from compaction_store.probes.speech import Call
 
 FileState = Literal["written", "deleted", "moved"]
 
 _HUMP = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_LOOKS_UP = frozenset(
-    """
-    read get list ls search find grep glob view cat fetch open show head tail stat query lookup describe browse
-    inspect tree locate retrieve load scroll goto
-    """.split()  # noqa: SIM905
-)
-_CHANGES = frozenset(
-    """
-    write edit update create delete remove set send run execute insert replace put post patch add move rename book
-    cancel modify apply submit save commit push install kill start stop close multi
-    """.split()  # noqa: SIM905
-)
-_WRITES = frozenset(
-    """
-    write edit create save replace insert update append put multi patch apply overwrite
-    """.split()  # noqa: SIM905
-)
-_PATH_FIELDS = (
-    "path", "file_path", "filepath", "file", "filename", "file_name", "notebook_path", "target_file", "target",
-    "absolute_path", "relative_path", "relative_workspace_path", "destination", "new_path", "uri", "filePath",
-    "fileName", "targetFile", "absolutePath", "relativePath", "newPath",
-)  # fmt: skip
-_SHELLS = frozenset(
-    """
-    bash shell sh exec command terminal run cmd zsh powershell console execute
-    """.split()  # noqa: SIM905
-)
+_DATA = ModuleData(__file__)
+_LOOKS_UP = _DATA.words("looks_up")
+_CHANGES = _DATA.words("changes")
+_WRITES = _DATA.words("writes")
+_PATH_FIELDS = tuple(_DATA.text("path_fields").split())
+_SHELLS = _DATA.words("shells")
 _COMMAND_FIELDS = ("command", "cmd", "script", "commands", "code")
-_SHELL_LOOKS_UP = frozenset(
-    """
-    cat ls grep rg find head tail less more wc tree stat file which pwd du df sed awk fd ag bat jq nl diff env
-    printenv git open goto scroll_down scroll_up find_file search_dir search_file
-    """.split()  # noqa: SIM905
-)
+_SHELL_LOOKS_UP = _DATA.words("shell_looks_up")
 _GIT_LOOKS_UP = frozenset(["log", "show", "diff", "status", "blame", "ls-files", "grep", "branch"])
 _TOKEN = re.compile(
     # The tokens are a word in quotes, the end of a command, a redirection, and any other word.

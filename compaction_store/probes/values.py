@@ -15,62 +15,18 @@ from compaction_store.language.names import names_in_run
 from compaction_store.language.orders import rare_words, stem
 from compaction_store.language.sentences import prose, sentences
 from compaction_store.language.words import words
+from compaction_store.module_data import ModuleData
 
 _LONGEST_SENTENCE = 400
-_V = (
-    r"(?:`[^`\n]{1,80}`|\"[^\"\n]{1,80}\"|[$€£¥]?\d{1,3}(?:[,.]\d{3})+(?:[.,]\d{1,2})?(?!\w)"
-    r"|[^\s\"'`,;()。、，]{1,80})"  # noqa: RUF001
-)
-_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.? \d{1,2}(?:st|nd|rd|th)?\b"
-_VALUE = rf"(?:{_MONTH}|{_V})"
-_CHANGES = re.compile(
-    rf"\b(?:chang|renam|mov|switch|bump|rais|lower|increas|decreas|reduc|updat|migrat|upgrad|downgrad|postpon|push"
-    rf"|shift|went|goes|go)"
-    rf"\w{{0,3}}\b[^\n]{{0,60}}?\bfrom ({_VALUE}) to ({_VALUE})"
-    rf"|\b(?:renam|replac)\w{{0,3}} ({_VALUE}) (?:to|with|by) ({_VALUE})",
-    re.IGNORECASE,
-)
-_CHANGES_BACK = re.compile(rf"(?<![^\s(])({_V}) (?:instead of|rather than|in place of) ({_V})", re.IGNORECASE)
-_IS = re.compile(
-    rf"\b(?:is now|is|are now|are|was changed to|changed to|will be|should be|must be|becomes|became|moved to"
-    r"|(?:ist|sind|beträgt|liegt)(?: jetzt| nun)?(?: bei| am)?"
-    r"|est(?: maintenant| désormais)?(?: de| le)?|(?:es|son|é|è|será)(?: ahora| agora| ora| adesso)?(?: de| di)?"
-    rf") ({_VALUE})"
-)
-_TO = re.compile(
-    rf"\b(?:chang|mov|rais|lower|increas|decreas|reduc|updat|set|postpon|push|shift|bump)\w{{0,3}} (?:the |our |my "
-    rf"|its |your )"
-    rf"((?:[\w-]{{1,30}} ){{1,4}}?)to ({_VALUE})",
-    re.IGNORECASE,
-)
+_DATA = ModuleData(__file__)
+_CHANGES = re.compile(_DATA.pattern("changes"), re.IGNORECASE)
+_CHANGES_BACK = re.compile(_DATA.pattern("changes_back"), re.IGNORECASE)
+_IS = re.compile(_DATA.pattern("is"))
+_TO = re.compile(_DATA.pattern("to"), re.IGNORECASE)
 # A sentence that states a value has one of these words. Most sentences have none and need not be searched.
 _MAY_STATE = re.compile(r" (?:is|are|be|to|with|by|of|than|became|becomes|ist|sind|beträgt|liegt|est|es|son|é|è|será) ")
-_AGE = frozenset(
-    stem(word)
-    for word in """
-    new newer newest current currently updated latest old older actual final revised real neu neue neuer neues alt
-    alte aktuell aktuelle nouveau nouvelle ancien ancienne actuel actuelle nuevo nueva actual novo nova nuovo nuova
-    vecchio attuale
-    """.split()  # noqa: SIM905
-)
-# Things of which a thread has many. If two of them have different values, neither value replaced the other.
-_MANY = frozenset(
-    stem(word)
-    for word in """
-    file files path paths error errors problem issue result results output name names value values id ids line lines
-    number numbers function class method test tests command answer message messages page step steps code key type types
-    reason example option options item items user field fields argument parameter variable string text list thing
-    point question idea case part section table column row index date time price amount flight order count total size
-    length status state color colour url link note warning info module package import return true false sum first second
-    next last other user's default expected found got usage address input update change
-    datei fehler problem ergebnis ausgabe wert zeile nummer funktion klasse nachricht seite schritt beispiel grund
-    preis menge summe größe status farbe fichier erreur problème résultat sortie valeur ligne numéro fonction classe
-    message page étape exemple raison prix quantité total taille couleur archivo error problema resultado salida valor
-    línea función clase mensaje página paso ejemplo razón precio cantidad tamaño color arquivo erro saída linha
-    classe mensagem passo exemplo razão preço quantidade tamanho cor errore risultato uscita valore riga funzione
-    messaggio pagina passo esempio motivo prezzo quantità totale colore
-    """.split()  # noqa: SIM905
-)
+_AGE = frozenset(map(stem, _DATA.words("age")))
+_MANY = frozenset(map(stem, _DATA.words("many")))
 _MOST_KEY_WORDS = 2
 _LONGEST_VALUE = 60
 _LONGEST_JSON = 200_000

@@ -1,0 +1,31 @@
+"""The data files beside modules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from compaction_store.module_data import ModuleData
+
+FILES = sorted((ROOT / "compaction_store").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_entry_of_a_data_file_is_used_by_its_module(file: Path) -> None:
+    used = file.with_suffix(".py").read_text(encoding="utf-8") + file.read_text(encoding="utf-8")
+    assert [
+        name for name in ModuleData(str(file)).values if f'"{name}"' not in used and f"{{{name}}}" not in used
+    ] == []
+
+
+def test_a_pattern_is_its_lines_without_comments_and_with_the_patterns_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "module.toml").write_text(
+        "who = '(?:you|we)'\nrule = '''\n# A rule.\n{who} must\n|\\w{2,3} only\n'''\n"
+    )
+    data = ModuleData(str(tmp_path / "module.py"))
+    assert data.pattern("rule") == r"(?:you|we) must|\w{2,3} only"
+    assert re.search(data.pattern("rule"), "we must") is not None
+    assert data.words("who") == {"(?:you|we)"}
