@@ -34,7 +34,8 @@ from support.platforms import PLATFORMS, Platform  # noqa: E402
 
 import compaction_store as cs  # noqa: E402
 from compaction_store import grants  # noqa: E402
-from compaction_store.deploy import doctor, roles  # noqa: E402
+from compaction_store.deploy import doctor  # noqa: E402
+from compaction_store.models.roles import Role  # noqa: E402
 
 PAGE = ROOT / "docs" / "how-to" / "managed.md"
 TRIALS = "<!-- Written by scripts/platforms.py -->"
@@ -83,7 +84,7 @@ class Trial:
     def _migrate(self) -> None:
         platforms.set_up(self._platform, self._url)
         self.admin = platforms.make_database(self._platform, self._url, "cs_platform")
-        given: dict[str, tuple[roles.Role, ...]] = {
+        given: dict[str, tuple[Role, ...]] = {
             "agents": ("application", "eraser", "custodian"), "loads": ("loader",), "audits": ("auditor",),
         }  # fmt: skip
         for login, granted in given.items():

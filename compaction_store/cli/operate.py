@@ -17,6 +17,7 @@ from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ListOptions, PrintOptions, ServerOptions
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import CompactionStoreError
+from compaction_store.models.roles import ROLES, Role
 
 if TYPE_CHECKING:
     from compaction_store.deploy.conditions import Remark
@@ -69,21 +70,12 @@ class Service(StrEnum):
     AZURE = "azure"
 
 
-class GrantedRole(StrEnum):
-    """The roles that can be granted: the keys of `roles.ROLES`."""
-
-    application = "application"
-    auditor = "auditor"
-    loader = "loader"
-    owner = "owner"
-    reviewer = "reviewer"
-    eraser = "eraser"
-    custodian = "custodian"
+_ROLES = f"{'; '.join(f'{name} for {role.purpose}' for name, role in ROLES.items())}."
 
 
 def grant(
     login: Annotated[str, argument("LOGIN", "The database login.")],
-    role: Annotated[GrantedRole, argument("ROLE", f"{', '.join(GrantedRole)}.")],
+    role: Annotated[Role, argument("ROLE", _ROLES)],
     revoke: bool = option("--revoke", "Revoke the role instead.", False),
     *,
     db: ServerOptions,
@@ -91,20 +83,18 @@ def grant(
 ) -> None:
     """Grants a login one of the schema's roles, with the permissions for one task and no others.
 
-    application reads, and writes only through the schema's functions, so it cannot change stored rows. auditor only
-    reads. loader imports. owner migrates; do not use it for an application. reviewer only records verdicts on
-    compaction records. eraser only erases, within holds and retentions, which only a custodian records; an application
-    can do neither unless it is granted these roles too. compaction-store docs threats lists what each role can do.
+    An application can neither erase nor hold unless it is granted eraser or custodian too. compaction-store docs
+    threats lists what each role can do.
     """
     from compaction_store.deploy import roles
 
     out = printed.output()
     with db.reachable() as address:
-        (roles.revoke if revoke else roles.grant)(address, login, role.value)
+        (roles.revoke if revoke else roles.grant)(address, login, role)
     if out.as_json:
-        out.json({"login": login, "role": role.value, "granted": not revoke})
+        out.json({"login": login, "role": role, "granted": not revoke})
     else:
-        out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {roles.ROLES[role.value]}")
+        out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {ROLES[role].group}")
 
 
 def distribute(

@@ -21,9 +21,9 @@ from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import TenantOptions
 from compaction_store.cli.output import note, private
 from compaction_store.errors import MissingExtra
+from compaction_store.models.roles import AUDITOR, REVIEWER
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
-_AUDITOR, _REVIEWER = "compaction_store_auditor", "compaction_store_reviewer"
 _CONNECTIONS = 4
 _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
@@ -97,7 +97,7 @@ def serve(
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
 
     async def run(address: str) -> None:
-        role = None if as_login else _AUDITOR
+        role = None if as_login else AUDITOR
         async with AsyncExitStack() as stack:
             reader = await stack.enter_async_context(
                 AsyncReader.open(address, tenant=db.tenant, pool_size=_CONNECTIONS, role=role, settings=_READ_ONLY)
@@ -105,7 +105,7 @@ def serve(
             reviews = None
             if review:
                 reviews = await stack.enter_async_context(
-                    AsyncStore.open(address, tenant=db.tenant, pool_size=1, role=None if as_login else _REVIEWER)
+                    AsyncStore.open(address, tenant=db.tenant, pool_size=1, role=None if as_login else REVIEWER)
                 )
             app = web.audit_app(
                 reader, access=access, hosts=hosts, tenant=db.tenant, content=content, budget=budget, checkpoints=log,
@@ -186,7 +186,7 @@ def mcp(
     # Imported here, because the import is slow and needs an extra.
     from compaction_store.adapters import mcp as adapter
 
-    role = None if as_login else _AUDITOR
+    role = None if as_login else AUDITOR
 
     async def serve(address: str) -> None:
         async with AsyncReader.open(address, tenant=db.tenant, pool_size=4, role=role) as reader:

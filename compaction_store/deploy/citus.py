@@ -20,6 +20,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
 from compaction_store.jsonable import named
+from compaction_store.models.roles import OWNER
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.schema import partitions
@@ -48,7 +49,7 @@ _MOVE = """
         shard_transfer_mode := 'block_writes', rebalance_strategy := 'by_shard_count'
     )
 """
-_HAS_OWNER = "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = 'compaction_store_owner'"
+_HAS_OWNER = "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = %b::text"
 _EXTENSION = "SELECT extversion::text FROM pg_catalog.pg_extension WHERE extname = 'citus'"
 _NODES = (
     "SELECT count(*) FROM pg_catalog.pg_dist_node"
@@ -311,7 +312,7 @@ def _prepare(connection: Connection) -> bool:
     check(connection)
     if not is_done(connection):
         raise NotConfigured("the tables are not distributed: run compaction-store distribute first")
-    [(has_owner,)] = queries.fetch(connection, _HAS_OWNER)
+    [(has_owner,)] = queries.fetch(connection, _HAS_OWNER, (OWNER,))
     if has_owner:
         _set_login(connection, "LOGIN")
     return bool(has_owner)
@@ -319,7 +320,7 @@ def _prepare(connection: Connection) -> bool:
 
 def _set_login(connection: Connection, login: str) -> None:
     try:
-        queries.fetch(connection, f"ALTER ROLE compaction_store_owner {login}")
+        queries.fetch(connection, f"ALTER ROLE {OWNER} {login}")
     except psycopg.errors.InsufficientPrivilege as error:
         raise PermissionDenied(
             "moving shards needs a superuser that can log in on every node", sqlstate=error.sqlstate

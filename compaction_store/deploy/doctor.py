@@ -22,6 +22,7 @@ from compaction_store import errors
 from compaction_store.deploy import conditions, platforms
 from compaction_store.deploy.conditions import Remark
 from compaction_store.errors import CompactionStoreError, PermissionDenied
+from compaction_store.models.roles import GROUPS, OWNER, ROLES
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.schema import introspection, schema_check
@@ -39,17 +40,9 @@ _SETTINGS = (
     "zero_damaged_pages", "ignore_checksum_failure", "server_encoding", "log_statement", "log_min_duration_statement",
     "log_parameter_max_length",
 )  # fmt: skip
-_ROLES = ("owner", "app", "auditor", "loader", "reviewer", "eraser", "custodian")
 _SKEW_SECONDS = 5.0
 _FAR_SECONDS = 0.02
 _SHORT_TIMEOUT_MS = 30_000
-
-
-class Role(NamedTuple):
-    """One of the schema's roles, and whether the login has it."""
-
-    name: str
-    has: bool
 
 
 class Seen(NamedTuple):
@@ -60,7 +53,8 @@ class Seen(NamedTuple):
     login: str
     is_superuser: bool
     bypasses_policies: bool
-    roles: Mapping[str, Role]
+    #: The roles of the schema that exist, and whether the login has each.
+    roles: Mapping[str, bool]
     revision: str | None
     owners: frozenset[str]
     protected: SchemaReport
@@ -209,16 +203,16 @@ def _revision(connection: Connection) -> str | None:
         return ""
 
 
-def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
+def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, bool]:
     found = rows(
         # Since Postgres 16, a login may be a member that can only grant the role.
         "SELECT rolname, CASE WHEN current_setting('server_version_num')::int < 160000"
         " THEN pg_has_role(current_user, oid, 'MEMBER')"
         " ELSE pg_has_role(current_user, oid, 'USAGE') OR pg_has_role(current_user, oid, 'SET') END"
         " FROM pg_roles WHERE rolname = ANY(%s)",
-        [f"{tables.SCHEMA}_{name}" for name in _ROLES],
+        list(GROUPS),
     )
-    return {role.name.removeprefix(f"{tables.SCHEMA}_"): role for role in map(Role._make, found)}
+    return dict(found)
 
 
 def _server(seen: Seen) -> Iterator[Remark]:
@@ -360,7 +354,7 @@ def _schema(seen: Seen) -> Iterator[Remark]:
         yield Remark("protection", "ok", "triggers, policies, functions and grants are as shipped")
     for note in seen.protected.notes:
         yield Remark("protection", "note", note)
-    if seen.owners != {f"{tables.SCHEMA}_owner"}:
+    if seen.owners != {OWNER}:
         what = f"the tables belong to {', '.join(sorted(seen.owners))}, which can change them without a record"
         remedy = "migrate with a login that may create roles, or use another login for the application"
         yield Remark("owner", "note", what, remedy)
@@ -369,7 +363,7 @@ def _schema(seen: Seen) -> Iterator[Remark]:
 def _remedy(finding: str) -> str:
     if finding.startswith("everything belongs to "):
         return (
-            f"GRANT {tables.SCHEMA}_owner TO it, as docs/how-to/managed.md says; then export all threads, downgrade to"
+            f"GRANT {OWNER} TO it, as docs/how-to/managed.md says; then export all threads, downgrade to"
             " base, migrate again and import the threads"
         )
     if finding.startswith("login "):
@@ -380,9 +374,9 @@ def _remedy(finding: str) -> str:
 def _login(seen: Seen) -> Iterator[Remark]:
     if seen.revision is None:
         return
-    missing = [name for name in _ROLES if name not in seen.roles]
+    missing = [group for group in GROUPS if group not in seen.roles]
     if missing:
-        what = f"these roles are missing: {', '.join(f'{tables.SCHEMA}_{name}' for name in missing)}"
+        what = f"these roles are missing: {', '.join(missing)}"
         yield Remark("roles", "note", what, "migrate with a login that may create roles (CREATEROLE)")
     if seen.is_superuser or seen.bypasses_policies:
         why = "a superuser" if seen.is_superuser else "exempt from row-level security"
@@ -392,7 +386,7 @@ def _login(seen: Seen) -> Iterator[Remark]:
         remedy = "use another login for the application: compaction-store grant LOGIN application"
         yield Remark("login", "note", f"{seen.login} owns the tables and can remove their protection", remedy)
     else:
-        held = [name for name, role in seen.roles.items() if role.has]
+        held = [name for name, role in ROLES.items() if seen.roles.get(role.group)]
         if held:
             what = f"{seen.login} has the role{'s' if len(held) > 1 else ''} {', '.join(sorted(held))}"
             yield Remark("login", "ok", what)

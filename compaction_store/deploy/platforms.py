@@ -14,6 +14,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.deploy.conditions import Remark, State
 from compaction_store.errors import InvalidInput
+from compaction_store.models.roles import APPLICATION, AUDITOR, GROUPS, OWNER
 from compaction_store.postgres import queries
 from compaction_store.postgres.schema import role_members
 
@@ -116,7 +117,6 @@ PLATFORMS: Mapping[str, Platform] = {
     ),
 }
 
-_OWNER, _APP, _AUDITOR, *_ = role_members.ROLES
 _ADMIN_SINCE = 160000
 _GROUPS = """
     SELECT r.rolname::text, EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.proname = 'aurora_version')
@@ -203,7 +203,7 @@ def look(connection: Connection, address: Address, given: str | None) -> tuple[P
         return None, []
     platform = PLATFORMS[chosen]
     found = [*_recognition(names, given)]
-    login = Login._make(queries.fetch(connection, _LOGIN, (_OWNER, list(role_members.ROLES[1:]), _APP))[0])
+    login = Login._make(queries.fetch(connection, _LOGIN, (OWNER, list(GROUPS[1:]), APPLICATION))[0])
     if login.makes_roles and not login.is_superuser:
         is_migrated = queries.fetch(connection, _IS_MIGRATED)[0][0]
         found += _administrator(login, is_migrated=is_migrated)
@@ -238,9 +238,9 @@ def _administrator(login: Login, *, is_migrated: bool) -> Iterator[Remark]:
     by = "the administrator that migrated first" if login.grants_instead is None else login.grants_instead
     if login.is_owner is False:
         complete = False
-        what = f"{login.name} is not a member of {_OWNER}, so everything that it migrates belongs to {login.name}"
+        what = f"{login.name} is not a member of {OWNER}, so everything that it migrates belongs to {login.name}"
         options = " WITH INHERIT TRUE, SET TRUE" if login.server_version >= _ADMIN_SINCE else ""
-        yield Remark(name, "note", what, f"as {by}: GRANT {_OWNER} TO {login.name}{options}")
+        yield Remark(name, "note", what, f"as {by}: GRANT {OWNER} TO {login.name}{options}")
     # Before Postgres 16, CREATEROLE allows granting every role.
     if login.ungrantable and login.server_version >= _ADMIN_SINCE:
         complete = False
@@ -256,7 +256,7 @@ def _all_tenants(connection: Connection, login: Login) -> Iterator[Remark]:
     if login.is_owner is None:
         return
     members = role_members.read(connection)
-    audits = [m.login for m in members if _AUDITOR in m.roles and role_members.BYPASSES in m.powers]
+    audits = [m.login for m in members if AUDITOR in m.roles and role_members.BYPASSES in m.powers]
     if audits:
         yield Remark("all tenants", "ok", f"{audits[0]!r} may make a checkpoint of all tenants")
     elif login.bypasses and login.server_version >= _ADMIN_SINCE:

@@ -9,29 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from psycopg import errors, sql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
+from compaction_store.models.roles import APART, GROUPS, ROLES, Role
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.schema import role_members
 
-Role = Literal["owner", "application", "loader", "auditor", "reviewer", "eraser", "custodian"]
-
-# docs/threats.md describes the privileges of each role.
-ROLES: dict[Role, str] = {
-    "owner": "compaction_store_owner",
-    "application": "compaction_store_app",
-    "loader": "compaction_store_loader",
-    "auditor": "compaction_store_auditor",
-    "reviewer": "compaction_store_reviewer",
-    "eraser": "compaction_store_eraser",
-    "custodian": "compaction_store_custodian",
-}
 _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
 
@@ -39,9 +28,6 @@ _LOGIN = """
     SELECT r.rolinherit, pg_catalog.current_setting('server_version_num')::int4, pg_catalog.current_database()::text
     FROM pg_catalog.pg_roles AS r WHERE r.rolname = %b::text
 """
-# These logins lock threads for the time of a transaction, so a forgotten transaction would stop a thread's writers. An
-# auditor's transaction stays open while checkpoints are signed.
-_WRITERS = ("application", "loader", "reviewer", "eraser", "custodian")
 _TIMEOUT = "idle_in_transaction_session_timeout"
 _HAS_TIMEOUT = """
     SELECT 1 FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
@@ -60,13 +46,8 @@ def grant(url: str, login: str, role: Role) -> None:
     """Grants a login one of the schema's roles. Does nothing if the login already has the role.
 
     A login that writes also gets `idle_in_transaction_session_timeout`, unless it has one, so that a forgotten
-    transaction does not stop the writers of a thread.
-
-    `owner` owns the schema and may change it: use it for migrations only. `application` reads its tenant's rows and
-    calls the functions that write. `loader` reads, loads messages and imports whole threads. `auditor` only reads.
-    `reviewer` only records verdicts on compaction records. `eraser` only erases, within holds and retentions.
-    `custodian` only records holds, releases and retentions; a login that is both may also override them. An application
-    can do neither unless it is granted these roles too.
+    transaction does not stop the writers of a thread. An application can neither erase nor hold unless it is granted
+    `eraser` or `custodian` too.
     """
     name = _checked(login, role)
     _run(url, lambda connection: _grant(connection, login, role, name))
@@ -89,9 +70,9 @@ def _checked(login: object, role: Role) -> str:
         raise InvalidInput(f"role must be one of {', '.join(ROLES)}, not {role!r}")
     if not isinstance(login, str) or "\0" in login or not 1 <= _size(login) <= _MOST_NAME_BYTES:
         raise InvalidInput(f"login must be text of 1 to {_MOST_NAME_BYTES} bytes without NUL{_given(login)}")
-    if login in ROLES.values():
+    if login in GROUPS:
         raise InvalidInput(f"login must not be {login}, one of the schema's own roles")
-    return ROLES[role]
+    return ROLES[role].group
 
 
 def _size(login: str) -> int:
@@ -110,7 +91,7 @@ def _run(url: str, change: Callable[[Connection], None]) -> None:
 
 
 def _login(connection: Connection, login: str) -> _Login:
-    if queries.fetch(connection, _EXISTS, (list(ROLES.values()),))[0][0] != len(ROLES):
+    if queries.fetch(connection, _EXISTS, (list(GROUPS),))[0][0] != len(GROUPS):
         raise NotConfigured("the schema's roles do not exist: migrate again with a login that has CREATEROLE")
     rows = queries.fetch(connection, _LOGIN, (login,))
     if not rows:
@@ -124,7 +105,7 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     if role != "owner" and member.powers:
         what = f"{login!r} is {member.powers[0]}"
         raise InvalidInput(f"{what}: it could do more than its role allows; make another login")
-    for apart, names in role_members.APART.items():
+    for apart, names in APART.items():
         if role_members.SUPERUSER not in member.powers and name in apart and apart <= {name, *member.roles}:
             raise InvalidInput(f"{login!r} must not be {names} at once: make a login for each")
     inherit = sql.SQL("")
@@ -133,7 +114,7 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     elif not found.inherits:
         raise InvalidInput(f"{login!r} is NOINHERIT: it would not have the privileges of the role")
     _send(connection, sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit), name)
-    if role in _WRITERS and not queries.fetch(connection, _HAS_TIMEOUT, (login, _TIMEOUT + "=%")):
+    if ROLES[role].locks_threads and not queries.fetch(connection, _HAS_TIMEOUT, (login, _TIMEOUT + "=%")):
         # A login that may grant the role may not alter every login. Its administrator then has to.
         with suppress(PermissionDenied):
             _send(

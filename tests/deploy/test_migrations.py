@@ -23,8 +23,8 @@ from support.paths import ROOT
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import doctor
-from compaction_store.deploy.roles import ROLES
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
+from compaction_store.models.roles import GROUPS
 from compaction_store.postgres import tables
 from compaction_store.postgres.calling import engines
 
@@ -197,8 +197,8 @@ def test_a_login_migrates_its_own_database_whether_or_not_it_may_make_roles(bare
     with psycopg.connect(bare_cluster, autocommit=True) as connection:
         for name, may, roles in (
             ("plain", "NOCREATEROLE", 0),
-            ("maker", "CREATEROLE", len(ROLES)),
-            ("later", "NOCREATEROLE", len(ROLES)),
+            ("maker", "CREATEROLE", len(GROUPS)),
+            ("later", "NOCREATEROLE", len(GROUPS)),
         ):
             connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' NOSUPERUSER {may}")
             connection.execute(f"CREATE DATABASE {name} OWNER {name} ENCODING 'UTF8' TEMPLATE template0")

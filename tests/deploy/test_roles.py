@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
+from compaction_store.models.roles import GROUPS
 
 _TABLES = {"threads", "heads", "messages", "compactions", "events"}
-_ROLES = ["compaction_store_owner", "compaction_store_app", "compaction_store_auditor", "compaction_store_loader"]
 
 
 def _all(superuser: Any, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -42,7 +42,7 @@ def _granted(superuser: Any, role: str | None) -> set[tuple[str, str]]:
     return {(name, privilege) for name, privilege in _all(superuser, query, role, role)}
 
 
-@pytest.mark.parametrize("role", _ROLES)
+@pytest.mark.parametrize("role", GROUPS)
 def test_nobody_logs_in_as_one_of_the_roles_and_none_passes_row_security(superuser: Any, role: str) -> None:
     found = _all(
         superuser,

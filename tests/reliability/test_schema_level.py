@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
+from compaction_store.models.roles import GROUPS
 from compaction_store.postgres import tables
 from compaction_store.postgres.schema import layout, schema_check
-from compaction_store.postgres.schema.introspection import OURS, ClusterFacts, Facts
+from compaction_store.postgres.schema.introspection import ClusterFacts, Facts
 
 OWNER = "compaction_store_owner"
 
@@ -417,7 +418,7 @@ def test_an_auditor_may_look_at_the_schema(url: str, superuser: Any) -> None:
 
 def facts() -> Facts:
     expected = dict(schema_check._expected(has_roles=True))
-    return Facts(expected, {f"role {role}": "there" for role in OURS})
+    return Facts(expected, {f"role {role}": "there" for role in GROUPS})
 
 
 def test_facts_as_expected_are_no_findings() -> None:
@@ -439,7 +440,7 @@ def test_every_single_fact_is_held(subject: str) -> None:
 def spread(shards: list[tuple[str, int, str]], nodes: list[tuple[str, str]]) -> list[str]:
     """Returns the findings for a cluster with these shards and nodes."""
     expected = dict(schema_check._expected(True, layout.CLUSTER))
-    seen = Facts(expected, {f"role {role}": "there" for role in OURS}, cluster=ClusterFacts(shards, nodes, "digest"))
+    seen = Facts(expected, {f"role {role}": "there" for role in GROUPS}, cluster=ClusterFacts(shards, nodes, "digest"))
     return [finding.what for finding in schema_check.check_schema(seen).findings]
 
 

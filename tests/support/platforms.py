@@ -15,7 +15,7 @@ import psycopg
 import sqlalchemy as sa
 
 from compaction_store import grants, migrate
-from compaction_store.deploy import roles
+from compaction_store.models.roles import Role
 
 #: The login of the tests' stores: the administrator makes it in SQL, and grants it every role but the owner's.
 APPLICATION = "cs_platform_agents"
@@ -127,7 +127,7 @@ def make_database(platform: Platform, url: str, name: str) -> str:
     return address
 
 
-def make_login(admin_url: str, login: str, *granted: roles.Role) -> None:
+def make_login(admin_url: str, login: str, *granted: Role) -> None:
     with psycopg.connect(admin_url, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{_PASSWORD}'".encode())
     for role in granted:

@@ -37,6 +37,7 @@ from compaction_store.errors import (
     UnknownEntry,
     UnsupportedDatabase,
 )
+from compaction_store.models.roles import ROLES
 from compaction_store.postgres.driver.timeouts import DeadlinePassed
 
 # Serialization failure, deadlock, lock not available, server starting, too many connections, unique violation. A unique
@@ -59,7 +60,7 @@ _NO_TENANT = "CS009"
 _SEES_ONE_TENANT = "CS023"
 _NO_CUSTODIAN = "CS024"
 # The role that a login needs for some functions. The others need that of an application.
-_ROLE_OF = {"redact": "eraser", "erase": "eraser", "record_event": "custodian", "record_verdict": "reviewer"}
+_ROLE_OF = {function: name for name, role in ROLES.items() for function in role.functions}
 
 _WORDS = {
     "40001": "other transactions interfered",

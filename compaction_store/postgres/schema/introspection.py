@@ -13,17 +13,16 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
+from compaction_store.models.roles import GROUPS
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.schema import partitions, role_members
 from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 from compaction_store.postgres.schema.role_members import Member
 
-OURS = role_members.ROLES
-
-# The queries in _STATEMENTS have no parameters and return subjects and descriptions. n is always the namespace
-# compaction_store. Flags in pg_class decide whether Postgres uses the triggers, indexes and checks of a table at all,
-# so the queries compare the flags with the objects that exist. The login that migrated owns the schema and Alembic's
-# table. It may be any member of the role that owns the other tables.
+# The queries in _STATEMENTS have the parameter `ours`, the schema's roles, and return subjects and descriptions. n is
+# always the namespace compaction_store. Flags in pg_class decide whether Postgres uses the triggers, indexes and checks
+# of a table at all, so the queries compare the flags with the objects that exist. The login that migrated owns the
+# schema and Alembic's table. It may be any member of the role that owns the other tables.
 _TABLES = """
     SELECT 'table ' || c.relname, pg_catalog.concat_ws(', ',
         CASE WHEN c.relkind IN ('r', 'p') THEN 'table' ELSE 'of kind ' || c.relkind::text END,
@@ -301,11 +300,7 @@ _STRAYS = """
         JOIN pg_catalog.pg_database AS b ON b.oid = d.dbid AND b.datname = pg_catalog.current_database()
         CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, d.objsubid) AS i
         WHERE d.refclassid = 'pg_authid'::regclass AND d.deptype = 'o'
-            AND pg_catalog.pg_get_userbyid(d.refobjid) IN (
-                'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor',
-                'compaction_store_loader', 'compaction_store_reviewer', 'compaction_store_eraser',
-                'compaction_store_custodian'
-            )
+            AND pg_catalog.pg_get_userbyid(d.refobjid) = ANY (%(ours)s::text[])
             AND d.classid <> 'pg_default_acl'::regclass AND i.schema IS DISTINCT FROM n.nspname
             AND NOT (d.classid = 'pg_namespace'::regclass AND d.objid = n.oid)
         UNION ALL
@@ -319,6 +314,7 @@ _STATEMENTS = (
     _TABLES, _COLUMNS, _VIEWS, _CONSTRAINTS, _INDEXES, _TRIGGERS, _POLICIES, _RULES_AND_CHILDREN, _FUNCTIONS, _GRANTS,
     _STRAYS,
 )  # fmt: skip
+_OURS = {"ours": list(GROUPS)}
 # Facts that an administrator may intend, so they are notes and not findings. Each is one line of text.
 _NOTES = """
     SELECT 'event triggers, which may change the objects that a migration creates: '
@@ -424,8 +420,8 @@ def read(connection: Connection) -> Facts:
     with queries.reading(connection):
         found: dict[str, str] = {}
         for statement in _STATEMENTS:
-            found.update(queries.fetch(connection, statement))
-        roles: dict[str, str] = dict(queries.fetch(connection, _ROLES, {"ours": list(OURS)}))
+            found.update(queries.fetch(connection, statement, _OURS))
+        roles: dict[str, str] = dict(queries.fetch(connection, _ROLES, _OURS))
         members = role_members.read(connection)
         notes = [note for (note,) in queries.fetch(connection, _NOTES)]
         cluster = _cluster(connection)

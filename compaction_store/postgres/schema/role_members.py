@@ -9,12 +9,9 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
+from compaction_store.models.roles import APART, APPLICATION, AUDITOR, GROUPS, LOADER, OWNER
 from compaction_store.postgres import queries
 
-_OWNER, _APP, _AUDITOR, _LOADER, _REVIEWER, *_ = ROLES = (
-    "compaction_store_owner", "compaction_store_app", "compaction_store_auditor", "compaction_store_loader",
-    "compaction_store_reviewer", "compaction_store_eraser", "compaction_store_custodian",
-)  # fmt: skip
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
 # Roles of Postgres that can write to all tables without a grant. The last two have the rights of the server's account.
@@ -25,12 +22,6 @@ _READS_FILES = "pg_read_server_files"
 _MAINTAINS = "pg_maintain"
 #: The predefined roles of Postgres that neither policies nor grants restrict.
 UNRESTRICTED = (*_WRITERS, _READS_FILES, _MAINTAINS)
-# Pairs of roles that no login may have together. A login that makes compactions must neither change tables nor review.
-APART = {
-    frozenset({_OWNER, _APP}): "owner and application",
-    frozenset({_REVIEWER, _APP}): "reviewer and application",
-    frozenset({_REVIEWER, _LOADER}): "reviewer and loader",
-}
 
 BECOMES = "able to become {} (ADMIN OPTION)"
 OWNS = "the owner of the schema, or of a table in it"
@@ -115,7 +106,7 @@ def read(connection: Connection) -> list[Member]:
     found = []
     for login, those in groupby(_held(connection, None), key=attrgetter("login")):
         held = list(those)
-        if any(h.role in UNRESTRICTED or (h.role in ROLES and not h.by_grant) for h in held):
+        if any(h.role in UNRESTRICTED or (h.role in GROUPS and not h.by_grant) for h in held):
             found.append(Member(login, _ours(held), _all_powers(held), _owns_database(held)))
     return found
 
@@ -132,20 +123,20 @@ def of(connection: Connection, login: str) -> Member:
                 powers.append(power)
             else:
                 powers.append(f"a member of {one.role!r}, which is {power}")
-        if one.by_grant and one.role == _OWNER:
-            powers.append(BECOMES.format(_OWNER))
+        if one.by_grant and one.role == OWNER:
+            powers.append(BECOMES.format(OWNER))
     return Member(login, _ours(held), powers, _owns_database(held))
 
 
 def _held(connection: Connection, login: str | None) -> list[_Held]:
     whom = "r.rolcanlogin" if login is None else "r.rolname = %(login)s::text"
-    parameters = {"ours": list(ROLES), "unrestricted": list(UNRESTRICTED), "login": login}
+    parameters = {"ours": list(GROUPS), "unrestricted": list(UNRESTRICTED), "login": login}
     rows = queries.fetch(connection, _HELD.format(whom=whom) + _ROLES_HELD, parameters)
     return [_Held._make(row) for row in rows]
 
 
 def _ours(held: Sequence[_Held]) -> list[str]:
-    return [h.role for h in held if h.role in ROLES and not h.by_grant]
+    return [h.role for h in held if h.role in GROUPS and not h.by_grant]
 
 
 def _owns_database(held: Sequence[_Held]) -> bool:
@@ -160,7 +151,7 @@ def _all_powers(held: Sequence[_Held]) -> list[str]:
     has = [power for h in held if not h.by_grant for power in h.powers()]
     if SUPERUSER in has:
         return [SUPERUSER]
-    becomes = [BECOMES.format(h.role) for h in held if h.by_grant and (h.powers() or h.role == _OWNER)]
+    becomes = [BECOMES.format(h.role) for h in held if h.by_grant and (h.powers() or h.role == OWNER)]
     own = [power for power in (BYPASSES, MAKES_ROLES, OWNS) if power in has]
     return [*own, *becomes, *(power for power in has if power not in own)]
 
@@ -172,7 +163,7 @@ def _becomes(role: str, power: str) -> str:
 
 def also_in(connection: Connection, group: str) -> list[str]:
     """Returns the logins that can use the role `group` and have a role of the schema other than the owner's."""
-    parameters = {"granted": [role for role in ROLES if role != _OWNER], "group": group, "owner": _OWNER}
+    parameters = {"granted": [role for role in GROUPS if role != OWNER], "group": group, "owner": OWNER}
     rows = queries.fetch(connection, _HELD.format(whom="r.rolcanlogin") + _ALSO_IN, parameters)
     return [login for (login,) in rows]
 
@@ -180,7 +171,7 @@ def also_in(connection: Connection, group: str) -> list[str]:
 def findings(members: Sequence[Member]) -> Iterator[str]:
     """Yields findings about combinations of roles and powers that `grants.grant` would refuse."""
     for member in members:
-        bound = [role for role in member.roles if role != _OWNER]
+        bound = [role for role in member.roles if role != OWNER]
         powers = [power for power in member.powers if power not in _allowed(bound)]
         if bound and powers:
             yield f"login {member.login!r} is a member of {_and(bound)}, and {_and(powers)}"
@@ -192,16 +183,16 @@ def findings(members: Sequence[Member]) -> Iterator[str]:
 
 def notes(members: Sequence[Member]) -> Iterator[str]:
     """Yields notes about logins whose roles or powers are worth knowing, but are not a finding."""
-    owners = [m.login for m in members if _OWNER in m.roles and SUPERUSER not in m.powers]
+    owners = [m.login for m in members if OWNER in m.roles and SUPERUSER not in m.powers]
     if owners:
-        yield f"logins that may change everything, as members of {_OWNER}: {_names(owners)}"
-    auditors = [m.login for m in members if _AUDITOR in m.roles and BYPASSES in m.powers]
+        yield f"logins that may change everything, as members of {OWNER}: {_names(owners)}"
+    auditors = [m.login for m in members if AUDITOR in m.roles and BYPASSES in m.powers]
     if auditors:
         yield f"auditors of all tenants, {BYPASSES}: {_names(auditors)}"
-    blockers = [m.login for m in members if _AUDITOR in m.roles and {_APP, _LOADER} & set(m.roles)]
+    blockers = [m.login for m in members if AUDITOR in m.roles and {APPLICATION, LOADER} & set(m.roles)]
     if blockers:
         yield f"logins that write and, as auditors, can keep checkpoints waiting: {_names(blockers)}"
-    droppers = [m.login for m in members if m.owns_database and set(m.roles) - {_OWNER}]
+    droppers = [m.login for m in members if m.owns_database and set(m.roles) - {OWNER}]
     if droppers:
         yield f"logins with a role of the schema that may drop the database, as its owner: {_names(droppers)}"
     others = [m for m in members if not m.roles and m.powers and SUPERUSER not in m.powers]
@@ -219,7 +210,7 @@ def notes(members: Sequence[Member]) -> Iterator[str]:
 
 def _allowed(roles: Sequence[str]) -> Sequence[str]:
     """Returns the powers that a login with these roles may have. An auditor of all tenants must bypass the policies."""
-    return (BYPASSES,) if list(roles) == [_AUDITOR] else ()
+    return (BYPASSES,) if list(roles) == [AUDITOR] else ()
 
 
 def _member_of(name: str) -> str:

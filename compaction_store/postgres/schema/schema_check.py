@@ -16,12 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from compaction_store.models import Finding
+from compaction_store.models.roles import GROUPS, OWNER
 from compaction_store.postgres import tables
 from compaction_store.postgres.schema import partitions, role_members
-from compaction_store.postgres.schema.introspection import OURS, Facts
+from compaction_store.postgres.schema.introspection import Facts
 from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 
-_OWNER = OURS[0]
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TABLE_ONLY = "alembic_version"
 _DEFINITION = "definition of view "
@@ -74,18 +74,18 @@ class SchemaReport(NamedTuple):
 def check_schema(seen: Facts) -> SchemaReport:
     """Compares the facts of a database with the expected facts."""
     seen = seen._replace(facts={subject: _comparable(subject, fact) for subject, fact in seen.facts.items()})
-    has_roles = all(f"role {role}" in seen.roles for role in OURS)
+    has_roles = all(f"role {role}" in seen.roles for role in GROUPS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not _says_owner(k)}
     expected = _expected(has_roles, seen.layout)
     found = [*_shards(seen)]
     if has_roles and (owner := _other_owner(facts)) is not None:
-        found.append(f"everything belongs to {owner}, which was not a member of {_OWNER} when it migrated")
+        found.append(f"everything belongs to {owner}, which was not a member of {OWNER} when it migrated")
         expected, facts = ({k: v for k, v in of.items() if not _says_owner(k)} for of in (expected, facts))
     found += _compare(expected, dict(_with_shipped_indexes(facts, expected)))
     found += _partitions(seen)
     notes: tuple[str, ...] = (*role_members.notes(seen.members), *seen.notes)
     if has_roles:
-        found += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
+        found += _compare({f"role {role}": "there" for role in GROUPS}, seen.roles)
         found += role_members.findings(seen.members)
     else:
         owners = {fact for subject, fact in seen.facts.items() if _says_owner(subject)}
@@ -101,7 +101,7 @@ def _other_owner(facts: dict[str, str]) -> str | None:
     Another role owns them, for example, if a login migrated that was not a member of the expected owner.
     """
     owners = {fact for subject, fact in facts.items() if _says_owner(subject)}
-    return owners.pop() if len(owners) == 1 and _OWNER not in owners else None
+    return owners.pop() if len(owners) == 1 and OWNER not in owners else None
 
 
 def _says_owner(subject: str) -> bool:
@@ -150,18 +150,18 @@ def _shards(seen: Facts) -> Iterator[str]:
 def _expected(has_roles: bool, layout: Layout = SERVER) -> dict[str, str]:
     facts = dict(_OF_ALEMBIC)
     if has_roles:
-        facts |= {"owner of the schema": _OWNER, f"owner of table {_TABLE_ONLY}": _OWNER}
+        facts |= {"owner of the schema": OWNER, f"owner of table {_TABLE_ONLY}": OWNER}
     for table in layout.tables:
         facts[f"table {table.name}"] = "table, row security, forced"
         facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {layout.rule}, check {layout.rule}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
         facts |= dict(_keys(table))
         if has_roles:
-            facts[f"owner of table {table.name}"] = _OWNER
+            facts[f"owner of table {table.name}"] = OWNER
     facts[f"table {tables.staged.name}"] = "table, persistence u"
     facts |= {f"column {tables.staged.name}.{column.name}": _column(column) for column in tables.staged.columns}
     if has_roles:
-        facts[f"owner of table {tables.staged.name}"] = _OWNER
+        facts[f"owner of table {tables.staged.name}"] = OWNER
     facts |= dict(_indexes(layout))
     facts |= dict(_checks())
     facts |= dict(_views(layout, has_roles=has_roles))
@@ -170,7 +170,7 @@ def _expected(has_roles: bool, layout: Layout = SERVER) -> dict[str, str]:
     for name, its_facts in _functions(layout).items():
         facts |= its_facts
         if has_roles:
-            facts[f"owner of function {name}"] = _OWNER
+            facts[f"owner of function {name}"] = OWNER
     if has_roles:
         facts |= _grants(layout)
     return facts
@@ -240,7 +240,7 @@ def _views(layout: Layout, *, has_roles: bool) -> Iterator[tuple[str, str]]:
         yield f"table {name}", "of kind v"
         yield f"{_DEFINITION}{name}", _bare_view(f"{match['options'].replace(' ', '')}; {match['query']}")
         if has_roles:
-            yield f"owner of table {name}", _OWNER
+            yield f"owner of table {name}", OWNER
 
 
 def _comparable(subject: str, fact: str) -> str:

@@ -15,6 +15,7 @@ from support.faces import Face, Faces
 import compaction_store as cs
 from compaction_store.deploy import roles
 from compaction_store.errors import PermissionDenied
+from compaction_store.models.roles import Role
 
 MESSAGES = [{"role": "user", "content": f"message {i}"} for i in range(5)]
 ERASING: dict[str, Callable[[Face], Any]] = {
@@ -39,7 +40,7 @@ def logged_in(
     """Opens a store with a new login that has some roles, beside a thread of five messages."""
     made: list[str] = []
 
-    def log_in(*granted: roles.Role) -> Face:
+    def log_in(*granted: Role) -> Face:
         name = f"cs_officer_{os.getpid()}_{len(made)}"
         superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
         made.append(name)
@@ -65,7 +66,7 @@ def untouched(store: Face, pos: int) -> bool:
     (("custodian",), ERASING, "eraser"),
 ])  # fmt: skip
 def test_a_login_without_the_role_is_told_which_it_needs(
-    store: Face, logged_in: Callable[..., Face], granted: tuple[roles.Role, ...], refused: Any, needed: str
+    store: Face, logged_in: Callable[..., Face], granted: tuple[Role, ...], refused: Any, needed: str
 ) -> None:
     officer = logged_in(*granted)
     for call in refused.values():
