@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from compaction_store import __version__, arguments, tokens
-from compaction_store.adapters.mcp_definitions import OWN, THREAD
 from compaction_store.compaction.element_json import dump
 from compaction_store.errors import (
     CompactionNotFound,
@@ -28,8 +27,9 @@ from compaction_store.errors import (
 from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Element, Payload
 from compaction_store.models.vocabulary import Kind, Outcome
+from compaction_store.module_data import ModuleData
 from compaction_store.recall import AsyncRecallTools, recall_tools
-from compaction_store.recall.definitions import BadCall, Tool, check_arguments, tools
+from compaction_store.recall.definitions import BadCall, Tool, check_arguments, tools, tools_in
 from compaction_store.recall.pages import LEAST_TOKENS, Recalled, ResultPage
 from compaction_store.store import AsyncReader
 from compaction_store.waiting import in_thread
@@ -42,6 +42,8 @@ except ImportError as error:
     raise MissingExtra("the MCP server", "mcp") from error
 
 _LOG = logging.getLogger(__name__)
+_OWN = tools_in(ModuleData(__file__))
+_THREAD = next(tool.fields["thread_id"] for tool in _OWN if "thread_id" in tool.required)
 # Errors in a call's arguments. The model gets their texts, which name threads, seqs and rules but quote no messages.
 _OF_CALLS = (
     BadCall, CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound,
@@ -75,7 +77,7 @@ class McpTools:
         self._max_tokens = max_tokens
         self._counter = tokens.chosen(counter)
         self._recall = {tool.name: self._of_thread(tool) for tool in tools(max_tokens)}
-        own = OWN if thread_id is None else tuple(self._fixed(tool) for tool in OWN if tool.name != "list_threads")
+        own = _OWN if thread_id is None else tuple(self._fixed(tool) for tool in _OWN if tool.name != "list_threads")
         self._own = {tool.name: tool for tool in own}
         self._calls: dict[str, Callable[..., Awaitable[Recalled]]] = {
             "list_threads": self._list_threads, "list_compactions": self._list_compactions,
@@ -115,7 +117,7 @@ class McpTools:
             return tool
         text = tool.description.replace("this conversation", "a conversation")
         return tool._replace(
-            description=text, fields={"thread_id": THREAD, **tool.fields}, required=("thread_id", *tool.required)
+            description=text, fields={"thread_id": _THREAD, **tool.fields}, required=("thread_id", *tool.required)
         )
 
     def _fixed(self, tool: Tool) -> Tool:

@@ -23,6 +23,7 @@ from compaction_store.cli import exits
 from compaction_store.cli.bundles import expanded, option
 from compaction_store.cli.exits import misuse
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
+from compaction_store.module_data import ModuleData
 
 
 class Verb(NamedTuple):
@@ -45,112 +46,9 @@ class Verb(NamedTuple):
 
 # The commands by purpose, in the order in which users need them.
 PANELS: dict[str, tuple[Verb, ...]] = {
-    "Store": (
-        Verb("demo", "Demonstrate the store on a new thread.", "demo", "demo.demo"),
-        Verb("threads", "List the threads.", "threads --limit 20", "view.threads"),
-        Verb(
-            "append", "Append messages from a file or a pipe.", "append t-1 --key turn-7 < messages.jsonl",
-            "append.append",
-        ),
-        Verb("view", "Show a thread's view, now or at a past time.", "view t-1 --at 2026-05-01T12:30", "view.view"),
-        Verb("replay", "Show messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", "view.replay"),
-        Verb(
-            "compact", "Compact threads, or show the plan.",
-            "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", "compact.compact",
-        ),
-        Verb(
-            "worker", "Compact threads that are due, until stopped.",
-            "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", "worker.worker",
-        ),
-        Verb(
-            "revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", "compact.revoke",
-        ),
-        Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", "compact.adopt"),
-        Verb("fork", "Copy a thread, or its beginning, as a new one.", "fork t-1 t-1-again --at 41", "rewind.fork"),
-        Verb(
-            "repair", "Summarize a compaction's span again.",
-            "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", "rewind.repair",
-        ),
-        Verb(
-            "rewind", "End a view at an earlier message.", "rewind t-1 41 --reason 'asked again'",
-            "rewind.rewind",
-        ),
-        Verb("clear", "Empty a thread's view.", "clear t-1 --hide", "rewind.clear"),
-        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", "append.turn"),
-        Verb(
-            "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
-            "import_threads.import_",
-        ),
-        Verb("export", "Export threads as verifiable bundles.", "export --all --to ./store", "export.export"),
-    ),
-    "Audit": (
-        Verb(
-            "compactions", "List compaction records, with filters.", "compactions --since 7d --actor nightly",
-            "compactions.compactions",
-        ),
-        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", "show.show"),
-        Verb("tree", "Show the records that a record was made from.", "tree t-1 3", "show.tree"),
-        Verb("explain", "Show what happened to a message.", "explain t-1 42", "compactions.explain"),
-        Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", "compactions.events"),
-        Verb(
-            "autopsy", "Show what Claude Code's or Codex's compactions lost.",
-            "autopsy ~/.claude/projects --out autopsy.html", "autopsy.autopsy",
-        ),
-        Verb(
-            "evaluate", "Compare what strategies would lose and cost.",
-            "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",
-            "evaluate.evaluate_threads",
-        ),
-        Verb(
-            "report", "Write an audit report: one file that opens offline.", "report t-1 --to t-1.html",
-            "report.report",
-        ),
-        Verb("serve", "Serve pages for an auditor.", "serve --tenant default", "serve.serve"),
-        Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", "stats.stats"),
-        Verb("verify", "Verify the chains of threads and bundles.", "verify --all", "verify.verify"),
-        Verb(
-            "checkpoint", "Sign the heads of all threads.",
-            "checkpoint /media/audit/log.jsonl --key /media/key/audit.key", "checkpoint.checkpoint",
-        ),
-    ),
-    "Erase": (
-        Verb("search", "Find a text in messages and records.", "search 'elm street'", "search.search"),
-        Verb(
-            "redact", "Erase messages and the records made from them.",
-            "redact t-1 7 12-20 --reason 'requested by the customer'", "erase.redact",
-        ),
-        Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", "erase.erase"),
-        Verb(
-            "hold", "Forbid erasing from a thread until its release.", "hold t-1 --reason 'a lawsuit'", "erase.hold",
-        ),
-        Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", "erase.release"),
-        Verb(
-            "retain", "Forbid erasing before a date.", "retain t-1 --until 2031-01-01 --reason 'tax law'",
-            "erase.retain",
-        ),
-    ),
-    "Operate": (
-        Verb(
-            "migrate", "Upgrade a database's schema.", "migrate --url postgresql://owner@host/database",
-            "operate.migrate_",
-        ),
-        Verb("doctor", "Diagnose the installation and the database.", "doctor --url postgresql://app@host/database",
-             "operate.doctor"),
-        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", "operate.grant"),
-        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", "operate.tenants"),
-        Verb("mcp", "Serve a tenant's threads to agents over MCP.", "mcp --tenant default", "serve.mcp"),
-        Verb("url", "Print the URL of the database.", "url --wait", "operate.url_"),
-        Verb(
-            "distribute", "Distribute the tables over a Citus cluster.",
-            "distribute --shards 32 --url postgresql://postgres@coordinator/database", "operate.distribute",
-        ),
-        Verb(
-            "rebalance", "Move shards to new nodes of a Citus cluster.",
-            "rebalance --url postgresql://postgres@coordinator/database", "operate.rebalance",
-        ),
-        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", "operate.docs"),
-    ),
-}  # fmt: skip
+    panel: tuple(Verb(name, *said) for name, said in verbs.items())
+    for panel, verbs in ModuleData(__file__).values.items()
+}
 VERBS = tuple(chain.from_iterable(PANELS.values()))
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
