@@ -13,6 +13,9 @@ from compaction_store.models.limits import MOST_BYTES, NAME_BYTES
 
 _LARGEST = 2**53
 _HEAD_BYTES = 32
+#: The name of the log of a tenant, and the tenant whose log is that of the database.
+LOG, DATABASE = "compaction-store:log", "compaction-store"
+_RESERVED = "compaction-store:"
 _NAME = f"text of 1 to {NAME_BYTES} bytes of UTF-8 without NUL"
 
 
@@ -218,8 +221,12 @@ def check_thread_id(thread_id: object) -> None:
         raise InvalidThreadId(f"thread_id must be {_NAME}{_given(thread_id)}")
 
 
-def check_new_thread_id(thread_id: str) -> None:
-    """Refuses a name that is reserved for erased threads."""
+def check_new_thread_id(tenant: str, thread_id: str) -> None:
+    """Refuses a name that is reserved for erased threads or for the log of a tenant."""
+    if thread_id.startswith(_RESERVED):
+        raise InvalidThreadId(f'thread_id must not begin with "{_RESERVED}", which is reserved for the log of a tenant')
+    if tenant == DATABASE:
+        raise InvalidThreadId(f'tenant must not be "{DATABASE}", which is reserved for the log of the database')
     if thread_id.startswith("erased:"):
         raise InvalidThreadId('thread_id must not begin with "erased:", which is reserved for erased threads')
 

@@ -111,7 +111,10 @@ class InvalidInput(CompactionStoreError, ValueError):
 
 
 class InvalidThreadId(InvalidInput):
-    """A thread_id must be text of 1 to 255 bytes of UTF-8 without NUL. A new one must not begin with "erased:"."""
+    """A thread_id must be text of 1 to 255 bytes of UTF-8 without NUL.
+
+    A new one must not begin with "erased:" or "compaction-store:". The tenant "compaction-store" has no threads.
+    """
 
 
 class InvalidMessage(InvalidInput):

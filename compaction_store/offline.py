@@ -54,9 +54,13 @@ LAST_LINE = re.compile(b'<p id="hash">SHA-256 of all lines above this one: <code
 LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
 # The known kinds of events, and whether they are critical. A later release may write other kinds.
 EVENTS = {"redaction": True} | dict.fromkeys(
-    ("hold", "release", "retention", "refusal", "fork", "origin", "verdict", "evaluation"), False
-)
+    (
+        "hold", "release", "retention", "refusal", "fork", "origin", "verdict", "evaluation", "metadata", "subject",
+        "verification", "policy", "removal", "grant", "ungrant", "migration",
+    ), False,
+)  # fmt: skip
 KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
+LOG = "compaction-store:log"
 MOST_UNKNOWN = 20
 SPANS = ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count")
 LABELS = ("callback", "trigger", "actor", "login", "model", "counter")
@@ -803,6 +807,8 @@ class Walk:
             self.find("the thread has the name of an erased thread, but no erasure", line=1)
 
     def _head(self, manifest: Line) -> None:
+        if manifest["thread_id"] == LOG and manifest["last_seq"] + manifest["last_number"]:
+            self.find("the log of a tenant has messages or records")
         if manifest["last_pos"] != self.pos:
             self.find(f"the manifest says last pos {manifest['last_pos']}, but the last entry has {self.pos}", line=1)
         if self._previous is None or manifest["head"] != self._previous.hex():

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 from uuid import UUID
 
+from compaction_store.arguments import LOG
 from compaction_store.bundles.line_format import Line
 from compaction_store.bundles.verification import BundleVerifier, check_line
 from compaction_store.errors import InvalidBundle
@@ -189,7 +190,7 @@ class Staged:
         self._raise_finding()
         if not self.count:
             self._refuse("the bundle has no entries", None)
-        if not self.manifest["last_seq"]:
+        if not self.manifest["last_seq"] and self.manifest["thread_id"] != LOG:
             self._refuse("the bundle has no messages: a thread must have one", None)
         for file in self._files.values():
             file.write(_TRAILER)

@@ -153,6 +153,8 @@ class BundleVerifier:
             self._find("the thread's key is not a UUID of version 7 with the time of its first entry", 1)
         if self._head is not None and head != self._head:
             self._find("the head is not the one that was kept", 1)
+        if manifest["thread_id"] == arguments.LOG and manifest["last_seq"] + manifest["last_number"]:
+            self._find("the log of a tenant has messages or records", 1)
         return notes
 
     def _covered(self, proved: Proved) -> str:

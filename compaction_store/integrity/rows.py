@@ -62,6 +62,7 @@ class ThreadHead(NamedTuple):
     entry_at: bytes | None
     metadata: str | None
     hidden_seq: int | None
+    is_log: bool
 
 
 def known_entry(since: object) -> KnownEntry | None:

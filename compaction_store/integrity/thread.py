@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from compaction_store.arguments import LOG
 from compaction_store.integrity import chain, erasure
 from compaction_store.integrity.entry import ChainEnd, Entry, Kind, KnownEntry
 from compaction_store.integrity.rows import LONGEST_PAGE, RowPages, RowParser, RowReader, RowRequest, Rows, ThreadHead
@@ -198,5 +199,11 @@ class _Verification:
             findings.add(None, "the thread is called erased, but its head does not say so")
         elif head.erased_pos is None and not chain.is_name(head.name_salt, head.thread_id, head.name_commitment):
             findings.add(None, "the name is not the one that the thread was made with")
+        if head.is_log is not (head.thread_id == LOG):
+            findings.add(
+                None, "by its name the thread is the log of its tenant, or not, and its head says the opposite"
+            )
+        if head.thread_id == LOG and head.last_seq + head.last_number:
+            findings.add(None, "the log of a tenant has messages or records")
         if self._level != "structure" and (fault := documents.fault("metadata", head.metadata or "")) is not None:
             findings.add(None, fault)

@@ -15,8 +15,11 @@ Outcome = Literal["applied", "rejected", "failed", "observed"]
 Status = Literal[
     "active", "superseded", "revoked", "redacted", "unknown", "applied", "rejected", "failed", "observed"
 ]  # fmt: skip
+# The kinds of events that concern no single thread. The log of a tenant has these and no others.
+LogEvent = Literal["verification", "policy", "removal", "grant", "ungrant", "migration"]
 EventKind = Literal[
-    "redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation"
+    "redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation",
+    "metadata", "subject", LogEvent
 ]  # fmt: skip
 Judgement = Literal["good", "bad", "unsure"]
 
@@ -24,6 +27,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 STATUSES: tuple[Status, ...] = get_args(Status)
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+LOG_EVENTS: tuple[LogEvent, ...] = get_args(LogEvent)
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 
 # The kinds of records that a provider's compaction may be recorded as.

@@ -38,7 +38,9 @@ _MOST = 10_000
 _NO_THREAD = "CS001"
 # The SQLSTATEs of an append with the key of an erased thread, and with the key of a missing thread.
 _STALE = {"CS012", _NO_THREAD}
-_CREATING: tuple[Callable[..., Any], ...] = (queries.append, queries.append_observed, queries.load)
+_CREATING: tuple[Callable[..., Any], ...] = (
+    queries.append, queries.append_observed, queries.load, queries.record_in_log,
+)  # fmt: skip
 _APPENDING = _CREATING[:2]
 # The places of two arguments of an append, counted after the connection and the thread.
 _KEY, _EXPECTED = map([*signature(queries.append).parameters][2:].index, ("key", "expected"))
@@ -107,7 +109,7 @@ class Cluster(Server):
     def _create(
         self, query: Callable[..., _T], connection: Connection, key: ThreadKey, arguments: tuple[Any, ...]
     ) -> _T:  # fmt: skip
-        """Runs a query that appends, and makes the thread if it does not exist."""
+        """Runs a query that appends or records in the log, and makes the thread if it does not exist."""
         name = key.tenant, key.thread_id
         uid = self._known.get(name)
         if uid is not None:

@@ -79,6 +79,7 @@ heads = sa.Table(
     sa.Column("lease_since", _when),
     sa.Column("lease_until", _when),
     sa.Column("lease_run", sa.Uuid()),
+    sa.Column("is_log", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Column(
         "view_tokens_coarse",
         sa.Integer,

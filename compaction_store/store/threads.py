@@ -53,11 +53,14 @@ def thread_key(tenant: str, thread_id: str) -> ThreadKey:
 
 
 def writable_key(tenant: str, thread_id: str) -> ThreadKey:
-    """Returns the key of a thread to write. Raises `ThreadErased` for the stub of an erased thread."""
+    """Returns the key of a thread to write.
+
+    Raises `ThreadErased` for the stub of an erased thread, and `InvalidThreadId` for the log of a tenant.
+    """
     key = thread_key(tenant, thread_id)
     if erasure.stub_uid(thread_id) is not None:
         raise ThreadErased(f"the thread was erased{arguments.about(thread_id)}")
-    arguments.check_new_thread_id(thread_id)
+    arguments.check_new_thread_id(tenant, thread_id)
     return key
 
 

@@ -33,19 +33,21 @@ MAY: dict[str, str] = {
     "set_metadata": "app loader",
     **dict.fromkeys(("begin_import", "find_load", "finish_import", "load", "load_threads", "observe"), "loader"),
     "record_verdict": "reviewer",
+    # Each of these may record only some kinds of events.
+    "record_in_log": "app reviewer eraser",
     "record_event": "custodian",
     **dict.fromkeys(("erase", "redact"), "eraser"),
 }  # fmt: skip
 INTERNAL = """
-    active born_in commitment compaction_header copied_entry copied_to copy_log derived_records entry entry_at
-    erase_content event_header fields find_thread fold fork_of gaps genesis has_name_twice hidden_seq in_force
-    in_hold is_distributed live_turns message_header message_tokens meta_commitment microseconds name_commitment
-    new_salt new_thread_uid next_at number_at open_thread outside_strings parsable queue_up ranges
+    active born_in caller_may commitment compaction_header copied_entry copied_to copy_log derived_records entry
+    entry_at erase_content event_header fields find_thread fold fork_of gaps genesis has_name_twice hidden_seq
+    in_force in_hold is_distributed is_of_log live_turns message_header message_tokens meta_commitment microseconds
+    name_commitment new_salt new_thread_uid next_at number_at open_thread outside_strings parsable queue_up ranges
     record_abandoned record_once redact_forks redacted_by redaction_body refuse_bad_document refuse_bad_message
     refuse_bad_name refuse_bad_receipt refuse_bad_record refuse_bad_unusual_message refuse_bad_unusual_receipt
-    refuse_change refuse_erased refuse_held refuse_no_head refuse_other_entry refuse_other_seq refuse_override
-    refuse_taken refuse_unknown refuse_unsound_records run_records seq_at size span_tokens times_copied
-    view_parts write_event
+    refuse_change refuse_erased refuse_held refuse_in_log refuse_no_head refuse_other_entry refuse_other_seq
+    refuse_override refuse_taken refuse_unknown refuse_unsound_records run_records seq_at size span_tokens
+    times_copied view_parts write_event
 """
 _FUNCTIONS = """
     SELECT p.proname, ARRAY(

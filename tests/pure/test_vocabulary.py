@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from compaction_store import offline
-from compaction_store.models.vocabulary import EVENT_KINDS, KINDS, OUTCOMES, STATUSES
+from compaction_store import arguments, offline
+from compaction_store.models.vocabulary import (
+    CRITICAL_EVENTS,
+    EVENT_KINDS,
+    KINDS,
+    LOG_EVENTS,
+    OUTCOMES,
+    STATUSES,
+)
 
 _SQL = Path(__file__).parents[2] / "migrations" / "sql"
 _LIST = re.compile(r"(?:IN \(|ARRAY\[)\s*('\w+'(?:\s*,\s*'\w+')*)\s*[)\]]")
@@ -35,6 +42,11 @@ def test_every_list_of_events_in_the_sql_has_only_words_of_python() -> None:
     assert all(words <= set(EVENT_KINDS) for words in lists)
 
 
+def test_the_sql_has_the_kinds_of_events_of_a_log() -> None:
+    text = (_SQL / "functions" / "is_of_log.sql").read_text(encoding="utf-8")
+    assert set(_WORD.findall(text)) == set(LOG_EVENTS)
+
+
 def test_the_sql_views_have_the_statuses_of_python() -> None:
     for folder in ("views", "citus/views"):
         text = (_SQL / folder / "audit_compactions.sql").read_text(encoding="utf-8")
@@ -48,3 +60,5 @@ def test_the_sql_views_have_the_statuses_of_python() -> None:
 
 def test_the_second_verifier_knows_the_same_kinds() -> None:
     assert set(offline.KINDS) == set(KINDS)
+    assert {kind: kind in CRITICAL_EVENTS for kind in EVENT_KINDS} == offline.EVENTS
+    assert offline.LOG == arguments.LOG

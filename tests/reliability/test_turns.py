@@ -214,7 +214,7 @@ def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
         if name != "record_once.sql":
             assert _QUEUES.search(texts[name][: found.start()]), name
     callers = {name: at for name, text in texts.items() if (at := text.find("FROM compaction_store.record_once(")) > 0}
-    assert callers.keys() == {"record_event.sql", "record_evaluation.sql", "record_verdict.sql"}
+    assert callers.keys() == {"record_event.sql", "record_evaluation.sql", "record_in_log.sql", "record_verdict.sql"}
     for name, at in callers.items():
         assert _QUEUES.search(texts[name][:at]), name
 

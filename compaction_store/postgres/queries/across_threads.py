@@ -446,7 +446,7 @@ def threads(
         sa.select(*_thread_columns())
         .join_from(tables.threads, tables.heads, t.thread_uid == h.thread_uid)
         .where(
-            t.tenant == tenant, h.tenant == tenant, t.thread_id > after,
+            t.tenant == tenant, h.tenant == tenant, h.is_log.is_(False), t.thread_id > after,
             sa.func.starts_with(t.thread_id, erasure.STUB) == erased,
         )
         .order_by(t.thread_id)

@@ -284,6 +284,19 @@ def record_event(
 ) -> RecordEventRow:
     return RecordEventRow._make(fetch(connection, RECORD_EVENT, (*of, kind, actor, salt, body))[0])
 
+class RecordInLogRow(NamedTuple):
+    event_pos: int | Any
+    written_at: datetime | Any
+    written_login: str | Any
+RECORD_IN_LOG = (
+    "SELECT * FROM compaction_store.record_in_log"
+    "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
+)
+def record_in_log(
+    connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None
+) -> RecordInLogRow:
+    return RecordInLogRow._make(fetch(connection, RECORD_IN_LOG, (*of, kind, actor, salt, body))[0])
+
 class RecordVerdictRow(NamedTuple):
     event_pos: int | Any
     written_at: datetime | Any
@@ -458,6 +471,7 @@ class ThreadStateRow(NamedTuple):
     entry_at: bytes | Any
     metadata: str | Any
     hidden_seq: int | Any
+    is_log: bool | Any
 THREAD_STATE = "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)"
 def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list[ThreadStateRow]:
     return list(map(ThreadStateRow._make, fetch(connection, THREAD_STATE, (*of, pos))))

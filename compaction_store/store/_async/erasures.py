@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from compaction_store.arguments import about, instance
+from compaction_store.arguments import LOG, about, instance
 from compaction_store.errors import OutcomeUnknown
 from compaction_store.integrity import erasure
 from compaction_store.models import Event, Redaction, Thread
+from compaction_store.models.vocabulary import LogEvent
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
@@ -97,6 +98,16 @@ async def record_event(db: AsyncConnections, thread: ThreadKey, kind: str, body:
         row = await db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
     pos, created_at, login = row
     return erasure.event(thread.thread_id, (pos, kind, False, actor, login, created_at, body, None))
+
+
+async def record_in_log(
+    db: AsyncConnections, tenant: str, kind: LogEvent, body: str, actor: str | None, *, salt: bytes | None = None
+) -> Event:
+    """Records an event in the log of a tenant, which the first event makes. A call with a known salt is a retry."""
+    salt = salt or os.urandom(16)
+    log = ThreadKey(None, tenant, LOG)
+    pos, created_at, login = await db.call(queries.record_in_log, log, kind, actor, salt, body, key=salt.hex())
+    return erasure.event(LOG, (pos, kind, False, actor, login, created_at, body, None))
 
 
 async def record_verdict(db: AsyncConnections, thread: ThreadKey, number: int, body: str, actor: str | None) -> Event:

@@ -100,6 +100,8 @@ class Custody:
         `override`, `dry_run`, `confirmed` and `forks` are as in `redact`: forks lose only the copies.
         """
         key = thread_key(self._scope.tenant, thread_id)
+        if erasure.stub_uid(thread_id) is None:
+            arguments.check_new_thread_id(key.tenant, thread_id)
         looks = erasures.only_looks(dry_run=dry_run, confirmed=confirmed)
         arguments.instance(forks, bool, "forks")
         erasures.check_reasons(reason, override)

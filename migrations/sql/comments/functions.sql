@@ -31,6 +31,8 @@ COMMENT ON FUNCTION compaction_store.stalled IS
     'Returns the newest rejected attempts of a thread, for a worker that decides whether to try again.';
 COMMENT ON FUNCTION compaction_store.record_event IS
     'Records a hold, a release or a retention.';
+COMMENT ON FUNCTION compaction_store.record_in_log IS
+    'Records an event that concerns no single thread in the log of a tenant.';
 COMMENT ON FUNCTION compaction_store.record_evaluation IS
     'Records the result of an evaluation of compactions.';
 COMMENT ON FUNCTION compaction_store.record_verdict IS

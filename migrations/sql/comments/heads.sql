@@ -22,6 +22,8 @@ COMMENT ON COLUMN compaction_store.heads.lease_until IS
     'The end of the lease: until then one run has the exclusive right to compact the thread.';
 COMMENT ON COLUMN compaction_store.heads.lease_run IS
     'The run that has the lease.';
+COMMENT ON COLUMN compaction_store.heads.is_log IS
+    'Whether the thread is the log of its tenant, which has only events that concern no single thread.';
 COMMENT ON COLUMN compaction_store.heads.view_tokens_coarse IS
     'The tokens of the view in units of 16,384, for an index that rarely changes.';
 COMMENT ON COLUMN compaction_store.heads.tenant IS

@@ -32,6 +32,9 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
+    IF v_head.is_log THEN
+        PERFORM compaction_store.refuse_in_log();
+    END IF;
     v_all := int8multirange(int8range(1, v_head.last_seq, '[]'));
     IF v_head.erased_pos IS NOT NULL THEN
         forks := compaction_store.redact_forks(

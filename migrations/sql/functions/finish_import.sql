@@ -26,7 +26,7 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
     IF p_thread_id IS DISTINCT FROM 'erased:' || p_thread_uid THEN
-        PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
+        PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id, true);
         IF (
             octet_length(p_name_salt) = 16
             AND compaction_store.name_commitment(p_name_salt, p_thread_id) = p_name_commitment
@@ -84,7 +84,8 @@ BEGIN
         DELETE FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import;
         RETURN;
     END IF;
-    INSERT INTO compaction_store.heads (thread_uid, tenant, head) VALUES (p_thread_uid, p_tenant, v_genesis);
+    INSERT INTO compaction_store.heads (thread_uid, tenant, head, is_log)
+    VALUES (p_thread_uid, p_tenant, v_genesis, p_thread_id = 'compaction-store:log');
 
     INSERT INTO compaction_store.messages (
         thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, actor, login,

@@ -54,6 +54,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM compaction_store.refuse_erased(v_parent.erased_pos);
+    IF v_parent.is_log THEN
+        PERFORM compaction_store.refuse_in_log();
+    END IF;
     at_pos := coalesce(p_at, v_parent.last_pos);
     IF at_pos < 1 OR at_pos > v_parent.last_pos THEN
         RAISE EXCEPTION 'no pos %: the last pos is %', at_pos, v_parent.last_pos USING ERRCODE = 'CS005', DETAIL = v_parent.last_pos::text;

@@ -14,6 +14,9 @@ BEGIN
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
         RAISE EXCEPTION 'a salt must have 16 bytes' USING ERRCODE = 'CS008';
     END IF;
+    IF p_head.is_log <> compaction_store.is_of_log(p_kind) THEN
+        PERFORM compaction_store.refuse_in_log();
+    END IF;
     PERFORM compaction_store.refuse_bad_document('body', p_body);
     event_pos := p_head.last_pos + 1;
     written_at := compaction_store.next_at(p_head.last_pos, p_head.last_at, clock_timestamp());

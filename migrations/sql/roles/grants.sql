@@ -78,6 +78,10 @@ BEGIN
     GRANT EXECUTE ON FUNCTION compaction_store.thread, compaction_store.events
         TO compaction_store_eraser, compaction_store_custodian;
 
+    -- The function allows each caller only some kinds of events.
+    GRANT EXECUTE ON FUNCTION compaction_store.record_in_log
+        TO compaction_store_app, compaction_store_reviewer, compaction_store_eraser;
+
     -- Applications must not have this function, because nobody should judge their own compactions.
     GRANT EXECUTE ON FUNCTION compaction_store.record_verdict TO compaction_store_reviewer;
 

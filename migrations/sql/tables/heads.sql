@@ -4,7 +4,8 @@
 -- clear with the trigger "hide" covers, or NULL if no such clear is in force. The thread is hidden as long as
 -- hidden_seq equals last_seq. lease_* describe the run that compacts the thread now, or that died while compacting.
 -- With fillfactor 50, updated rows stay on their page (HOT), as long as no indexed column changes. So the index has a
--- coarse copy of view_tokens, which rarely changes.
+-- coarse copy of view_tokens, which rarely changes. is_log says that the thread is the log of its tenant, which has
+-- events only.
 CREATE TABLE compaction_store.heads (
     thread_uid uuid NOT NULL,
     last_seq bigint NOT NULL DEFAULT 0,
@@ -18,6 +19,7 @@ CREATE TABLE compaction_store.heads (
     lease_since timestamptz,
     lease_until timestamptz,
     lease_run uuid,
+    is_log boolean NOT NULL DEFAULT false,
     view_tokens_coarse integer GENERATED ALWAYS AS (least(view_tokens >> 14, 2147483647)::integer) STORED,
     tenant text COLLATE "C" NOT NULL,
     lease_actor text COLLATE "C",
@@ -25,7 +27,8 @@ CREATE TABLE compaction_store.heads (
     CONSTRAINT heads_pkey PRIMARY KEY (thread_uid),
     CONSTRAINT heads_tenant_check CHECK (tenant <> ''),
     CONSTRAINT heads_texts_check CHECK (octet_length(lease_actor) <= 255),
-    CONSTRAINT heads_dense_check CHECK (last_seq >= 0 AND last_number >= 0 AND last_pos >= last_seq + last_number)
+    CONSTRAINT heads_dense_check CHECK (last_seq >= 0 AND last_number >= 0 AND last_pos >= last_seq + last_number),
+    CONSTRAINT heads_log_check CHECK (NOT is_log OR last_seq + last_number = 0 OR compaction_store.refuse_in_log())
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01);
 
 -- This index has the order of `due`, so that a page needs no sort.

@@ -1,6 +1,6 @@
 -- Threads for people who write SQL, read with the rights of the querying login. Shows the tenants that audit_tenants
 -- returns. Their list is an array, because a comparison with an array can use an index, and because the array is
--- computed only once for each statement.
+-- computed only once for each statement. The log of a tenant is left out; audit_events has its events.
 CREATE VIEW compaction_store.audit_threads WITH (security_invoker = true) AS
 SELECT
     t.tenant,
@@ -40,7 +40,7 @@ FROM compaction_store.threads AS t
 JOIN (
     -- These conditions must be the same as in refuse_unknown.
     SELECT d.thread_uid, d.last_seq, d.last_number, d.last_pos, d.view_tokens, d.erased_pos, d.hidden_seq, d.last_at,
-        d.head, LEAST(
+        d.head, d.is_log, LEAST(
         (
             SELECT min(c.pos) AS pos FROM compaction_store.compactions AS c
             WHERE c.thread_uid = d.thread_uid AND c.number <= d.last_number AND c.outcome = 'applied'
@@ -55,4 +55,4 @@ JOIN (
     ) AS unknown_pos
     FROM compaction_store.heads AS d
 ) AS h ON h.thread_uid = t.thread_uid
-WHERE t.tenant = ANY (ARRAY(SELECT a.tenant FROM compaction_store.audit_tenants() AS a (tenant)));
+WHERE NOT h.is_log AND t.tenant = ANY (ARRAY(SELECT a.tenant FROM compaction_store.audit_tenants() AS a (tenant)));

@@ -11,7 +11,7 @@ SET lock_timeout = '5s'
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
+    PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id, true);
     IF p_name_uid IS DISTINCT FROM compaction_store.name_uid(p_tenant, p_thread_id) OR p_thread_uid IS NULL THEN
         RAISE EXCEPTION 'name_uid must be the hash of the name' USING ERRCODE = 'CS008';
     END IF;

@@ -21,6 +21,6 @@ BEGIN
         RAISE EXCEPTION 'thread_uid must be a UUID of version 7 with a time within a day of this clock'
             USING ERRCODE = 'CS010';
     END IF;
-    PERFORM compaction_store.open_thread(p_tenant, p_thread_id, p_thread_uid, v_born_at);
+    PERFORM compaction_store.open_thread(p_tenant, p_thread_id, p_thread_uid, v_born_at, true);
 END
 $$;
