@@ -126,7 +126,7 @@ def hash_of(data: bytes) -> str:
 
 
 _PACKAGE = Path(__file__).parents[1]
-_SUFFIXES = (".py", ".html", ".css")
+_SUFFIXES = (".py", ".toml", ".html", ".css")
 _LIBRARIES = ("jinja2", "markupsafe")
 
 
@@ -134,7 +134,7 @@ _LIBRARIES = ("jinja2", "markupsafe")
 def build() -> str:
     """Returns the SHA-256 of everything that a page depends on, except for its data.
 
-    This is the source files and templates of this package, and the versions of Jinja, MarkupSafe and Unicode.
+    This is the source, data and template files of this package, and the versions of Jinja, MarkupSafe and Unicode.
     """
     found = hashlib.sha256()
     for name in (*map(_version, _LIBRARIES), unicodedata.unidata_version):
