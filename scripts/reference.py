@@ -36,6 +36,7 @@ from compaction_store import (
 from compaction_store.deploy import roles
 from compaction_store.store._sync import audit, custody, loader, turns
 from compaction_store.strategies.base import BaseStrategy
+from compaction_store.summarizers.prompted import ModelSummarizer
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
@@ -289,7 +290,8 @@ def _named(name: str, found: Any) -> Iterator[str]:
 
 def _own(kind: type) -> dict[str, Any]:
     """Returns the members of a class and of its private base classes."""
-    bases = (base for base in kind.__mro__ if base is kind or base.__name__.startswith("_"))
+    inner = {base for base in kind.__mro__ if base.__name__.startswith("_") or base is ModelSummarizer}
+    bases = (base for base in kind.__mro__ if base is kind or base in inner)
     return {name: found for base in bases for name, found in vars(base).items()}
 
 

@@ -12,14 +12,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from compaction_store.arguments import other
-from compaction_store.compaction.checked_summary import with_checks
-from compaction_store.compaction.checks import Check, check_checks
-from compaction_store.compaction.summary_calls import settings
+from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import (
     InvalidInput,
     NativeRefused,
-    SourceTooLong,
     SummaryCutShort,
     SummaryRefused,
     SummaryUseless,
@@ -30,19 +27,10 @@ from compaction_store.rendering.anthropic import SIGNED_BETA
 from compaction_store.rendering.blocks import parts
 from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers import api_calls
-from compaction_store.summarizers.api_calls import Deadline, is_async_client
-from compaction_store.summarizers.api_errors import stop_reason
+from compaction_store.summarizers.api_calls import Deadline
 from compaction_store.summarizers.api_requests import MessagesRequest, sdk
-from compaction_store.summarizers.prompted import (
-    Asked,
-    answered,
-    by_prompt,
-    check,
-    check_parameters,
-    judged,
-    prompt_for,
-)
-from compaction_store.waiting import Work, drive, drive_async
+from compaction_store.summarizers.prompted import Asked, ModelSummarizer, finished, judged
+from compaction_store.waiting import Work
 
 _GOOD = ("end_turn", "stop_sequence")
 _RESERVED = ("model", "max_tokens", "messages", "stream")
@@ -50,7 +38,7 @@ _RESERVED = ("model", "max_tokens", "messages", "stream")
 Mode = Literal["prompt", "native"]
 
 
-class AnthropicSummarizer:
+class AnthropicSummarizer(ModelSummarizer):
     """Summarizes with one of Anthropic's models. The caller makes, configures and closes the client.
 
     With an async client, the result must be awaited. `mode="native"` requests the API's own signed compaction block,
@@ -79,66 +67,36 @@ class AnthropicSummarizer:
         sdk()
         if not hasattr(client, "messages"):
             raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
-        check(model, max_tokens, deadline)
         if mode not in ("prompt", "native"):
             raise InvalidInput(f"mode must be 'prompt' or 'native'{other(mode)}")
         unfit = [*_RESERVED, "system"] if mode == "prompt" else _UNFIT
-        check_parameters(parameters, unfit)
-        self._client = client
-        self._model = model
-        self._instructions = instructions
-        self._max_tokens = max_tokens
+        super().__init__(
+            client, model, instructions, max_tokens, deadline, parameters, checks, unfit=unfit, limit="max_tokens"
+        )
         self._mode = mode
-        self._deadline = deadline
         self._stream = stream
-        self._parameters = dict(parameters or {})
         self._render = render
-        self._checks = check_checks(checks)
 
     @property
     def can_repair(self) -> bool:
-        """Whether the summarizer can repair one of its summaries if it is given the faults."""
         return self._mode == "prompt"
-
-    @property
-    def model(self) -> str:
-        return self._model
-
-    @property
-    def needs_async(self) -> bool:
-        return is_async_client(self._client)
 
     def __repr__(self) -> str:
         return f"AnthropicSummarizer(model={self._model!r}, mode={self._mode!r})"
 
-    def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
-        work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
-        return drive_async(work) if self.needs_async else drive(work)
-
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        """Returns the model's answer to a judge's prompt and a document, with the number of tokens used."""
         if self._mode != "prompt":
             raise InvalidInput(f"mode must be 'prompt' to answer a prompt, not {self._mode!r}")
-        work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)
-        return drive_async(work) if self.needs_async else drive(work)
-
-    def _asked(self, prompt: str | None) -> Asked:
-        return Asked(self._model, settings({"max_tokens": self._max_tokens, **self._parameters}), prompt)
+        return super().answer(prompt, document)
 
     def _work(self, request: Request) -> Work[Summary]:
-        sent_prompt = self._instructions
         if self._mode == "prompt":
-            sent_prompt = prompt_for(self._instructions, self._max_tokens, request)
-        asked = self._asked(sent_prompt)
-        deadline = Deadline(self._deadline)
-        if self._mode == "native":
-            work = self._natively(request, deadline, asked)
-        else:
-            work = by_prompt(self._send, request, deadline, asked)
-        return (yield from judged(work, request, asked, self.name))
+            return (yield from super()._work(request))
+        asked = self._asked(self._instructions)
+        return (yield from judged(self._natively(request, Deadline(self._deadline), asked), request, asked, self.name))
 
     def _natively(self, request: Request, deadline: Deadline, asked: Asked) -> Work[Summary]:
-        fixed = {**self._parameters, "model": self._model, "max_tokens": self._max_tokens}
+        fixed = {**self._parameters, "model": self._model, **self._limit}
         parameters = _native_parameters(request, self._render, self._instructions, fixed)
         answer = yield from self._ask(parameters, deadline, native=True)
         asked.answers.append(answer)
@@ -146,7 +104,7 @@ class AnthropicSummarizer:
 
     def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
         parameters = {
-            **self._parameters, "model": self._model, "max_tokens": self._max_tokens, "system": asked.prompt,
+            **self._parameters, "model": self._model, **self._limit, "system": asked.prompt,
             "messages": [{"role": "user", "content": shown}],
         }  # fmt: skip
         answer = yield from self._ask(parameters, deadline, native=False)
@@ -160,17 +118,11 @@ class AnthropicSummarizer:
 
 
 def _text(answer: Any) -> str:
-    """Returns the text of a finished answer. Raises an error for any other answer."""
-    if answer.stop_reason == "refusal":
-        raise SummaryRefused("the model refused")
-    if answer.stop_reason == "model_context_window_exceeded":
-        raise SourceTooLong("the model's context window was full before the end of the answer")
-    if answer.stop_reason not in _GOOD:
-        raise SummaryCutShort(f"the answer is not finished: {stop_reason(answer.stop_reason)}")
-    text: str = "".join(block.text for block in answer.content if block.type == "text").strip()
-    if not text:
-        raise SummaryUseless("the answer is empty")
-    return text
+    reason = answer.stop_reason
+    return finished(
+        "".join(block.text for block in answer.content if block.type == "text"), reason, refused=reason == "refusal",
+        full=reason == "model_context_window_exceeded", whole=reason in _GOOD,
+    )  # fmt: skip
 
 
 Render = Callable[[View], Mapping[str, Any]]

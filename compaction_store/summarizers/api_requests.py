@@ -3,59 +3,51 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Payload
 from compaction_store.summarizers.api_errors import AnsweredError, Interrupted, OtherFormat
 
 
-class ApiRequest(Protocol):
+@dataclass(frozen=True)
+class ApiRequest(ABC):
     """A request to an API. With an async client, `open` and `pieces` return async objects."""
 
-    @property
-    def parameters(self) -> Payload: ...
+    parameters: Payload
+    #: Whether a model answers the request. Telemetry makes a span only for these requests.
+    is_for_model: ClassVar[bool] = True
 
-    @property
-    def is_for_model(self) -> bool:
-        """Whether a model answers the request. Telemetry makes a span only for these requests."""
-        ...
-
+    @abstractmethod
     def open(self, client: Any) -> Any:
         """Returns a context manager that sends the request and yields the response."""
-        ...
 
     def pieces(self, response: Any) -> Any:
         """Returns an iterator over the bytes of the response's body, or over its events."""
-        ...
+        return response.iter_bytes()
 
+    @abstractmethod
     def answer(self, response: Any, body: bytes) -> Any:
         """Returns the answer. Call it after the last piece."""
-        ...
 
 
-class MessagesRequest(NamedTuple):
+@dataclass(frozen=True)
+class MessagesRequest(ApiRequest):
     """A request to Anthropic's Messages API, or to its beta endpoint if `native` is set."""
 
-    parameters: Payload
     native: bool
     stream: bool
 
-    @property
-    def is_for_model(self) -> bool:
-        return True
-
     def open(self, client: Any) -> Any:
         api = client.beta.messages if self.native else client.messages
-        if self.stream:
-            return api.stream(**self.parameters)
-        return api.with_streaming_response.create(**self.parameters)
+        return (api.stream if self.stream else api.with_streaming_response.create)(**self.parameters)
 
     def pieces(self, response: Any) -> Any:
-        return response if self.stream else response.iter_bytes()
+        return response if self.stream else super().pieces(response)
 
     def answer(self, response: Any, body: bytes) -> Any:
         if self.stream:
@@ -64,60 +56,36 @@ class MessagesRequest(NamedTuple):
         return (types.beta.BetaMessage if self.native else types.Message).construct(**_parsed(response, body))
 
 
-class CountRequest(NamedTuple):
+@dataclass(frozen=True)
+class CountRequest(ApiRequest):
     """A request to Anthropic's API to count the tokens of a Messages request."""
 
-    parameters: Payload
     native: bool
-
-    @property
-    def is_for_model(self) -> bool:
-        return False
+    is_for_model = False
 
     def open(self, client: Any) -> Any:
         api = client.beta.messages if self.native else client.messages
         return api.with_streaming_response.count_tokens(**self.parameters)
 
-    def pieces(self, response: Any) -> Any:
-        return response.iter_bytes()
-
     def answer(self, response: Any, body: bytes) -> Any:
         return _parsed(response, body)
 
 
-class CompletionRequest(NamedTuple):
+class CompletionRequest(ApiRequest):
     """A request to OpenAI's Chat Completions API, or to a server with the same API."""
-
-    parameters: Payload
-
-    @property
-    def is_for_model(self) -> bool:
-        return True
 
     def open(self, client: Any) -> Any:
         return client.chat.completions.with_streaming_response.create(**self.parameters)
-
-    def pieces(self, response: Any) -> Any:
-        return response.iter_bytes()
 
     def answer(self, response: Any, body: bytes) -> OpenAIAnswer:
         return completion_answer(_streamed_completion(body) if _is_stream(body) else _parsed(response, body))
 
 
-class ResponseRequest(NamedTuple):
+class ResponseRequest(ApiRequest):
     """A request to OpenAI's Responses API, or to a server with the same API."""
-
-    parameters: Payload
-
-    @property
-    def is_for_model(self) -> bool:
-        return True
 
     def open(self, client: Any) -> Any:
         return client.responses.with_streaming_response.create(**self.parameters)
-
-    def pieces(self, response: Any) -> Any:
-        return response.iter_bytes()
 
     def answer(self, response: Any, body: bytes) -> OpenAIAnswer:
         return response_answer(_streamed_response(body) if _is_stream(body) else _parsed(response, body))

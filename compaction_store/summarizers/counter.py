@@ -19,6 +19,7 @@ from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers.api_calls import Deadline, count_tokens, is_async_client
 from compaction_store.summarizers.api_requests import CountRequest, sdk
+from compaction_store.summarizers.prompted import check_model, check_parameters
 from compaction_store.waiting import Work, drive, drive_async
 
 # Parameters that only affect the answer. The API refuses them in a request to count.
@@ -54,18 +55,15 @@ class AnthropicCounter:
         sdk("AnthropicCounter")
         if not hasattr(client, "messages"):
             raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
-        if not isinstance(model, str) or not model:
-            raise InvalidInput(f"model must be the name of a model{other(model)}")
+        check_model(model)
         if not deadline > 0:
             raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
         if type(remembered) is not int or remembered < 0:
             raise InvalidInput(f"remembered must be an integer >= 0{other(remembered)}")
-        given = dict(parameters or {})
-        if found := [name for name in _OURS if name in given]:
-            raise InvalidInput(f"parameters must not have {', '.join(found)}")
+        check_parameters(parameters, _OURS)
         self._client = client
         self._model = model
-        self._parameters = {name: value for name, value in given.items() if name not in _OF_THE_ANSWER}
+        self._parameters = {name: value for name, value in (parameters or {}).items() if name not in _OF_THE_ANSWER}
         self._render = render
         self._deadline = deadline
         self._remembered = remembered

@@ -8,37 +8,21 @@ summaries are merged; the record lists the parts.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from compaction_store.arguments import other
-from compaction_store.compaction.checked_summary import with_checks
-from compaction_store.compaction.checks import Check, check_checks
-from compaction_store.compaction.summary_calls import settings
-from compaction_store.compaction.summary_request import Request
+from compaction_store.compaction.checks import Check
 from compaction_store.errors import (
     InvalidInput,
     MissingExtra,
-    SourceTooLong,
-    SummaryCutShort,
-    SummaryRefused,
-    SummaryUseless,
 )
-from compaction_store.models import Element, Payload, Summary
+from compaction_store.models import Payload
 from compaction_store.summarizers import api_calls
-from compaction_store.summarizers.api_calls import Deadline, is_async_client
-from compaction_store.summarizers.api_errors import stop_reason
+from compaction_store.summarizers.api_calls import Deadline
 from compaction_store.summarizers.api_requests import CompletionRequest, OpenAIAnswer, ResponseRequest
-from compaction_store.summarizers.prompted import (
-    Asked,
-    answered,
-    by_prompt,
-    check,
-    check_parameters,
-    judged,
-    prompt_for,
-)
-from compaction_store.waiting import Work, drive, drive_async
+from compaction_store.summarizers.prompted import Asked, ModelSummarizer, finished
+from compaction_store.waiting import Work
 
 DEFAULT_MODEL = "gpt-4o-mini"
 Api = Literal["chat", "responses"]
@@ -57,7 +41,7 @@ _FULL = ("model_length", "model_context_window_exceeded")
 _THINKING = re.compile(r"\A\s*(?:<think>.*?(?:</think>|\Z)|(?:(?!<think>).)*?\n\s*</think>[ \t]*\n)", re.DOTALL)
 
 
-class OpenAISummarizer:
+class OpenAISummarizer(ModelSummarizer):
     """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
     With an async client, the result must be awaited. `api` is "chat" for the Chat Completions API, or "responses" for
@@ -86,65 +70,29 @@ class OpenAISummarizer:
     ) -> None:
         if not is_client(client):
             raise InvalidInput(f"client must be an OpenAI or AsyncOpenAI client, not {type(client).__name__}")
-        check(model, max_tokens, deadline)
         if api not in _RESERVED:
             raise InvalidInput(f"api must be 'chat' or 'responses'{other(api)}")
         if api == "responses" and not hasattr(client, "responses"):
             raise InvalidInput("client must have the Responses API for api='responses'")
         if not isinstance(stream, bool):
             raise InvalidInput(f"stream must be True or False{other(stream)}")
-        check_parameters(parameters, _RESERVED[api])
         if limit_name is not None and limit_name not in _LIMITS:
             raise InvalidInput(f"limit_name must be 'max_completion_tokens' or 'max_tokens'{other(limit_name)}")
         if limit_name is not None and api == "responses":
             raise InvalidInput("limit_name must not be given with api='responses', whose limit has only one name")
-        self._client = client
-        self._model = model
-        self._instructions = instructions
-        self._max_tokens = max_tokens
-        self._deadline = deadline
-        self._parameters = dict(parameters or {})
+        limit = (limit_name or _LIMITS[0]) if api == "chat" else "max_output_tokens"
+        super().__init__(
+            client, model, instructions, max_tokens, deadline, parameters, checks, unfit=_RESERVED[api], limit=limit
+        )
         self._is_chat = api == "chat"
         self._stream: Payload = {}
         if stream:
             # Without this option, a streamed chat completion has no usage.
             self._stream = {"stream": True, **({"stream_options": {"include_usage": True}} if self._is_chat else {})}
-        self._limit = {(limit_name or _LIMITS[0]) if self._is_chat else "max_output_tokens": max_tokens}
-        self._checks = check_checks(checks)
-
-    @property
-    def can_repair(self) -> bool:
-        """Whether the summarizer can repair one of its summaries if it is given the faults."""
-        return True
-
-    @property
-    def model(self) -> str:
-        return self._model
-
-    @property
-    def needs_async(self) -> bool:
-        return is_async_client(self._client)
 
     def __repr__(self) -> str:
         api = "" if self._is_chat else ", api='responses'"
         return f"OpenAISummarizer(model={self._model!r}{api})"
-
-    def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
-        work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
-        return drive_async(work) if self.needs_async else drive(work)
-
-    def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        """Returns the model's answer to a judge's prompt and a document, with the number of tokens used."""
-        work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)
-        return drive_async(work) if self.needs_async else drive(work)
-
-    def _asked(self, prompt: str) -> Asked:
-        return Asked(self._model, settings({**self._limit, **self._parameters}), prompt)
-
-    def _work(self, request: Request) -> Work[Summary]:
-        asked = self._asked(prompt_for(self._instructions, self._max_tokens, request))
-        work = by_prompt(self._send, request, Deadline(self._deadline), asked)
-        return (yield from judged(work, request, asked, self.name))
 
     def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
         given = {**self._parameters, "model": self._model, **self._limit, **self._stream}
@@ -180,14 +128,7 @@ def client_of(base_url: str | None, *, key_needed: bool) -> Any:
 
 
 def _text(answer: OpenAIAnswer) -> str:
-    """Returns the text of a finished answer. Raises an error for any other answer."""
-    if answer.is_refused:
-        raise SummaryRefused("the model refused")
-    if answer.reason in _FULL:
-        raise SourceTooLong("the model's context window was full before the end of the answer")
-    if not answer.is_whole:
-        raise SummaryCutShort(f"the answer is not finished: {stop_reason(answer.reason)}")
-    text = _THINKING.sub("", answer.text).strip()
-    if not text:
-        raise SummaryUseless("the answer is empty")
-    return text
+    return finished(
+        _THINKING.sub("", answer.text), answer.reason, refused=answer.is_refused, full=answer.reason in _FULL,
+        whole=answer.is_whole,
+    )  # fmt: skip

@@ -9,25 +9,31 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from compaction_store.arguments import other
+from compaction_store.compaction.checked_summary import with_checks
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.element_json import ElementJson, document, dump, halves, notes_json, source_document
+from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import (
     InvalidInput,
     SourceTooLong,
     SummarizerError,
+    SummaryCutShort,
     SummaryRefused,
     SummaryTooLong,
     SummaryUseless,
 )
-from compaction_store.models import Payload, Summary
+from compaction_store.models import Element, Payload, Summary
 from compaction_store.module_data import ModuleData
-from compaction_store.summarizers.api_calls import Deadline
-from compaction_store.waiting import Work
+from compaction_store.summarizers.api_calls import Deadline, is_async_client
+from compaction_store.summarizers.api_errors import stop_reason
+from compaction_store.waiting import Work, drive, drive_async
 
 _DATA = ModuleData(__file__)
 INSTRUCTIONS = _DATA.text("instructions")
@@ -71,10 +77,14 @@ class Asked:
         return time.monotonic() - self.start
 
 
-def check(model: object, max_tokens: object, deadline: object) -> None:
-    """Checks the options that all summarizers with a model have."""
+def check_model(model: object) -> None:
     if not isinstance(model, str) or not model:
         raise InvalidInput(f"model must be the name of a model{other(model)}")
+
+
+def check(model: object, max_tokens: object, deadline: object) -> None:
+    """Checks the options that all summarizers with a model have."""
+    check_model(model)
     if type(max_tokens) is not int or max_tokens < 1:
         raise InvalidInput(f"max_tokens must be an integer >= 1{other(max_tokens)}")
     if type(deadline) not in (int, float) or not cast("float", deadline) > 0:
@@ -148,6 +158,74 @@ def by_prompt(send: Send, request: Request, deadline: Deadline, asked: Asked) ->
     coverage: Payload = {"parts": parts} if len(parts) > 1 else {}
     coverage |= {name: list(seqs) for name, seqs in (("erased", shown.erased), ("media", shown.media)) if seqs}
     return asked.summary(notes[0].text, coverage)
+
+
+class ModelSummarizer(ABC):
+    """The base of the summarizers that ask a model. `limit` is the parameter that limits the tokens of an answer."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self, client: Any, model: str, instructions: str | None, max_tokens: int, deadline: float,
+        parameters: Mapping[str, Any] | None, checks: Sequence[Check], *, unfit: Sequence[str], limit: str,
+    ) -> None:  # fmt: skip
+        check(model, max_tokens, deadline)
+        check_parameters(parameters, unfit)
+        self._client = client
+        self._model = model
+        self._instructions = instructions
+        self._max_tokens = max_tokens
+        self._limit = {limit: max_tokens}
+        self._deadline = deadline
+        self._parameters = dict(parameters or {})
+        self._checks = check_checks(checks)
+
+    @property
+    def can_repair(self) -> bool:
+        """Whether the summarizer can repair one of its summaries if it is given the faults."""
+        return True
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    @property
+    def needs_async(self) -> bool:
+        return is_async_client(self._client)
+
+    def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
+        return self._run(with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair))
+
+    def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
+        """Returns the model's answer to a judge's prompt and a document, with the number of tokens used."""
+        return self._run(answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name))
+
+    def _run(self, work: Work[Summary]) -> Summary | Awaitable[Summary]:
+        return drive_async(work) if self.needs_async else drive(work)
+
+    def _asked(self, prompt: str | None) -> Asked:
+        return Asked(self._model, settings({**self._limit, **self._parameters}), prompt)
+
+    def _work(self, request: Request) -> Work[Summary]:
+        asked = self._asked(prompt_for(self._instructions, self._max_tokens, request))
+        work = by_prompt(self._send, request, Deadline(self._deadline), asked)
+        return (yield from judged(work, request, asked, self.name))
+
+    @abstractmethod
+    def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]: ...
+
+
+def finished(text: str, reason: Any, *, refused: bool, full: bool, whole: bool) -> str:
+    """Returns the text of a finished answer. Raises an error for any other answer."""
+    if refused:
+        raise SummaryRefused("the model refused")
+    if full:
+        raise SourceTooLong("the model's context window was full before the end of the answer")
+    if not whole:
+        raise SummaryCutShort(f"the answer is not finished: {stop_reason(reason)}")
+    if not (text := text.strip()):
+        raise SummaryUseless("the answer is empty")
+    return text
 
 
 def _notes(send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked) -> Work[list[Note]]:
