@@ -6,8 +6,8 @@ import json
 import logging
 import traceback
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
@@ -79,37 +79,25 @@ def _body(attempt: Attempt) -> Payload:
     return body
 
 
-def from_row(row: Sequence[Any]) -> Compaction:
-    """Returns a record from a row of the audit query."""
-    (
-        thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs, run_id,
-        callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text,
-        unknown_pos, uid,
-    ) = row  # fmt: skip
-    if unknown_pos is not None or revoked_by is not None or revokes is not None:
+#: The columns of a record that a query returns: all fields of a record but `fault`.
+COLUMNS = tuple(field.name for field in fields(Compaction) if field.name != "fault")
+
+
+def from_row(row: Mapping[str, Any]) -> Compaction:
+    """Returns a record from its columns by name."""
+    body, fault = (None, None) if row["body"] is None else documents.parsed("body", row["body"])
+    values = {name: row[name] for name in COLUMNS} | {"body": body, "inputs": tuple(row["inputs"])}
+    if any(row[name] is not None for name in ("unknown_pos", "revoked_by", "revokes")):
         # Neither a revocation nor a revoked record can be superseded. After an entry of a kind that this release does
         # not know, nobody can say which records are superseded.
-        superseded_by = None
-    body, fault = (None, None) if text is None else documents.parsed("body", text)
-    return Compaction(
-        thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
-        run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
-        body, uid, unknown_pos, fault,
-    )  # fmt: skip
+        values["superseded_by"] = None
+    return Compaction(**values, fault=fault)
 
 
-def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> list[Compaction]:
+def from_commit(thread_id: str, run_id: UUID, rows: Iterable[Any]) -> list[Compaction]:
     """Returns the records of one run from the rows of its commit, with their status right after the commit."""
-    found = []
-    for row in rows:
-        *columns, callback, trigger, actor, login, model, counter, revokes, redacted_pos, text, _entry, uid = row
-        number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs = columns
-        body, fault = (None, None) if text is None else documents.parsed("body", text)
-        found.append(Compaction(
-            thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
-            run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, None, None, body, uid,
-            None, fault,
-        ))  # fmt: skip
+    own = dict.fromkeys(("superseded_by", "revoked_by", "unknown_pos")) | {"thread_id": thread_id, "run_id": run_id}
+    found = [from_row(row._asdict() | own) for row in rows]
     later = _replaced(found)
     return [
         record if record.revokes is not None else replace(record, superseded_by=later.get(record.number))
@@ -175,17 +163,19 @@ def no_progress(body: str | None) -> bool:
     return isinstance(error, dict) and error.get("no_progress") is True
 
 
-def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any, ...]]) -> list[TokenStep]:
+def token_steps(messages: Iterable[tuple[int, int]], applied: Iterable[Mapping[str, Any]]) -> list[TokenStep]:
     """Returns the changes of a view's size in tokens, in order. A revocation reverses the revoked record's change."""
     steps = [TokenStep(pos, tokens, None) for pos, tokens in messages]
     changes: dict[int, int | None] = {}
-    for pos, number, revokes, before, after in applied:
+    for record in applied:
+        number, revokes = record["number"], record["revokes"]
+        before, after = record["tokens_before"], record["tokens_after"]
         if revokes is None:
             change = None if before is None or after is None else after - before
         else:
             change = None if (taken := changes.get(revokes)) is None else -taken
         changes[number] = change
-        steps.append(TokenStep(pos, change, number))
+        steps.append(TokenStep(record["pos"], change, number))
     return sorted(steps, key=lambda step: step.pos)
 
 

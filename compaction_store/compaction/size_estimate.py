@@ -7,7 +7,7 @@ of this size to the store's own count of that view calibrates later counts.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,14 +35,14 @@ class Reported(NamedTuple):
     local: int
 
 
-def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
+def reported(rows: Iterable[Any]) -> Reported | None:
     """Returns the newest of a thread's last replies whose usage is known; None if there is none."""
-    for seq, local, *texts in rows:
-        for text in texts:
+    for row in rows:
+        for text in (row.payload, row.meta):
             said = None if text is None else parsed("payload", text)[0]
             tokens = None if said is None else _input(said.get("usage"))
             if tokens is not None:
-                return Reported(seq, tokens, local)
+                return Reported(row.seq, tokens, row.view_tokens)
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -23,6 +24,7 @@ from compaction_store.models import Event, Payload, RedactedFork, Redaction
 STUB, AFTER_STUBS = "erased:", "erased;"
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _LARGEST = 2**53
+_COLUMNS = tuple(field.name for field in fields(Event) if field.name != "fault")
 
 Range = tuple[int, int]
 
@@ -147,29 +149,28 @@ def names(event: Event, seq: int) -> bool:
     return any(start <= seq <= end for start, end in ranges)
 
 
-def event(thread_id: str, row: tuple[Any, ...]) -> Event:
-    pos, kind, critical, actor, login, created_at, text, _ = row
-    body, fault = (None, None) if text is None else documents.parsed("body", text)
-    return Event(thread_id, pos, kind, critical, actor, login, created_at, body or {}, fault)
+def event(row: Mapping[str, Any]) -> Event:
+    """Returns an event from its columns by name."""
+    body, fault = (None, None) if row["body"] is None else documents.parsed("body", row["body"])
+    return Event(**{name: row[name] for name in _COLUMNS} | {"body": body or {}}, fault=fault)
 
 
-def redaction(thread_id: str, row: tuple[Any, ...]) -> Redaction:
+def redaction(thread_id: str, row: Any) -> Redaction:
     """Makes a Redaction from a row of the SQL functions `redact` and `erase`.
 
     If a hold or a retention forbade the erasure, raises `Held`. The database returns such a refusal as a row and does
     not raise an error, because an error would roll back the event that records the refusal. The ranges of the thread
     exclude their upper bounds, and the ranges of forks include them.
     """
-    pos, seqs, numbers, forks, refused_by, refusal = row
-    if refused_by is not None:
-        raise Held(f"{refusal}{arguments.about(thread_id)}", pos=refused_by)
+    if row.refused_by is not None:
+        raise Held(f"{row.refusal}{arguments.about(thread_id)}", pos=row.refused_by)
     copies = tuple(
         RedactedFork(
             fork["thread_id"], UUID(fork["thread_uid"]), fork["pos"], _listed(fork["seqs"]), _listed(fork["records"])
         )
-        for fork in forks or ()
+        for fork in row.forks or ()
     )
-    return Redaction(thread_id, pos, _numbers(seqs), _numbers(numbers), copies)
+    return Redaction(thread_id, row.event_pos, _numbers(row.seqs), _numbers(row.numbers), copies)
 
 
 def _listed(found: Iterable[Range]) -> tuple[int, ...]:

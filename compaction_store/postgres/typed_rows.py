@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from compaction_store.arguments import about
 from compaction_store.errors import Unreadable
@@ -11,46 +10,55 @@ from compaction_store.messages import documents
 from compaction_store.models import ComparedPart, Comparison, Element, Message, Outline, Part, Payload, Thread
 from compaction_store.models.messages import Erased, shown
 from compaction_store.models.outlines import outlined
+from compaction_store.postgres.queries.functions import (
+    CompareRow,
+    ElementRow,
+    ElementsRow,
+    NewestRow,
+    OutlineRow,
+    ReplayRow,
+    ThreadRow,
+    ViewRow,
+)
 from compaction_store.rendering.view import View
 
 
-def message(row: tuple[Any, ...]) -> Message:
-    seq, pos, role, text, count, created_at, meta_text, redacted_pos, actor, login, *_ = row
-    payload, fault = (None, None) if text is None else documents.parsed("payload", text)
-    meta, meta_fault = (None, None) if meta_text is None else documents.parsed("meta", meta_text)
+def message(row: ReplayRow | NewestRow) -> Message:
+    payload, fault = (None, None) if row.payload is None else documents.parsed("payload", row.payload)
+    meta, meta_fault = (None, None) if row.meta is None else documents.parsed("meta", row.meta)
     return Message(
-        seq, pos, role, payload, count, created_at, meta, redacted_pos is not None, text, fault or meta_fault,
-        actor, login,
+        row.seq, row.pos, row.role, payload, row.tokens, row.created_at, meta, row.redacted_pos is not None,
+        row.payload, fault or meta_fault, row.actor, row.login,
     )  # fmt: skip
 
 
-def thread(row: tuple[Any, ...]) -> Thread:
-    (
-        thread_id, text, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos, uid,
-        hidden_seq, unknown_pos, last_message_at,
-    ) = row  # fmt: skip
-    metadata, fault = documents.parsed("metadata", text)
-    return Thread(
-        thread_id, metadata or {}, created_at, last_seq, last_number, last_pos,
-        view_tokens if unknown_pos is None else None, last_at, head, erased_pos, uid, hidden_seq, unknown_pos,
-        last_message_at, fault,
-    )  # fmt: skip
+def thread(row: ThreadRow) -> Thread:
+    metadata, fault = documents.parsed("metadata", row.metadata)
+    own = {"metadata": metadata or {}, "view_tokens": row.view_tokens if row.unknown_pos is None else None}
+    return Thread(**row._asdict() | own, fault=fault)
 
 
-def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
+def view(thread_id: str, rows: Sequence[ViewRow | ElementRow]) -> View:
     """Makes a view from its rows, which are in the order of seq. Every thread's view has at least one row."""
     if not rows:
         raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
     elements = []
-    for _, seq, end_seq, number, own_pos, text, tokens, created_at, kind, callback, _, _ in rows:
-        if text is None:
+    for row in rows:
+        if row.payload is None:
             messages: tuple[Payload, ...] = (Erased(),)
-        elif number is None:
-            messages = (_read("payload", text, f"seq {seq}", thread_id),)
+        elif row.number is None:
+            messages = (_read("payload", row.payload, f"seq {row.seq}", thread_id),)
         else:
-            messages = _replacement(text, number, thread_id)
-        elements.append(Element(seq, end_seq, own_pos, messages, tokens, number, created_at, kind, callback))
-    return View(thread_id, rows[0][0], tuple(elements), head=rows[0][10])
+            messages = _replacement(row.payload, row.number, thread_id)
+        elements.append(_element(row, messages))
+    return View(thread_id, rows[0].at_pos, tuple(elements), head=rows[0].head)
+
+
+def _element(row: ViewRow | ElementRow | ElementsRow, messages: tuple[Payload, ...]) -> Element:
+    return Element(
+        row.seq or 0, row.end_seq or 0, row.pos, messages, row.tokens or 0, row.number, row.created_at, row.kind,
+        row.callback,
+    )  # fmt: skip
 
 
 def _replacement(text: str, number: int, thread_id: str) -> tuple[Payload, ...]:
@@ -71,34 +79,27 @@ def _unreadable(fault: str, what: str, thread_id: str) -> Unreadable:
     return Unreadable(f"{what} cannot be read: {fault}; run verify{about(thread_id)}")
 
 
-def outline(
-    thread_id: str, rows: Sequence[tuple[Any, ...]], span: tuple[int | None, int | None] = (None, None)
-) -> Outline:
+def outline(thread_id: str, rows: Sequence[OutlineRow], span: tuple[int | None, int | None] = (None, None)) -> Outline:
     """Makes an outline from the row about the view, or about a part of it, and the rows of the active records."""
-    (at, last_seq, tokens, *_), *folds = rows
-    start, end = span[0] or 1, min(span[1] or last_seq, last_seq)
-    parts = outlined(end, [Part(start_seq, end_seq, number) for *_, number, start_seq, end_seq in folds], start)
-    return Outline(thread_id, at, tokens, parts)
+    whole, *folds = rows
+    start, end = span[0] or 1, min(span[1] or whole.last_seq, whole.last_seq)
+    parts = outlined(end, [Part(fold.start_seq, fold.end_seq, fold.number) for fold in folds], start)
+    return Outline(thread_id, whole.at_pos, whole.tokens, parts)
 
 
-def comparison(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> Comparison:
+def comparison(thread_id: str, rows: Sequence[CompareRow]) -> Comparison:
     """Makes a comparison from the row about two views, and the rows of their parts."""
-    (at, tokens, count, changed, *_), *parts = rows
-    return Comparison(
-        thread_id, at, tokens, count, changed,
-        tuple(
-            ComparedPart(Part(seq, end_seq, number), is_left, is_right)
-            for *_, seq, end_seq, number, is_left, is_right in parts
-        ),
-    )  # fmt: skip
+    whole, *parts = rows
+    compared = [ComparedPart(Part(row.seq, row.end_seq, row.number), row.is_left, row.is_right) for row in parts]
+    return Comparison(thread_id, whole.at_pos, whole.tokens, whole.total, whole.changed, tuple(compared))
 
 
-def element(row: tuple[Any, ...]) -> Element:
+def element(row: ElementsRow) -> Element:
     """Makes an element from its row. A stand-in is in place of a message that is erased or cannot be read."""
-    seq, end_seq, number, pos, text, tokens, created_at, kind, callback, _ = row
-    found = None if text is None else documents.parsed("payload" if number is None else "body", text)[0]
+    is_message = row.number is None
+    found = None if row.payload is None else documents.parsed("payload" if is_message else "body", row.payload)[0]
     messages: tuple[Payload, ...] = (shown(found),)
-    if found is not None and number is not None:
+    if found is not None and not is_message:
         replacement = found.get("replacement")
         messages = tuple(each for each in replacement if type(each) is dict) if type(replacement) is list else ()
-    return Element(seq or 0, end_seq or 0, pos, messages, tokens or 0, number, created_at, kind, callback)
+    return _element(row, messages)

@@ -12,6 +12,7 @@ from uuid import UUID
 from compaction_store.bundles import line_format
 from compaction_store.bundles.line_format import Line
 from compaction_store.compaction import records
+from compaction_store.integrity import erasure
 from compaction_store.messages import documents
 from compaction_store.models import Compaction, Event, Message
 from compaction_store.reporting.document import ReportedThread
@@ -72,7 +73,7 @@ def read(thread: ReportedThread) -> Contents:
                     record = replace(record, body={"error": {"type": standing.error_type, "text": ""}})
             found.records.append(record)
         elif line["type"] == "event":
-            found.events.append(_event(manifest, line))
+            found.events.append(erasure.event(_entry(manifest, line)))
     return found
 
 
@@ -89,22 +90,16 @@ def _message(line: Line) -> Message:
     )  # fmt: skip
 
 
+def _entry(manifest: Line, line: Line) -> Line:
+    """Returns the columns of a record or of an event by name."""
+    return {**line, "thread_id": manifest["thread_id"], "created_at": _moment(line["microseconds"])}
+
+
 def _record(manifest: Line, line: Line) -> Compaction:
-    return records.from_row((
-        manifest["thread_id"], line["number"], line["pos"], _moment(line["microseconds"]), line["kind"],
-        line["outcome"], line["start_seq"], line["end_seq"], line["tokens_before"], line["tokens_after"],
-        line["source_count"], line["inputs"], UUID(line["run_id"]), line["callback"], line["trigger"], line["actor"],
-        line["login"], line["model"], line["counter"], line["revokes"], line["redacted_pos"], None, None, line["body"],
-        None, UUID(manifest["thread_uid"]),
-    ))  # fmt: skip
-
-
-def _event(manifest: Line, line: Line) -> Event:
-    body, fault = (None, None) if line["body"] is None else documents.parsed("body", line["body"])
-    return Event(
-        manifest["thread_id"], line["pos"], line["kind"], line["critical"], line["actor"], line["login"],
-        _moment(line["microseconds"]), body or {}, fault,
-    )  # fmt: skip
+    ids = {"run_id": UUID(line["run_id"]), "thread_uid": UUID(manifest["thread_uid"])}
+    return records.from_row(
+        _entry(manifest, line) | ids | dict.fromkeys(("superseded_by", "revoked_by", "unknown_pos"))
+    )
 
 
 def metadata(manifest: Line) -> dict[str, Any]:

@@ -166,6 +166,12 @@ def select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ...
     return fetch(connection, str(compiled), compiled.params)
 
 
+def select_named(connection: Connection, query: sa.Select[Any]) -> list[dict[str, Any]]:
+    """Returns the rows of a query as their columns by name."""
+    names = query.selected_columns.keys()
+    return [dict(zip(names, row, strict=True)) for row in select(connection, query)]
+
+
 def copy(connection: Connection, statement: bytes, blocks: Iterable[bytes]) -> None:
     driver = driver_of(connection)
     if isinstance(driver, psycopg.AsyncConnection):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -16,12 +17,14 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from compaction_store.compaction import records
 from compaction_store.integrity import erasure
+from compaction_store.models import Lease
 from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import OUTCOMES
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, transaction
-from compaction_store.postgres.queries.functions import ThreadRow
+from compaction_store.postgres.queries.functions import ReportedRow, ThreadRow
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
 
 # With this setting, a function that Citus calls on a node may run statements, but only on rows of the same shard.
@@ -32,8 +35,6 @@ _REPORTED = """
     CROSS JOIN LATERAL compaction_store.reported(h.thread_uid, %b::text, '', %b::int4) AS r
     WHERE h.thread_uid = ANY (%b::uuid[])
 """
-# The index of the thread_uid in a row of `due`.
-_UID = ThreadRow._fields.index("thread_uid")
 # A record is in force if it is applied, and neither revoked nor erased. Spans of records in force are nested or
 # disjoint. An outer span belongs to a later record, so of all spans around this one, the innermost has the lowest
 # number. The query finds it with compactions_span_start_idx and compactions_span_end_idx; their comment explains the
@@ -109,8 +110,8 @@ def compactions(
     after: CompactionKey | None,
     newest_first: bool,
     limit: int,
-) -> list[tuple[Any, ...]]:
-    """Returns a page of records and their statuses. The last column is the thread_uid.
+) -> list[dict[str, Any]]:
+    """Returns a page of records as their columns by name.
 
     The page may also have records that do not match a filter with `holds`. The caller must drop them.
     """
@@ -120,7 +121,7 @@ def compactions(
     if after is not None:
         values |= {f"after_{name}": value for name, value in after._asdict().items()}
     with transaction(connection, tenant, read_only=True):
-        return fetch(connection, statement, values)
+        return [dict(zip(records.COLUMNS, row, strict=True)) for row in fetch(connection, statement, values)]
 
 
 def sample(
@@ -230,13 +231,15 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         )
         .scalar_subquery()
     )  # fmt: skip
-    query = sa.select(
-        t.thread_id, c.number, c.pos, c.created_at, c.kind, c.outcome, c.start_seq, c.end_seq, c.tokens_before,
-        c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.login, c.model,
-        c.counter, c.revokes, c.redacted_pos, _superseded_by(given), revoked_by, sa.cast(c.body, sa.Text),
-        unknown_pos(is_one="thread_uid" in given), c.thread_uid,
-    ).join(tables.threads, t.thread_uid == c.thread_uid)  # fmt: skip
-    query = query.where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
+    computed: dict[str, Any] = {
+        "thread_id": t.thread_id, "superseded_by": _superseded_by(given), "revoked_by": revoked_by,
+        "body": sa.cast(c.body, sa.Text), "unknown_pos": unknown_pos(is_one="thread_uid" in given),
+    }  # fmt: skip
+    query = (
+        sa.select(*[computed[name] if name in computed else c[name] for name in records.COLUMNS])
+        .join_from(tables.compactions, tables.threads, t.thread_uid == c.thread_uid)
+        .where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
+    )
     if goes_on:
         at = sa.tuple_(*order)
         reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])
@@ -341,6 +344,14 @@ def _with_status(status: str, given: tuple[str, ...]) -> Iterator[sa.ColumnEleme
         yield sa.exists().where(undone.c.thread_uid == c.thread_uid, *of_thread, undone.c.revokes == c.number)
 
 
+class DueRow(NamedTuple):
+    """A thread that may be due, the place of its view in the order of sizes, and its newest reported usage."""
+
+    thread: ThreadRow
+    view_tokens_coarse: int
+    reported: list[ReportedRow]
+
+
 def due(
     connection: Connection,
     tenant: str,
@@ -349,13 +360,11 @@ def due(
     after: tuple[int, UUID] | None,
     limit: int,
     among: int,
-) -> list[tuple[Any, ...]]:
+) -> list[DueRow]:
     """Returns a page of the threads whose view has more than `trigger` tokens, roughly the largest first.
 
     Leaves out erased threads, hidden threads, threads that a run has leased, and threads whose last attempt made no
     progress and whose view has not grown by `margin` since. Rows are ordered by `view_tokens_coarse` and thread_uid.
-    The column `view_tokens_coarse` comes after the thread's own columns. The last four columns are the columns of
-    `reported`, or NULL.
     """
     # The join is outside the page, so that the function is called only for the threads of the page.
     page = _due(tenant, trigger, margin, after, limit).subquery("page")
@@ -369,7 +378,7 @@ def due(
         .order_by(page.c.view_tokens_coarse.desc(), page.c.thread_uid.desc())
     )
     with transaction(connection, tenant, read_only=True):
-        return select(connection, query)
+        return [_due_row(row) for row in select(connection, query)]
 
 
 def due_on_cluster(
@@ -380,17 +389,24 @@ def due_on_cluster(
     after: tuple[int, UUID] | None,
     limit: int,
     among: int,
-) -> list[tuple[Any, ...]]:
+) -> list[DueRow]:
     """Does the same as `due` on a cluster. A second statement calls `reported` for each thread on the thread's node."""
     with transaction(connection, tenant, read_only=True):
-        rows = select(connection, _due(tenant, trigger, margin, after, limit))
+        rows = [_due_row(row) for row in select(connection, _due(tenant, trigger, margin, after, limit))]
         fetch(connection, NESTED)
-        called = fetch(connection, _REPORTED, (tenant, among, [row[_UID] for row in rows]))
-    found = {uid: figures for uid, *figures in called}
-    return [(*row, *found.get(row[_UID], (None,) * 4)) for row in rows]
+        called = fetch(connection, _REPORTED, (tenant, among, [row.thread.thread_uid for row in rows]))
+    found = {uid: [ReportedRow._make(figures)] for uid, *figures in called}
+    return [row._replace(reported=found.get(row.thread.thread_uid, [])) for row in rows]
 
 
-def leases(connection: Connection, tenant: str, trigger: int, limit: int) -> list[tuple[Any, ...]]:
+def _due_row(row: Sequence[Any]) -> DueRow:
+    columns = iter(row)
+    thread, coarse = ThreadRow._make(islice(columns, len(ThreadRow._fields))), next(columns)
+    reported = [*columns]
+    return DueRow(thread, coarse, [ReportedRow._make(reported)] if any(value is not None for value in reported) else [])
+
+
+def leases(connection: Connection, tenant: str, trigger: int, limit: int) -> list[Lease]:
     """Returns the runs that compact a thread whose view has more than `trigger` tokens, the oldest first."""
     t, h = tables.threads.c, tables.heads.c
     query = (
@@ -404,7 +420,7 @@ def leases(connection: Connection, tenant: str, trigger: int, limit: int) -> lis
         .limit(limit)
     )  # fmt: skip
     with transaction(connection, tenant, read_only=True):
-        return select(connection, query)
+        return [Lease(*row) for row in select(connection, query)]
 
 
 def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int) -> sa.Select[Any]:
@@ -424,19 +440,19 @@ def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None,
     return query if after is None else query.where(sa.tuple_(h.view_tokens_coarse, h.thread_uid) < sa.tuple_(*after))
 
 
-def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
+def _thread_columns() -> list[sa.ColumnElement[Any]]:
+    """Returns the columns that the SQL function `thread` returns."""
     t, h, m = tables.threads.c, tables.heads.c, tables.messages.c
     last_message_at = sa.select(m.created_at).where(m.thread_uid == h.thread_uid, m.seq == h.last_seq)
-    return (
-        t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-        h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq, UNKNOWN_POS_OF_HEAD,
-        last_message_at.scalar_subquery().label("last_message_at"),
-    )  # fmt: skip
+    own = {
+        "metadata": sa.cast(t.metadata, sa.Text), "thread_uid": h.thread_uid, "unknown_pos": UNKNOWN_POS_OF_HEAD,
+        "last_message_at": last_message_at.scalar_subquery(),
+    }  # fmt: skip
+    columns = {**dict(h), **dict(t), **own}
+    return [columns[name].label(name) for name in ThreadRow._fields]
 
 
-def threads(
-    connection: Connection, tenant: str, after: str, hidden: bool, erased: bool, limit: int
-) -> list[tuple[Any, ...]]:
+def threads(connection: Connection, tenant: str, after: str, hidden: bool, erased: bool, limit: int) -> list[ThreadRow]:
     """Returns a page of a tenant's threads in the order of their names.
 
     With `erased`, returns erased threads instead of the others. With `hidden`, includes hidden threads.
@@ -457,7 +473,7 @@ def threads(
     if not hidden:
         query = query.where(h.hidden_seq.is_distinct_from(h.last_seq))
     with transaction(connection, tenant, read_only=True):
-        return select(connection, query)
+        return list(map(ThreadRow._make, select(connection, query)))
 
 
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:

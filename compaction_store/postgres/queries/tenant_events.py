@@ -9,7 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, select, transaction
+from compaction_store.postgres.driver.cursor import Connection, select_named, transaction
 
 
 class EventFilter(NamedTuple):
@@ -28,16 +28,16 @@ def tenant_events(
     after: tuple[datetime, UUID, int] | None,
     newest_first: bool,
     limit: int,
-) -> list[tuple[Any, ...]]:
-    """Returns a page of events in the order of their times. The first column is the thread's name."""
+) -> list[dict[str, Any]]:
+    """Returns a page of events, in the order of their times, as their columns by name."""
     t, e, h = tables.threads.c, tables.events.c, tables.heads.alias("h")
     order = (e.created_at, e.thread_uid, e.pos)
     # A row beyond the head is not an event. This is a subselect for each row, because a join would change the plan.
     last_pos = sa.select(h.c.last_pos).where(h.c.thread_uid == e.thread_uid).correlate(tables.events).scalar_subquery()
     query = (
         sa.select(
-            t.thread_id, e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, sa.cast(e.body, sa.Text),
-            e.thread_uid,
+            t.thread_id, e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, e.thread_uid,
+            sa.cast(e.body, sa.Text).label("body"),
         )
         .join_from(tables.events, tables.threads, t.thread_uid == e.thread_uid)
         .where(e.tenant == tenant, e.pos <= last_pos)
@@ -56,4 +56,4 @@ def tenant_events(
         at, reached = sa.tuple_(*order), sa.tuple_(*after)
         query = query.where(at < reached if newest_first else at > reached)
     with transaction(connection, tenant, read_only=True):
-        return select(connection, query)
+        return select_named(connection, query)

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
+from compaction_store.postgres.driver.cursor import Connection, fetch, select_named, transaction
 from compaction_store.postgres.queries.functions import ThreadKey
 from compaction_store.postgres.queries.one_thread import thread_uid
 
@@ -44,7 +44,7 @@ _APPENDED = """
 """
 
 
-def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_pos: int) -> list[tuple[Any, ...]]:
+def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_pos: int) -> list[tuple[int, int]]:
     """Divides a thread up to `last_pos` into ranges. Returns the last pos and the sum of the tokens of each range.
 
     There are at most `ranges` ranges. Ranges without messages are left out. The server reads the row of every message,
@@ -52,11 +52,12 @@ def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_po
     """
     width = max(1, (last_pos - 1) // ranges + 1)
     with transaction(connection, key.tenant, read_only=True):
-        return fetch(connection, _APPENDED, {"uid": key.uid, "width": width, "last_pos": last_pos})
+        rows = fetch(connection, _APPENDED, {"uid": key.uid, "width": width, "last_pos": last_pos})
+    return [(pos, tokens) for pos, tokens in rows]
 
 
-def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> list[tuple[Any, ...]]:
-    """Returns the applied records up to a pos: pos, number, revoked record, tokens before and tokens after."""
+def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> list[dict[str, Any]]:
+    """Returns the applied records up to a pos: pos, number, revokes, tokens_before and tokens_after, by name."""
     c, h = tables.compactions.c, tables.heads.c
     found = thread_uid(key)
     query = (
@@ -72,4 +73,4 @@ def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> lis
         .order_by(c.number)
     )
     with transaction(connection, key.tenant, read_only=True):
-        return select(connection, query)
+        return select_named(connection, query)

@@ -93,11 +93,10 @@ async def record_event(db: AsyncConnections, thread: ThreadKey, kind: str, body:
     """Records a hold, a release, a retention or an evaluation as an event of the thread."""
     salt = os.urandom(16)
     if kind == "evaluation":
-        row: tuple[Any, ...] = await db.call(queries.record_evaluation, thread, actor, salt, body, key=salt.hex())
+        row: Any = await db.call(queries.record_evaluation, thread, actor, salt, body, key=salt.hex())
     else:
         row = await db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
-    pos, created_at, login = row
-    return erasure.event(thread.thread_id, (pos, kind, False, actor, login, created_at, body, None))
+    return _written(thread, kind, body, actor, row)
 
 
 async def record_in_log(
@@ -106,12 +105,20 @@ async def record_in_log(
     """Records an event in the log of a tenant, which the first event makes. A call with a known salt is a retry."""
     salt = salt or os.urandom(16)
     log = ThreadKey(None, tenant, LOG)
-    pos, created_at, login = await db.call(queries.record_in_log, log, kind, actor, salt, body, key=salt.hex())
-    return erasure.event(LOG, (pos, kind, False, actor, login, created_at, body, None))
+    row = await db.call(queries.record_in_log, log, kind, actor, salt, body, key=salt.hex())
+    return _written(log, kind, body, actor, row)
 
 
 async def record_verdict(db: AsyncConnections, thread: ThreadKey, number: int, body: str, actor: str | None) -> Event:
     """Records a verdict on a compaction record."""
     salt = os.urandom(16)
-    pos, created_at, login = await db.call(queries.record_verdict, thread, number, actor, salt, body, key=salt.hex())
-    return erasure.event(thread.thread_id, (pos, "verdict", False, actor, login, created_at, body, None))
+    row = await db.call(queries.record_verdict, thread, number, actor, salt, body, key=salt.hex())
+    return _written(thread, "verdict", body, actor, row)
+
+
+def _written(thread: ThreadKey, kind: str, body: str, actor: str | None, row: Any) -> Event:
+    """Returns an event from the row of the function that wrote it."""
+    return erasure.event({
+        "thread_id": thread.thread_id, "pos": row.event_pos, "kind": kind, "critical": False, "actor": actor,
+        "login": row.written_login, "created_at": row.written_at, "body": body,
+    })  # fmt: skip

@@ -389,8 +389,7 @@ class AsyncReader:
         These are the threads that `due` leaves out because of a lease, also if the process of the run has died.
         """
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
-        rows = await self._db.call(queries.leases, self._tenant, budget.trigger_tokens, _MOST_LEASES)
-        return tuple(Lease(*row) for row in rows)
+        return tuple(await self._db.call(queries.leases, self._tenant, budget.trigger_tokens, _MOST_LEASES))
 
 
 class Opened(NamedTuple):

@@ -24,7 +24,7 @@ from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
-from compaction_store.postgres.queries.functions import ThreadRow
+from compaction_store.postgres.queries.functions import EventsRow
 from compaction_store.rendering import receipts
 from compaction_store.store.text_search import TextSearch
 
@@ -149,7 +149,7 @@ def _threads(
             yield typed_rows.thread(row)
         if len(rows) < _THREADS_PAGE:
             return
-        after = rows[-1][0]
+        after = rows[-1].thread_id
 
 
 def _random_bits(thread: Thread) -> int:
@@ -163,9 +163,6 @@ def _next_limit(sizes: list[int], limit: int) -> int:
 
 
 _PAGE = 100
-# In a row of `due`: the number of columns that describe the thread, and the index of the view's stored tokens.
-_THREAD = len(ThreadRow._fields)
-_VIEW_TOKENS = ThreadRow._fields.index("view_tokens")
 # How many of the last messages are searched for a reply that reports its usage.
 _REPORTS = 100
 
@@ -218,8 +215,7 @@ def compaction_log(
                 yield record
         if len(rows) < _PAGE:
             return
-        last = records.from_row(rows[-1])
-        reached = CompactionKey(last.created_at, rows[-1][-1], last.number)
+        reached = CompactionKey(*[rows[-1][name] for name in CompactionKey._fields])
         if reached == after:
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
@@ -293,12 +289,12 @@ def tenant_events(
     """Yields the matching events of all threads of a tenant, in the order of their times."""
     while True:
         rows = db.call(queries.tenant_events, tenant, wanted, after, newest_first, _PAGE)
-        for name, *row in rows:
-            yield erasure.event(name, tuple(row))
+        for row in rows:
+            yield erasure.event(row)
         if len(rows) < _PAGE:
             return
-        _, pos, *_, created_at, _, uid = rows[-1]
-        if (reached := (created_at, uid, pos)) == after:
+        last = rows[-1]
+        if (reached := (last["created_at"], last["thread_uid"], last["pos"])) == after:
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
         after = reached
@@ -322,12 +318,16 @@ def events(
     while True:
         rows = db.call(queries.events, thread, kinds, after, newest_first, _PAGE)
         for row in rows:
-            yield erasure.event(thread.thread_id, row)
+            yield _event(thread, row)
         if len(rows) < _PAGE:
             return
         # Use thread_uid from here on: the name may belong to another thread by now.
         thread = thread._replace(uid=rows[0].thread_uid)
         after = rows[-1].pos
+
+
+def _event(thread: ThreadKey, row: EventsRow) -> Event:
+    return erasure.event({"thread_id": thread.thread_id, **row._asdict()})
 
 
 def redaction_of(
@@ -341,7 +341,7 @@ def redaction_of(
     if redacted_pos is None:
         return None
     for event in db.call(queries.events, thread, ["redaction"], redacted_pos - 1, False, 1):
-        found = erasure.event(thread.thread_id, event)
+        found = _event(thread, event)
         if erasure.names(found, message.seq):
             return found
     for found in events(db, thread, message.pos, ["redaction"]):
@@ -375,14 +375,12 @@ def due(db: Connections, tenant: str, budget: TokenBudget) -> Iterator[Thread]:
     while True:
         rows = db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, _REPORTS)
         for row in rows:
-            thread = typed_rows.thread(row[:_THREAD])
-            found = size_estimate.reported([] if row[_THREAD + 1] is None else [row[_THREAD + 1 :]])
-            measured = size_estimate.calibrated(row[_VIEW_TOKENS], budget, found)
+            measured = size_estimate.calibrated(row.thread.view_tokens, budget, size_estimate.reported(row.reported))
             if budget.is_over(measured.tokens):
-                yield thread
+                yield typed_rows.thread(row.thread)
         if len(rows) < _PAGE:
             return
-        after = rows[-1][_THREAD], typed_rows.thread(rows[-1][:_THREAD]).thread_uid
+        after = rows[-1].view_tokens_coarse, rows[-1].thread.thread_uid
 
 
 def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:

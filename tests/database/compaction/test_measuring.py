@@ -14,6 +14,7 @@ from compaction_store import BudgetExceeded, CompactionContext, InvalidInput, To
 from compaction_store.compaction import size_estimate
 from compaction_store.compaction.size_estimate import Reported
 from compaction_store.models import Measured
+from compaction_store.postgres.queries.functions import ReportedRow
 from compaction_store.strategies import Ladder
 
 BUDGET = TokenBudget(context_window=1000)
@@ -59,7 +60,7 @@ def turn(store: Face, factor: float, beside: int = 0, text: str = TEXT) -> None:
 def test_all_that_went_in_is_what_a_request_took(usage: Any, tokens: int | None) -> None:
     text = json.dumps({"usage": usage})
     for row in ((7, 90, text, None), (7, 90, None, text)):
-        found = size_estimate.reported([row])
+        found = size_estimate.reported([ReportedRow._make(row)])
         assert found == (None if tokens is None else Reported(7, tokens, 90))
     assert size_estimate.reported([]) is None
 
