@@ -63,6 +63,7 @@ CompactionStoreError
     - OutcomeUnknown             the write may have happened: retry with .key
     - ThreadDamaged              the thread's rows contradict its head: run verify; nothing was written
     - PermissionDenied           the login lacks a role or a right; the message says which
+    - FeedInterrupted            the cursor's entry is not in the database: the feed cannot go on from there
     - NotPrimary                 the server is a standby, which may lag behind the primary
     - SchemaOutOfDate            the schema must be migrated, or this package upgraded
     - UnsupportedDatabase        the database cannot be used: for example, its encoding is not UTF8
@@ -487,6 +488,10 @@ class ThreadDamaged(DatabaseError):
 
 class PermissionDenied(DatabaseError):
     """The login lacks a role or a right that the call needs. The message says which."""
+
+
+class FeedInterrupted(DatabaseError):
+    """The cursor's entry is not in the database, so the feed cannot go on from there. The text says what may be why."""
 
 
 class NotPrimary(DatabaseError):

@@ -278,6 +278,16 @@ FIELDS: dict[str, dict[str, str]] = {
         "created_at": "The time of the fork.",
         "added": "Whether this call made the thread; False if an earlier call with the same key did.",
     },
+    "FeedEntry": {
+        "cursor": "The place after this entry, for `feed(after=…)`.",
+        "type": "`message`, `compaction` or `event`.",
+        "redacted": "Whether the content was erased.",
+        "entry": "The entry's hash in the chain of its thread.",
+        "facts": "What the entry is, without content: a message's seq, role and tokens, a record's number, kind,"
+        " outcome and span, an event's kind.",
+        "content": "A message's payload, or the body of a record or an event; None if not asked for, and if erased.",
+        "meta": "The message's meta.",
+    },
     "Origin": {
         "thread_id": "The thread where the message was first appended; None if it is not in this database.",
         "thread_uid": "The thread_uid of that thread.",

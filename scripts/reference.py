@@ -64,6 +64,7 @@ STORE: dict[str, tuple[str, ...]] = {
     "Verifying": ("audit.verify", "audit.verify_schema", "audit.verify_entry", "audit.checkpoint", "audit.export"),
     "Auditing": (
         "audit.events",
+        "audit.feed",
         "audit.explain",
         "audit.originals",
         "audit.tree",
@@ -118,7 +119,7 @@ SECTIONS = (
         models,
         (
             "Lease", "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork",
-            "Span", "TokenStep", "Sample",
+            "Span", "TokenStep", "Sample", "FeedEntry",
             "Attempt", "CompactionTree", "Found", "Measured", "PendingCall", "Outline", "Part", "Comparison",
             "ComparedPart", "Verdict",
         ),

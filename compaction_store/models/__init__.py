@@ -8,7 +8,17 @@ from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload, PendingCall
 from compaction_store.models.outlines import ComparedPart, Comparison, Outline, Part
 from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report
-from compaction_store.models.threads import Event, Forked, Lease, Origin, RedactedFork, Redaction, Thread, TokenStep
+from compaction_store.models.threads import (
+    Event,
+    FeedEntry,
+    Forked,
+    Lease,
+    Origin,
+    RedactedFork,
+    Redaction,
+    Thread,
+    TokenStep,
+)
 from compaction_store.models.verdicts import Verdict
 
 __all__ = [
@@ -22,6 +32,7 @@ __all__ = [
     "Element",
     "Event",
     "Explanation",
+    "FeedEntry",
     "Finding",
     "Forked",
     "Found",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named
@@ -95,6 +95,32 @@ class Event(AsDict):
         """The authority for the event, as the caller gave it: a policy, an approval or a ticket."""
         authority = self.body.get("authority")
         return authority if type(authority) is dict else None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEntry(AsDict):
+    """An entry of the feed: a message, a compaction record or an event of any thread, with the cursor after it.
+
+    `facts` says what the entry is, without content: for example the seq and role of a message, or the kind of a record
+    or an event. `entry` is its hash in the chain. `content` is a message's payload, or the body of a record or event;
+    it is None if the feed has no content, and if the entry is `redacted`. If the stored content cannot be parsed,
+    `fault` says why.
+    """
+
+    cursor: str
+    type: Literal["message", "compaction", "event"]
+    thread_id: str
+    thread_uid: UUID
+    pos: int
+    created_at: datetime
+    actor: str | None
+    login: str
+    redacted: bool
+    entry: bytes
+    facts: Payload
+    content: Payload | None = field(repr=False)
+    meta: Payload | None = field(repr=False)
+    fault: str | None = None
 
 
 class TokenStep(NamedTuple):

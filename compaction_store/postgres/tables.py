@@ -43,6 +43,17 @@ _when = sa.DateTime(timezone=True)
 _json = postgresql.JSON
 
 
+def _own_xid(name: str) -> sa.Column[int]:
+    """Makes a column with the number of the transaction that inserts the row."""
+    number = sa.text("((pg_current_xact_id())::text)::bigint")
+    return sa.Column(name, sa.BigInteger, nullable=False, server_default=number)
+
+
+def _feed_index(name: str) -> sa.Index:
+    columns = ("tenant", "feed_xid", "thread_uid", "pos")
+    return sa.Index(f"{name}_feed_idx", *columns, postgresql_where=sa.text("(pos + 0) IS NOT NULL"))
+
+
 def _tenant() -> sa.Column[str]:
     return sa.Column("tenant", _text, nullable=False)
 
@@ -79,6 +90,7 @@ heads = sa.Table(
     sa.Column("lease_since", _when),
     sa.Column("lease_until", _when),
     sa.Column("lease_run", sa.Uuid()),
+    _own_xid("feed_xid"),
     sa.Column("is_log", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Column(
         "view_tokens_coarse",
@@ -101,6 +113,7 @@ messages = sa.Table(
     sa.Column("redacted_pos", sa.BigInteger),
     sa.Column("tokens", sa.Integer, nullable=False),
     sa.Column("call_size", sa.Integer),
+    _own_xid("feed_xid"),
     _tenant(),
     sa.Column("role", _text),
     sa.Column("counter", _text, nullable=False),
@@ -115,6 +128,7 @@ messages = sa.Table(
     sa.Column("meta", _json),
     sa.Column("payload", _json),
     sa.Index("messages_key_idx", "thread_uid", "key", unique=True, postgresql_where=sa.text("key IS NOT NULL")),
+    _feed_index("messages"),
     sa.Index("messages_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(f"seq IN ({LISTED})")),
 )
 
@@ -133,6 +147,7 @@ compactions = sa.Table(
     sa.Column("source_count", sa.BigInteger),
     sa.Column("revokes", sa.BigInteger),
     sa.Column("run_id", sa.Uuid(), nullable=False),
+    _own_xid("feed_xid"),
     _tenant(),
     sa.Column("kind", _text, nullable=False),
     sa.Column("outcome", _text, nullable=False),
@@ -150,6 +165,7 @@ compactions = sa.Table(
     sa.Column("commitment", sa.LargeBinary, nullable=False),
     sa.Column("entry", sa.LargeBinary, nullable=False),
     sa.Column("body", _json),
+    _feed_index("compactions"),
     sa.Index("compactions_run_idx", "run_id", "thread_uid"),
     sa.Index(
         "compactions_revokes_idx",
@@ -201,6 +217,7 @@ events = sa.Table(
     _thread_uid(),
     sa.Column("pos", sa.BigInteger, primary_key=True),
     sa.Column("created_at", _when, nullable=False),
+    _own_xid("feed_xid"),
     _tenant(),
     sa.Column("critical", sa.Boolean, nullable=False),
     sa.Column("kind", _text, nullable=False),
@@ -210,6 +227,7 @@ events = sa.Table(
     sa.Column("commitment", sa.LargeBinary, nullable=False),
     sa.Column("entry", sa.LargeBinary, nullable=False),
     sa.Column("body", _json),
+    _feed_index("events"),
     sa.Index("events_audit_idx", "tenant", "created_at", "thread_uid", "pos"),
     sa.Index("events_origin_idx", "tenant", "thread_uid", postgresql_where=sa.text("pos = 1 AND kind = 'origin'")),
     sa.Index("events_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(LISTED_EVENT)),
@@ -248,12 +266,7 @@ turns = sa.Table(
 staged = sa.Table(
     "staged",
     beside_log,
-    sa.Column(
-        "staged_by",
-        sa.BigInteger,
-        nullable=False,
-        server_default=sa.text("((pg_current_xact_id())::text)::bigint"),
-    ),
+    _own_xid("staged_by"),
     sa.Column("thread_uid", sa.Uuid(), nullable=False),
     sa.Column("type", _text, nullable=False),
     sa.Column("ordinal", sa.BigInteger),

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any, cast
 
 from compaction_store.arguments import about
 from compaction_store.errors import Unreadable
 from compaction_store.messages import documents
-from compaction_store.models import ComparedPart, Comparison, Element, Message, Outline, Part, Payload, Thread
+from compaction_store.models import (
+    ComparedPart,
+    Comparison,
+    Element,
+    FeedEntry,
+    Message,
+    Outline,
+    Part,
+    Payload,
+    Thread,
+)
 from compaction_store.models.messages import Erased, shown
 from compaction_store.models.outlines import outlined
 from compaction_store.postgres.queries.functions import (
     CompareRow,
     ElementRow,
     ElementsRow,
+    FeedRow,
     NewestRow,
     OutlineRow,
     ReplayRow,
@@ -36,6 +49,17 @@ def thread(row: ThreadRow) -> Thread:
     metadata, fault = documents.parsed("metadata", row.metadata)
     own = {"metadata": metadata or {}, "view_tokens": row.view_tokens if row.unknown_pos is None else None}
     return Thread(**row._asdict() | own, fault=fault)
+
+
+def feed_entry(row: FeedRow) -> FeedEntry:
+    kind: documents.Kind = "payload" if row.type == "message" else "body"
+    content, fault = (None, None) if row.content is None else documents.parsed(kind, row.content)
+    meta, meta_fault = (None, None) if row.meta is None else documents.parsed("meta", row.meta)
+    return FeedEntry(
+        f"{row.xid}-{row.thread_uid}-{row.pos}-{row.entry.hex()}", cast("Any", row.type), row.thread_id, row.thread_uid,
+        row.pos, row.created_at, row.actor, row.login, row.redacted, row.entry, json.loads(row.facts), content, meta,
+        fault or meta_fault,
+    )  # fmt: skip
 
 
 def view(thread_id: str, rows: Sequence[ViewRow | ElementRow]) -> View:

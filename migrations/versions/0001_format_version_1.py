@@ -113,6 +113,7 @@ _FILES = (
     "functions/hold_turn.sql",
     "functions/events.sql",
     "functions/is_of_log.sql",
+    "functions/feed.sql",
     "functions/write_event.sql",
     "functions/retained_until.sql",
     "functions/refuse_held.sql",

@@ -14,7 +14,7 @@ _READING = "app auditor loader"
 MAY: dict[str, str] = {
     **dict.fromkeys(
         (
-            "compare", "element", "elements", "entries", "neighbours", "newest", "outline", "pos_at",
+            "compare", "element", "elements", "entries", "feed", "neighbours", "newest", "outline", "pos_at",
             "refuse_no_tenant", "replay", "reported", "tenant", "thread_state", "view",
         ),
         _READING,

@@ -19,6 +19,7 @@ from compaction_store.errors import (
     Conflict,
     DatabaseError,
     DatabaseUnavailable,
+    FeedInterrupted,
     HeadConflict,
     Held,
     IdempotencyConflict,
@@ -91,6 +92,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS021": UnknownEntry,
     "CS022": ThreadExists,
     "CS030": TurnLost,
+    "CS031": FeedInterrupted,
     "CS018": InvalidThreadId,
     "CS019": InvalidInput,
 }

@@ -166,6 +166,27 @@ def events(
 ) -> list[EventsRow]:
     return list(map(EventsRow._make, fetch(connection, EVENTS, (*of, kinds, after, newest_first, limit))))
 
+class FeedRow(NamedTuple):
+    xid: int | Any
+    thread_uid: UUID | Any
+    pos: int | Any
+    entry: bytes | Any
+    type: str | Any
+    thread_id: str | Any
+    created_at: datetime | Any
+    actor: str | Any
+    login: str | Any
+    redacted: bool | Any
+    facts: str | Any
+    content: str | Any
+    meta: str | Any
+FEED = "SELECT * FROM compaction_store.feed(%b::text, %b::int8, %b::uuid, %b::int8, %b::bytea, %b::bool, %b::bool, %b::int4)"
+def feed(
+    connection: Connection, tenant: str | None, xid: int | None, thread_uid: UUID | None, pos: int | None, entry:
+    bytes | None, messages: bool | None, content: bool | None, limit: int | None
+) -> list[FeedRow]:
+    return list(map(FeedRow._make, fetch(connection, FEED, (tenant, xid, thread_uid, pos, entry, messages, content, limit))))
+
 class FindLoadRow(NamedTuple):
     found_seq: int | Any
     found_size: int | Any

@@ -25,6 +25,7 @@ from compaction_store.models import (
     Element,
     Event,
     Explanation,
+    FeedEntry,
     Finding,
     Found,
     Level,
@@ -213,6 +214,25 @@ class Audit:
             raise InvalidInput("after must be an Event if thread_id is not given: a pos needs its thread")
         found = self._tenant_events(wanted, after if isinstance(after, Event) else None, newest_first=newest_first)
         return Results("events(…)", found, works=False)
+
+    def feed(
+        self, *, after: str | None = None, messages: bool = False, content: bool = False
+    ) -> Iterator[FeedEntry]:
+        """Yields the records and events of all threads of the tenant, and also the messages if `messages` is given.
+
+        The entries of a thread are in the order of their pos. An entry is yielded once no running transaction can
+        still add one before it. So an entry has no cursor after which entries appear later that it hides: to read what
+        is new, call again with `after` as the `cursor` of the last entry. A long transaction delays the feed.
+
+        Without `content`, no payload, meta or body is read. An erased thread has its new name and entries without
+        content, and the event of its erasure. Raises `FeedInterrupted` if the entry of the cursor is not in the
+        database, as after a failover that lost it. A standby can serve the feed; a cluster cannot.
+        """
+        place = None if after is None else pages.check_cursor(after)
+        arguments.instance(messages, bool, "messages")
+        arguments.instance(content, bool, "content")
+        found = pages.feed(self._scope.db, self._scope.tenant, place, messages=messages, content=content)
+        return Results("feed(…)", found, works=False)
 
     def _tenant_events(
         self, wanted: EventFilter, after: Event | None, *, newest_first: bool

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from collections.abc import Iterator, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,19 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidInput, MessageNotFound
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
-from compaction_store.models import Compaction, Element, Event, Found, Measured, Message, Part, Payload, Sample, Thread
+from compaction_store.models import (
+    Compaction,
+    Element,
+    Event,
+    FeedEntry,
+    Found,
+    Measured,
+    Message,
+    Part,
+    Payload,
+    Sample,
+    Thread,
+)
 from compaction_store.models.record_filters import FILTERS, Filter
 from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
@@ -298,6 +311,35 @@ def tenant_events(
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
         after = reached
+
+
+# The parts of FeedEntry.cursor: the number of a transaction, a thread_uid, a pos and the hash of an entry.
+_CURSOR = re.compile(
+    r"([0-9]{1,18})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]{1,18})-([0-9a-f]{64})", re.ASCII
+)
+
+
+def check_cursor(cursor: str) -> tuple[Any, ...]:
+    found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    if found is None:
+        raise InvalidInput("after must be the cursor of an entry of the feed")
+    return int(found[1]), UUID(found[2]), int(found[3]), bytes.fromhex(found[4])
+
+
+def feed(
+    db: Connections, tenant: str, after: tuple[Any, ...] | None, *, messages: bool, content: bool
+) -> Iterator[FeedEntry]:
+    """Yields the entries of all threads of a tenant that no running transaction can still precede."""
+    xid, uid, pos, entry = after or (None, None, None, None)
+    limit = _FIRST_PAGE
+    while True:
+        rows = db.call(queries.feed, tenant, xid, uid, pos, entry, messages, content, limit)
+        for row in rows:
+            yield typed_rows.feed_entry(row)
+        if len(rows) < limit:
+            return
+        xid, uid, pos, entry, *_ = rows[-1]
+        limit = _next_limit([len(row.content or "") for row in rows], limit)
 
 
 def tenants(db: Connections, after: str) -> Iterator[str]:

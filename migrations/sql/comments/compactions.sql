@@ -58,3 +58,5 @@ COMMENT ON COLUMN compaction_store.compactions.entry IS
     'The hash of this entry, which includes the entry before it.';
 COMMENT ON COLUMN compaction_store.compactions.body IS
     'JSON with the summary, its settings, prompt, usage, reason, authority and error; NULL once it was erased.';
+COMMENT ON COLUMN compaction_store.compactions.feed_xid IS
+    'The place in the feed: the number of the transaction that wrote the entry, or that of an earlier entry if greater.';

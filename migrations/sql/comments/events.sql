@@ -24,3 +24,5 @@ COMMENT ON COLUMN compaction_store.events.entry IS
     'The hash of this entry, which includes the entry before it.';
 COMMENT ON COLUMN compaction_store.events.body IS
     'JSON that depends on the kind, for example the reason, the authority, and the seqs and records that were erased.';
+COMMENT ON COLUMN compaction_store.events.feed_xid IS
+    'The place in the feed: the number of the transaction that wrote the entry, or that of an earlier entry if greater.';

@@ -43,6 +43,8 @@ COMMENT ON FUNCTION compaction_store.erase IS
     'Erases all content of a thread, and its name.';
 COMMENT ON FUNCTION compaction_store.fork IS
     'Makes a new thread that begins as a copy of another one, up to a pos.';
+COMMENT ON FUNCTION compaction_store.feed IS
+    'Returns a page of the entries of all threads of a tenant, in an order in which none can appear before another later.';
 COMMENT ON FUNCTION compaction_store.take_turn IS
     'Asks for a turn on a thread, or for the place of a turn that waits.';
 COMMENT ON FUNCTION compaction_store.renew_turn IS

@@ -34,3 +34,5 @@ COMMENT ON COLUMN compaction_store.heads.lease_since IS
     'When the run with the lease began.';
 COMMENT ON COLUMN compaction_store.heads.lease_actor IS
     'The actor of the run with the lease.';
+COMMENT ON COLUMN compaction_store.heads.feed_xid IS
+    'The feed_xid of the last entry.';

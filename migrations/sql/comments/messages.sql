@@ -40,3 +40,5 @@ COMMENT ON COLUMN compaction_store.messages.meta IS
     'A JSON object that the caller stored with the message; NULL once the content was erased.';
 COMMENT ON COLUMN compaction_store.messages.payload IS
     'The message as JSON, byte for byte as it was sent; NULL once the content was erased.';
+COMMENT ON COLUMN compaction_store.messages.feed_xid IS
+    'The place in the feed: the number of the transaction that wrote the entry, or that of an earlier entry if greater.';

@@ -21,6 +21,7 @@ DECLARE
     v_at timestamptz;
     v_last_seq bigint;
     v_erased bigint;
+    v_xid bigint;
     v_seen bigint;
     v_commitment bytea;
     v_meta_commitment bytea;
@@ -97,10 +98,11 @@ BEGIN
         head = compaction_store.entry(
             h.head, h.last_pos + 1, h.last_seq + 1, compaction_store.next_at(h.last_pos, h.last_at, v_at),
             v_header, v_commitment
-        )
+        ),
+        feed_xid = greatest(h.feed_xid, pg_current_xact_id()::text::bigint)
     WHERE h.thread_uid = p_thread_uid
-    RETURNING h.last_seq, h.last_pos, h.last_at, h.head, h.erased_pos
-    INTO first_seq, first_pos, written_at, chain_head, v_erased;
+    RETURNING h.last_seq, h.last_pos, h.last_at, h.head, h.erased_pos, h.feed_xid
+    INTO first_seq, first_pos, written_at, chain_head, v_erased, v_xid;
     IF NOT FOUND THEN
         PERFORM compaction_store.refuse_no_head(p_thread_uid, p_tenant, p_thread_id);
     END IF;
@@ -121,10 +123,11 @@ BEGIN
     END IF;
     INSERT INTO compaction_store.messages (
         thread_uid, seq, pos, created_at, tokens, tenant, role, counter, key, actor, login, salt, commitment, entry,
-        meta_commitment, receipt, meta, payload
+        meta_commitment, receipt, meta, payload, feed_xid
     ) VALUES (
         p_thread_uid, first_seq, first_pos, written_at, p_tokens, p_tenant, p_role, p_counter, p_key, p_actor,
-        session_user, p_salt, v_commitment, chain_head, v_meta_commitment, p_receipt, p_meta::json, p_payload::json
+        session_user, p_salt, v_commitment, chain_head, v_meta_commitment, p_receipt, p_meta::json, p_payload::json,
+        v_xid
     );
     -- Never acknowledge a message that was not stored: a rewrite rule could discard the insert.
     IF NOT FOUND THEN

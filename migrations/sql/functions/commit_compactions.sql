@@ -208,6 +208,7 @@ BEGIN
         v_tried := v_tried OR v_row.outcome <> 'observed';
         v_progress := v_progress OR v_row.outcome = 'applied';
 
+        v_row.feed_xid := greatest(v_head.feed_xid, pg_current_xact_id()::text::bigint);
         v_row.entry := compaction_store.entry(
             v_head.head, v_row.pos, v_row.number, v_row.created_at, compaction_store.compaction_header(v_row),
             v_row.commitment
@@ -215,13 +216,14 @@ BEGIN
         INSERT INTO compaction_store.compactions (
             thread_uid, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before,
             tokens_after, source_count, revokes, run_id, tenant, kind, outcome, callback, trigger, actor, login,
-            model, counter, inputs, source_before, source_end, salt, commitment, entry, body
+            model, counter, inputs, source_before, source_end, salt, commitment, entry, body,
+            feed_xid
         ) VALUES (
             v_row.thread_uid, v_row.number, v_row.pos, v_row.created_at, v_row.redacted_pos,
             v_row.start_seq, v_row.end_seq, v_row.tokens_before, v_row.tokens_after, v_row.source_count,
             v_row.revokes, v_row.run_id, v_row.tenant, v_row.kind, v_row.outcome, v_row.callback,
             v_row.trigger, v_row.actor, v_row.login, v_row.model, v_row.counter, v_row.inputs, v_row.source_before,
-            v_row.source_end, v_row.salt, v_row.commitment, v_row.entry, v_row.body
+            v_row.source_end, v_row.salt, v_row.commitment, v_row.entry, v_row.body, v_row.feed_xid
         );
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the record was not stored' USING ERRCODE = 'CS010';
@@ -230,6 +232,7 @@ BEGIN
         v_head.last_pos := v_row.pos;
         v_head.last_at := v_row.created_at;
         v_head.head := v_row.entry;
+        v_head.feed_xid := v_row.feed_xid;
         v_head.view_tokens := v_head.view_tokens + v_change;
         IF v_row.outcome = 'applied' AND (
             (v_row.kind = 'clear' AND v_row.trigger = 'hide')
@@ -242,7 +245,7 @@ BEGIN
     PERFORM compaction_store.refuse_unknown(p_thread_uid, v_head.last_pos, v_head.last_number);
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
-        view_tokens = v_head.view_tokens, hidden_seq = v_head.hidden_seq,
+        view_tokens = v_head.view_tokens, hidden_seq = v_head.hidden_seq, feed_xid = v_head.feed_xid,
         stalled_tokens = CASE
             WHEN NOT v_tried THEN h.stalled_tokens WHEN NOT v_progress THEN v_head.view_tokens
         END,

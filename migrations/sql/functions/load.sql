@@ -21,6 +21,7 @@ DECLARE
     v_head bytea;
     v_at timestamptz;
     v_erased bigint;
+    v_xid bigint;
     v_salts bytea[];
     v_headers bytea[];
     v_commitments bytea[];
@@ -91,16 +92,18 @@ BEGIN
     END LOOP;
     UPDATE compaction_store.heads AS h
     SET last_seq = v_seq + v_count, last_pos = v_pos + v_count, last_at = v_at, head = v_head,
-        view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t)
-    WHERE h.thread_uid = p_thread_uid;
+        view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t),
+        feed_xid = greatest(h.feed_xid, pg_current_xact_id()::text::bigint)
+    WHERE h.thread_uid = p_thread_uid
+    RETURNING h.feed_xid INTO v_xid;
     INSERT INTO compaction_store.messages (
         thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, actor, login, salt,
-        commitment, entry, meta_commitment, meta, payload
+        commitment, entry, meta_commitment, meta, payload, feed_xid
     )
     SELECT
         p_thread_uid, v_seq + i, v_pos + i, v_at, tokens, CASE WHEN i = 1 AND v_count > 1 THEN v_count END, p_tenant,
         role, counter, CASE WHEN i = 1 THEN p_key END, p_actor, session_user, salt, commitment, entry, meta_commitment,
-        meta::json, payload::json
+        meta::json, payload::json, v_xid
     FROM ROWS FROM (
         unnest(p_payloads), unnest(v_salts), unnest(p_roles), unnest(p_tokens), unnest(p_counters), unnest(p_metas),
         unnest(v_commitments), unnest(v_meta_commitments), unnest(v_entries)

@@ -30,6 +30,7 @@ BEGIN
     v_row.login := session_user;
     v_row.inputs := '{}';
     v_row.salt := compaction_store.new_salt();
+    v_row.feed_xid := greatest(p_head.feed_xid, pg_current_xact_id()::text::bigint);
     v_row.body := v_body::json;
     v_row.commitment := compaction_store.commitment(v_row.salt, v_body);
     v_row.entry := compaction_store.entry(
@@ -38,11 +39,11 @@ BEGIN
     );
     INSERT INTO compaction_store.compactions (
         thread_uid, number, pos, created_at, run_id, tenant, kind, outcome, trigger, actor, login, inputs, salt,
-        commitment, entry, body
+        commitment, entry, body, feed_xid
     ) VALUES (
         v_row.thread_uid, v_row.number, v_row.pos, v_row.created_at, v_row.run_id, v_row.tenant, v_row.kind,
         v_row.outcome, v_row.trigger, v_row.actor, v_row.login, v_row.inputs, v_row.salt, v_row.commitment,
-        v_row.entry, v_row.body
+        v_row.entry, v_row.body, v_row.feed_xid
     );
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the record was not stored' USING ERRCODE = 'CS010';
@@ -51,8 +52,10 @@ BEGIN
     p_head.last_pos := v_row.pos;
     p_head.last_at := v_row.created_at;
     p_head.head := v_row.entry;
+    p_head.feed_xid := v_row.feed_xid;
     UPDATE compaction_store.heads AS h
-    SET last_number = p_head.last_number, last_pos = p_head.last_pos, last_at = p_head.last_at, head = p_head.head
+    SET last_number = p_head.last_number, last_pos = p_head.last_pos, last_at = p_head.last_at, head = p_head.head,
+        feed_xid = p_head.feed_xid
     WHERE h.thread_uid = p_head.thread_uid;
     RETURN p_head;
 END

@@ -10,6 +10,7 @@ AS $$
 DECLARE
     v_commitment bytea := compaction_store.commitment(p_salt, p_body);
     v_entry bytea;
+    v_xid bigint := greatest(p_head.feed_xid, pg_current_xact_id()::text::bigint);
 BEGIN
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
         RAISE EXCEPTION 'a salt must have 16 bytes' USING ERRCODE = 'CS008';
@@ -25,15 +26,17 @@ BEGIN
         compaction_store.event_header(p_kind, p_critical, p_actor, session_user), v_commitment
     );
     INSERT INTO compaction_store.events (
-        thread_uid, pos, created_at, tenant, kind, critical, actor, login, salt, commitment, entry, body
+        thread_uid, pos, created_at, tenant, kind, critical, actor, login, salt, commitment, entry, body,
+        feed_xid
     ) VALUES (
         p_head.thread_uid, event_pos, written_at, p_head.tenant, p_kind, p_critical, p_actor, session_user, p_salt,
-        v_commitment, v_entry, p_body::json
+        v_commitment, v_entry, p_body::json, v_xid
     );
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the event was not stored' USING ERRCODE = 'CS010';
     END IF;
-    UPDATE compaction_store.heads AS h SET last_pos = event_pos, last_at = written_at, head = v_entry
+    UPDATE compaction_store.heads AS h
+    SET last_pos = event_pos, last_at = written_at, head = v_entry, feed_xid = v_xid
     WHERE h.thread_uid = p_head.thread_uid;
 END
 $$;

@@ -54,7 +54,7 @@ BEGIN
         compaction_store.view, compaction_store.outline, compaction_store.compare, compaction_store.element,
         compaction_store.elements, compaction_store.neighbours, compaction_store.pos_at,
         compaction_store.thread, compaction_store.entries,
-        compaction_store.thread_state, compaction_store.events, compaction_store.reported
+        compaction_store.thread_state, compaction_store.events, compaction_store.feed, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     -- Applications must not have this function, because they could block all checkpoints with it.
     GRANT EXECUTE ON FUNCTION compaction_store.checkpoint_turn TO compaction_store_auditor;

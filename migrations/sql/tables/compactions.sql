@@ -15,6 +15,7 @@ CREATE TABLE compaction_store.compactions (
     source_count bigint,
     revokes bigint,
     run_id uuid NOT NULL,
+    feed_xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     tenant text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
     outcome text COLLATE "C" NOT NULL,
@@ -89,3 +90,5 @@ CREATE INDEX compactions_revokes_idx
 CREATE INDEX compactions_unknown_idx ON compaction_store.compactions (thread_uid, pos)
     WHERE outcome = 'applied'
         AND kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption');
+-- Like messages_feed_idx.
+CREATE INDEX compactions_feed_idx ON compaction_store.compactions (tenant, feed_xid, thread_uid, pos) WHERE (pos + 0) IS NOT NULL;

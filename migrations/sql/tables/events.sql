@@ -5,6 +5,7 @@ CREATE TABLE compaction_store.events (
     thread_uid uuid NOT NULL,
     pos bigint NOT NULL,
     created_at timestamptz NOT NULL,
+    feed_xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     tenant text COLLATE "C" NOT NULL,
     critical boolean NOT NULL,
     kind text COLLATE "C" NOT NULL,
@@ -29,3 +30,5 @@ CREATE INDEX events_audit_idx ON compaction_store.events (tenant, created_at, th
 -- The critical events of unknown kinds. Views of a thread that has one are refused. The condition must be the same as
 -- in refuse_unknown.
 CREATE INDEX events_unknown_idx ON compaction_store.events (thread_uid, pos) WHERE critical AND kind NOT IN ('redaction');
+-- Like messages_feed_idx.
+CREATE INDEX events_feed_idx ON compaction_store.events (tenant, feed_xid, thread_uid, pos) WHERE (pos + 0) IS NOT NULL;

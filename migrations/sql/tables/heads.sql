@@ -2,7 +2,8 @@
 -- stalled_tokens is the size that the view had then. It is NULL otherwise, and after an erasure. erased_pos is the pos
 -- of the thread's erasure. It is stored here because every write reads this row. hidden_seq is the last seq that a
 -- clear with the trigger "hide" covers, or NULL if no such clear is in force. The thread is hidden as long as
--- hidden_seq equals last_seq. lease_* describe the run that compacts the thread now, or that died while compacting.
+-- hidden_seq equals last_seq. feed_xid is that of the newest entry. lease_* describe the run that compacts the thread
+-- now, or that died while compacting.
 -- With fillfactor 50, updated rows stay on their page (HOT), as long as no indexed column changes. So the index has a
 -- coarse copy of view_tokens, which rarely changes. is_log says that the thread is the log of its tenant, which has
 -- events only.
@@ -19,6 +20,7 @@ CREATE TABLE compaction_store.heads (
     lease_since timestamptz,
     lease_until timestamptz,
     lease_run uuid,
+    feed_xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     is_log boolean NOT NULL DEFAULT false,
     view_tokens_coarse integer GENERATED ALWAYS AS (least(view_tokens >> 14, 2147483647)::integer) STORED,
     tenant text COLLATE "C" NOT NULL,

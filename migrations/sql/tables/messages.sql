@@ -8,6 +8,7 @@ CREATE TABLE compaction_store.messages (
     redacted_pos bigint,
     tokens integer NOT NULL,
     call_size integer,
+    feed_xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     tenant text COLLATE "C" NOT NULL,
     role text COLLATE "C",
     counter text COLLATE "C" NOT NULL,
@@ -36,3 +37,7 @@ CREATE UNIQUE INDEX messages_key_idx ON compaction_store.messages (thread_uid, k
 -- message does not hide the others.
 CREATE INDEX messages_listed_idx ON compaction_store.messages (tenant, thread_uid)
     WHERE seq IN (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024);
+-- Lists the tenant's entries in the order of the feed. feed_xid is the number of the transaction that wrote the entry, or
+-- that of the entry before it in the thread if that is greater: a transaction may have its number before it waits for
+-- the thread. The condition is always true. Only the feed has this condition, so that no other query uses this index.
+CREATE INDEX messages_feed_idx ON compaction_store.messages (tenant, feed_xid, thread_uid, pos) WHERE (pos + 0) IS NOT NULL;
