@@ -12,7 +12,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from compaction_store.arguments import name_of, other, without_addresses
 from compaction_store.compaction import summary_request, summary_room
@@ -30,6 +30,8 @@ from compaction_store.strategies.thresholds import Threshold, as_threshold
 from compaction_store.waiting import Work, is_async
 
 SummarySource = Summary | Summarize
+_Yielded = TypeVar("_Yielded")
+_Sent = TypeVar("_Sent")
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
@@ -77,6 +79,14 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     if error is not None and len(attempts) == tried and not isinstance(error, NoProgress | PinnedInside):
         raise error
     return error
+
+
+def sent(steps: Generator[_Yielded, _Sent, Any], value: _Sent | None) -> _Yielded | None:
+    """Sends a value to a generator, None at first. Returns what the generator yields next; None at its end."""
+    try:
+        return steps.send(cast("_Sent", value))
+    except StopIteration:
+        return None
 
 
 TOO_LITTLE = "a summary would save too little"

@@ -128,8 +128,11 @@ class _Stretches:
             self._spoken = False
 
 
-class _Scan:
-    """The state of a scan. `_shown` has the elements of the window, with summaries in place of folded elements."""
+class Scan:
+    """A scan. Predicates are called with windows of `items`. `_shown` has the window, with summaries in their places.
+
+    With `whole_at_end`, the last check always counts the whole window, with its summaries.
+    """
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class _Scan:
         *,
         keep_first: bool,
         before_reply: bool,
-        whole_at_end: bool,
+        whole_at_end: bool = False,
     ) -> None:
         self._outline = outline
         self._items = items
@@ -162,6 +165,7 @@ class _Scan:
         self._least = 0
 
     def folds(self) -> Folds:
+        """Yields every span to fold, in order."""
         blocks = iter(self._outline.blocks)
         block = next(blocks, None)
         for index, item in enumerate(self._items):
@@ -252,28 +256,3 @@ def _first_reply(outline: Outline) -> Index:
         if "assistant" in who or "summary" in who:
             return index
     return len(outline.speakers)
-
-
-def folds(
-    outline: Outline,
-    items: Sequence[Any],
-    threshold: Threshold,
-    *,
-    limit: int | None,
-    keep_first: bool,
-    before_reply: bool,
-    whole_at_end: bool = False,
-) -> Folds:
-    """Yields every span to fold, in order. Predicates are called with windows of `items`.
-
-    With `whole_at_end`, the last check always counts the whole window, with its summaries.
-    """
-    return _Scan(
-        outline,
-        items,
-        threshold,
-        limit,
-        keep_first=keep_first,
-        before_reply=before_reply,
-        whole_at_end=whole_at_end,
-    ).folds()

@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
-from compaction_store.strategies.base import rules
-from compaction_store.strategies.folds import Fold, Folded, folds
+from compaction_store.strategies.base import rules, sent
+from compaction_store.strategies.folds import Fold, Folded, Scan
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.sliding_window import ThresholdOption, tail_of
@@ -165,9 +165,9 @@ class _Sliding(Generic[T]):
         ]
         tail = tail_of(tokens, retain, room=self._room(retain))
         outline = Outline(elements, pins=_pins(pin, self._shown), allow=rules(allow, "allow"), tail=tail)
-        self._found = folds(
-            outline, self._shown, reached, limit=limit, keep_first=keep_first, before_reply=before_reply
-        )
+        self._found = Scan(
+            outline, self._shown, reached, limit, keep_first=keep_first, before_reply=before_reply
+        ).folds()
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
@@ -185,7 +185,7 @@ class _Sliding(Generic[T]):
     def work(self, summarize: Callable[[Sequence[T]], Any]) -> Work[Slid[T]]:
         folded: Folded | None = None
         error: Exception | None = None
-        while error is None and (fold := self._next(folded)) is not None:
+        while error is None and (fold := sent(self._found, folded)) is not None:
             try:
                 summary = yield Call(summarize, self._shown[fold.low : fold.high + 1])
             except Exception as raised:  # noqa: BLE001 — the result has the error and the earlier summaries
@@ -197,12 +197,6 @@ class _Sliding(Generic[T]):
                 raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
             folded = self._fold(fold, summary)
         return Slid(tuple(_put(self._pieces, self._made)), error)
-
-    def _next(self, folded: Folded | None) -> Fold | None:
-        try:
-            return self._found.send(folded)
-        except StopIteration:
-            return None
 
     def _fold(self, fold: Fold, summary: T) -> Folded:
         pieces = self._pieces[fold.low : fold.high + 1]

@@ -15,7 +15,7 @@ from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import InvalidCallback, PinnedInside
 from compaction_store.messages.tool_pairs import Links, items_of
 from compaction_store.models import Element
-from compaction_store.strategies.base import Attempted, BaseStrategy
+from compaction_store.strategies.base import Attempted, BaseStrategy, sent
 from compaction_store.strategies.pins import Pin, PinOption, Pins
 from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
 
@@ -100,7 +100,7 @@ class _Pinned(BaseStrategy):
         cuts = _Cuts(ctx.elements, self._pins)
         inner = self._strategy.steps(ctx)
         outcome: Exception | None = None
-        while (ask := _next(inner, outcome)) is not None:
+        while (ask := sent(inner, outcome)) is not None:
             outcome = yield from cuts.ask(ask)
 
 
@@ -135,10 +135,3 @@ class _Cuts:
                 outcome = yield replace(ask, start_seq=start, end_seq=end)
                 done = done or outcome is None
         return None if done else outcome
-
-
-def _next(steps: Steps, outcome: Exception | None) -> Ask | None:
-    try:
-        return steps.send(outcome)
-    except StopIteration:
-        return None

@@ -23,7 +23,7 @@ from compaction_store.errors import InvalidInput, Rejected
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload, Span, Summary
 from compaction_store.strategies import base
-from compaction_store.strategies.folds import Fold, Folded, Folds, folds, tokens_that_stay
+from compaction_store.strategies.folds import Fold, Folded, Folds, Scan, tokens_that_stay
 from compaction_store.strategies.layout import held_unread
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.thresholds import Predicate, Threshold, check_fraction, everything, fraction_of, over
@@ -47,11 +47,7 @@ ThresholdOption = Threshold | Predicate | int | None
 def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
     """Yields all folds under the assumption that every summary has that many tokens."""
     folded: Folded | None = None
-    while True:
-        try:
-            fold = found.send(folded)
-        except StopIteration:
-            return
+    while (fold := base.sent(found, folded)) is not None:
         yield fold
         stand_in = Element(
             elements[fold.low].seq, elements[fold.high].end_seq, None, ({"role": "user", "content": ""},), tokens, None,
@@ -160,10 +156,10 @@ class SlidingWindow(base.Summarizing):
 
     def folds(self, outline: Outline, elements: Sequence[Element], threshold: Threshold, limit: int | None) -> Folds:
         """Yields the spans to fold."""
-        return folds(
-            outline, elements, threshold, limit=limit, keep_first=self.keep_first, before_reply=self.before_reply,
+        return Scan(
+            outline, elements, threshold, limit, keep_first=self.keep_first, before_reply=self.before_reply,
             whole_at_end=self.threshold is None,
-        )  # fmt: skip
+        ).folds()  # fmt: skip
 
     def steps(self, ctx: CompactionContext) -> Steps:
         elements, budget = ctx.elements, ctx.budget
@@ -186,7 +182,7 @@ class SlidingWindow(base.Summarizing):
         found = self.folds(outline, elements, threshold, limit)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may be folded"
         folded: Folded | None = None
-        while (fold := _next(found, folded)) is not None:
+        while (fold := base.sent(found, folded)) is not None:
             inside = elements[fold.low : fold.high + 1]
             ask = self.ask(inside[0].seq, inside[-1].end_seq, reason, allow=self.allow, stated_room=room)
             folded = None
@@ -281,13 +277,6 @@ def _halfway(budget: TokenBudget) -> int:
     """Returns the size to aim for. It leaves room for the summaries of short spans, which may follow a long one."""
     trigger = budget.trigger_tokens
     return min((trigger + budget.target_tokens) // 2, trigger - trigger // 8)
-
-
-def _next(found: Folds, folded: Folded | None) -> Fold | None:
-    try:
-        return found.send(folded)
-    except StopIteration:
-        return None
 
 
 def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:

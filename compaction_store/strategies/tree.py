@@ -68,9 +68,7 @@ class SummaryTree(base.Summarizing):
         growth = self.growth(Layout(ctx.elements, self.pins, ctx.links), unread)
         done: bool | None = None
         try:
-            while True:
-                # The first value sent to a generator must be None.
-                node = growth.send(done)  # type: ignore[arg-type]
+            while (node := base.sent(growth, done)) is not None:
                 planner.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
                 ask = self.ask(node.start_seq, node.end_seq, f"{what} summarized")
@@ -78,8 +76,6 @@ class SummaryTree(base.Summarizing):
                 if error is not None and not isinstance(error, Rejected | SpanConflict):
                     return
                 done = error is None
-        except StopIteration:
-            return
         finally:
             planner.rename(caller)
 
@@ -143,10 +139,6 @@ def plan_summary_tree(messages: Iterable[Any], *options: Any, counter: Any = Non
     elements = elements_of(messages, lambda message: counting.messages([message]))
     growth = SummaryTree(Summary("-"), *options, **more).growth(Layout(elements))
     nodes: list[Node] = []
-    try:
-        node = next(growth)
-        while True:
-            nodes.append(node)
-            node = growth.send(True)
-    except StopIteration:
-        return nodes
+    while (node := base.sent(growth, True if nodes else None)) is not None:
+        nodes.append(node)
+    return nodes

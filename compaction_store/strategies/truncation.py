@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
@@ -61,6 +61,7 @@ class Means(IntEnum):
     SYSTEMS = 4
 
 
+@dataclass(eq=False)
 class Draft:
     """A view that is being made to fit: the tokens of its elements, and what was cut, joined and removed.
 
@@ -70,31 +71,20 @@ class Draft:
     than `least_cut` tokens, because each cut is recorded. Smaller cuts are made only before a summary is removed.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        limit: int,
-        counter: Counter,
-        caps: Caps,
-        recent: int,
-        *,
-        means: Means = Means.SYSTEMS,
-        kept: AbstractSet[int] = frozenset(),
-        cut_summaries: bool = False,
-        least_cut: int = 0,
-        line: int = 0,
-    ) -> None:
-        elements = layout.elements
-        self.layout = layout
-        self.limit = limit
-        self.counter = counter
-        self.caps = caps
-        self.recent = recent
-        self.means = means
-        self.kept = kept
-        self.cut_summaries = cut_summaries
-        self.least_cut = least_cut
-        self.line = line
+    layout: Layout
+    limit: int
+    counter: Counter
+    caps: Caps
+    recent: int
+    _: KW_ONLY
+    means: Means = Means.SYSTEMS
+    kept: AbstractSet[int] = frozenset()
+    cut_summaries: bool = False
+    least_cut: int = 0
+    line: int = 0
+
+    def __post_init__(self) -> None:
+        elements, layout = self.layout.elements, self.layout
         self.tokens = [element.tokens for element in elements]
         self.total = sum(self.tokens)
         self.forms: dict[int, tuple[Payload, ...]] = {}
@@ -106,10 +96,10 @@ class Draft:
         # Unless all summaries are cut, those of this run are kept, and older ones are removed after everything else.
         self.summaries = frozenset(i for i, e in enumerate(elements) if e.is_summary)
         fresh = frozenset(i for i in self.summaries if (elements[i].number or 0) < 0)
-        self.fresh = frozenset[int]() if cut_summaries else fresh
-        whole = self.summaries | layout.pinned | kept
+        self.fresh = frozenset[int]() if self.cut_summaries else fresh
+        whole = self.summaries | layout.pinned | self.kept
         own = {0, layout.last, layout.last_user} - layout.systems - whole
-        systems = layout.systems - whole if means >= Means.SYSTEMS else frozenset[int]()
+        systems = layout.systems - whole if self.means >= Means.SYSTEMS else frozenset[int]()
         self.ends = [sorted(i for i in own if i is not None), sorted(systems)]
         self.middle = [i for i in range(len(elements)) if i not in own | layout.systems | whole]
 

@@ -22,9 +22,9 @@ from compaction_store.language.quotations import quotations
 from compaction_store.language.secrets import has_secret
 from compaction_store.language.words import Phrases, words
 from compaction_store.probes import ThreadFacts, ThreadMessage
+from compaction_store.probes.facts import statements
 from compaction_store.probes.passages import Passages
 from compaction_store.probes.speech import Reading
-from compaction_store.probes.values import statements
 
 Payload = dict[str, Any]
 # Quadratic work on so many characters would take hours.

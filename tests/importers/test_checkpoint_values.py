@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_store.errors import MissingExtra
-from compaction_store.importers import checkpoint_values, langchain, open_source
+from compaction_store.importers import checkpoint_values, langgraph, open_source
 from compaction_store.importers.checkpoint_values import Object, Undecodable, array_header, decode, find, split
 
 VALUES: dict[bytes, Any] = {
@@ -178,4 +178,4 @@ CALL = {"name": "f", "args": {"a": 1}, "id": "c1", "type": "tool_call"}
     ],
 )
 def test_langchains_messages_are_chat_messages(value: Any, message: Any) -> None:
-    assert langchain.chat_message(value) == message
+    assert langgraph.chat_message(value) == message

@@ -27,7 +27,7 @@ from compaction_store.deploy import roles
 from compaction_store.messages import framing
 from compaction_store.recall import Recalled, pages
 from compaction_store.recall.definitions import NAMES
-from compaction_store.recall.search import Search
+from compaction_store.recall.reader import Search
 
 COUNTER = tokens.o200k_base()
 _RESULT = re.compile(r"[^\n]+\n<(recall-[0-9a-f]{12,64})>\n([^\n]+)\n</\1>")
