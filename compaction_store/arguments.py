@@ -86,17 +86,27 @@ def bounds(value: object, what: str) -> None:
 _BOUNDS = re.compile(r"(\d{0,15})(\.\.)?(\d{0,15})", re.ASCII)
 
 
-_AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGE = re.compile(r"(\d{1,6})([mhdwy])", re.ASCII)
+# A year is never shorter than a calendar year.
+_UNITS = {
+    "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1),
+    "y": timedelta(days=366),
+}  # fmt: skip
+
+
+def written_age(text: str) -> timedelta | None:
+    """Reads an age such as `30m`, `24h`, `7d`, `2w` or `6y`. Returns None for any other text."""
+    found = _AGE.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNITS[found[2]]
 
 
 def written_time(text: str) -> datetime:
-    """Reads a time in ISO 8601, or an age such as `30m`, `24h`, `7d` or `2w`. Raises ValueError for any other text.
+    """Reads a time in ISO 8601, or an age as `written_age` does. Raises ValueError for any other text.
 
     Raises OverflowError for an age before all times. Only a time that is written without a time zone has none.
     """
-    if found := _AGE.fullmatch(text):
-        return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if (age := written_age(text)) is not None:
+        return datetime.now(UTC) - age
     return datetime.fromisoformat(text)
 
 

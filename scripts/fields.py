@@ -265,6 +265,15 @@ FIELDS: dict[str, dict[str, str]] = {
         "seqs": "The seqs of the copies.",
         "records": "The numbers of the records erased with them.",
     },
+    "Expiry": {
+        "thread_id": "The thread's name before the erasure.",
+        "thread_uid": "The thread's thread_uid.",
+        "last_message_at": "The time of the last message when the run found it; None if it is missing.",
+        "kept": "Why the thread was kept: `written`, `held`, `retained` or `damaged`; None if it was erased.",
+        "messages": "How many messages were erased, or would be.",
+        "records": "How many records were erased, or would be.",
+        "pos": "The pos of the erasure; None if nothing was erased, and in a dry run.",
+    },
     "Forked": {
         "thread_id": "The new thread's name.",
         "thread_uid": "The new thread's thread_uid.",

@@ -80,7 +80,14 @@ STORE: dict[str, tuple[str, ...]] = {
         "audit.names_of",
         "audit.tenants",
     ),
-    "Erasing": ("custody.redact", "custody.erase", "custody.hold", "custody.release", "custody.retain"),
+    "Erasing": (
+        "custody.redact",
+        "custody.erase",
+        "custody.hold",
+        "custody.release",
+        "custody.retain",
+        "custody.apply_retention",
+    ),
 }
 # Classes whose parameters are not shown, because only the store makes their objects.
 _MADE_HERE = {"CompactionContext", "Turn"}
@@ -119,7 +126,7 @@ SECTIONS = (
         models,
         (
             "Lease", "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork",
-            "Span", "TokenStep", "Sample", "FeedEntry",
+            "Expiry", "Span", "TokenStep", "Sample", "FeedEntry",
             "Attempt", "CompactionTree", "Found", "Measured", "PendingCall", "Outline", "Part", "Comparison",
             "ComparedPart", "Verdict",
         ),

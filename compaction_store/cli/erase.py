@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from compaction_store import Event, Redaction
     from compaction_store.models import RedactedFork
 
-_Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
-_DryRun = Annotated[bool, option("--dry-run", "Show what would be erased, but erase nothing.")]
-_LegalBasis = Annotated[str | None, option("--legal-basis TEXT", "The legal basis, stored with the erasure.")]
+Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
+DryRun = Annotated[bool, option("--dry-run", "Show what would be erased, but erase nothing.")]
+LegalBasis = Annotated[str | None, option("--legal-basis TEXT", "The legal basis, stored with the erasure.")]
 _Forks = Annotated[bool, option("--forks/--no-forks", "Also erase the copies in forks.", show_default=True)]
 _Override = Annotated[
     str | None,
@@ -37,11 +37,11 @@ def redact(
     thread: Thread,
     seqs: Annotated[list[str], argument("SEQS...", "Seqs of messages, such as 7 or 12-20.")],
     reason: Reason = "",
-    legal_basis: _LegalBasis = None,
+    legal_basis: LegalBasis = None,
     override: _Override = None,
     forks: _Forks = True,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     *,
     deed: DeedOptions,
     db: TenantOptions,
@@ -82,11 +82,11 @@ def redact(
 def erase(
     thread: Thread,
     reason: Reason = "",
-    legal_basis: _LegalBasis = None,
+    legal_basis: LegalBasis = None,
     override: _Override = None,
     forks: _Forks = True,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     *,
     deed: DeedOptions,
     db: TenantOptions,

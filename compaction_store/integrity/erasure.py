@@ -93,7 +93,7 @@ def check_text(value: object, what: str, *, optional: bool = False) -> None:
     arguments.reason(value, what)
 
 
-def body(**parts: str | int | Payload | None) -> str:
+def body(**parts: str | float | Payload | None) -> str:
     """Makes the JSON of an event's body from the parts that are not None, in their order."""
     return documents.body_text({name: part for name, part in parts.items() if part is not None})
 

@@ -10,6 +10,7 @@ from compaction_store.models.outlines import ComparedPart, Comparison, Outline, 
 from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report
 from compaction_store.models.threads import (
     Event,
+    Expiry,
     FeedEntry,
     Forked,
     Lease,
@@ -31,6 +32,7 @@ __all__ = [
     "Comparison",
     "Element",
     "Event",
+    "Expiry",
     "Explanation",
     "FeedEntry",
     "Finding",

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models.messages import Payload
-from compaction_store.models.vocabulary import EventKind
+from compaction_store.models.vocabulary import EventKind, KeptBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,25 @@ class Redaction(AsDict):
     seqs: tuple[int, ...]
     records: tuple[int, ...]
     forks: tuple[RedactedFork, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry(AsDict):
+    """A thread that was old enough when a run of `apply_retention` found it, and the result for this thread.
+
+    `kept` says why the thread was not erased: `written` if a message was appended meanwhile, `held` or `retained` if a
+    hold or a retention forbids it, and `damaged` if the thread's rows contradict its head. It is None if the thread was
+    erased, or would be in a dry run. `messages` and `records` are the numbers of erased entries, and `pos` is the pos
+    of the erasure. `thread_id` is the name before the erasure.
+    """
+
+    thread_id: str
+    thread_uid: UUID
+    last_message_at: datetime | None
+    kept: KeptBy | None
+    messages: int = 0
+    records: int = 0
+    pos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

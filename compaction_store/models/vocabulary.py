@@ -22,6 +22,8 @@ EventKind = Literal[
     "metadata", "subject", LogEvent
 ]  # fmt: skip
 Judgement = Literal["good", "bad", "unsure"]
+# Why a retention policy keeps a thread whose last message was old enough. The SQL function kept_by has the same words.
+KeptBy = Literal["written", "held", "retained", "damaged"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

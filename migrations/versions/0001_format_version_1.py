@@ -118,6 +118,7 @@ _FILES = (
     "functions/retained_until.sql",
     "functions/refuse_held.sql",
     "functions/in_hold.sql",
+    "functions/kept_by.sql",
     "functions/redaction_body.sql",
     "functions/record_once.sql",
     "functions/record_event.sql",

@@ -15,10 +15,11 @@ MAY: dict[str, str] = {
     **dict.fromkeys(
         (
             "compare", "element", "elements", "entries", "feed", "neighbours", "newest", "outline", "pos_at",
-            "refuse_no_tenant", "replay", "reported", "tenant", "thread_state", "view",
+            "replay", "reported", "thread_state", "view",
         ),
         _READING,
     ),
+    **dict.fromkeys(("refuse_no_tenant", "tenant"), f"{_READING} eraser"),
     **dict.fromkeys(("thread", "events"), f"{_READING} eraser custodian"),
     **dict.fromkeys(("audit_json", "audit_tenants", "retained_until", "superseded_by", "tenants"), "app auditor"),
     "checkpoint_turn": "auditor",
@@ -41,13 +42,13 @@ MAY: dict[str, str] = {
 INTERNAL = """
     active born_in caller_may commitment compaction_header copied_entry copied_to copy_log derived_records entry
     entry_at erase_content event_header fields find_thread fold fork_of gaps genesis has_name_twice hidden_seq
-    in_force in_hold is_distributed is_of_log live_turns message_header message_tokens meta_commitment microseconds
-    name_commitment new_salt new_thread_uid next_at number_at open_thread outside_strings parsable queue_up ranges
-    record_abandoned record_once redact_forks redacted_by redaction_body refuse_bad_document refuse_bad_message
-    refuse_bad_name refuse_bad_receipt refuse_bad_record refuse_bad_unusual_message refuse_bad_unusual_receipt
-    refuse_change refuse_erased refuse_held refuse_in_log refuse_no_head refuse_other_entry refuse_other_seq
-    refuse_override refuse_taken refuse_unknown refuse_unsound_records run_records seq_at size span_tokens
-    times_copied view_parts write_event
+    in_force in_hold is_distributed is_of_log kept_by live_turns message_header message_tokens meta_commitment
+    microseconds name_commitment new_salt new_thread_uid next_at number_at open_thread outside_strings parsable
+    queue_up ranges record_abandoned record_once redact_forks redacted_by redaction_body refuse_bad_document
+    refuse_bad_message refuse_bad_name refuse_bad_receipt refuse_bad_record refuse_bad_unusual_message
+    refuse_bad_unusual_receipt refuse_change refuse_erased refuse_held refuse_in_log refuse_no_head
+    refuse_other_entry refuse_other_seq refuse_override refuse_taken refuse_unknown refuse_unsound_records
+    run_records seq_at size span_tokens times_copied view_parts write_event
 """
 _FUNCTIONS = """
     SELECT p.proname, ARRAY(

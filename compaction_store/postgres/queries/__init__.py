@@ -17,6 +17,7 @@ from compaction_store.postgres.queries.across_threads import (
     threads,
 )
 from compaction_store.postgres.queries.checkpoints import checkpointing, entries_of_many, heads, states
+from compaction_store.postgres.queries.expiring import clock, expiring
 from compaction_store.postgres.queries.functions import (
     ThreadKey,
     commit_compactions,
@@ -105,6 +106,7 @@ __all__ = [
     "applied_tokens",
     "check",
     "checkpointing",
+    "clock",
     "commit_compactions",
     "commitments",
     "compactions",
@@ -117,6 +119,7 @@ __all__ = [
     "entries_of_many",
     "erase",
     "events",
+    "expiring",
     "feed",
     "fetch",
     "find_load",

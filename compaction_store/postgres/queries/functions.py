@@ -142,13 +142,13 @@ class EraseRow(NamedTuple):
     refusal: str | Any
 ERASE = (
     "SELECT * FROM compaction_store.erase"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool)"
+    "(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool, %b::timestamptz)"
 )
 def erase(
     connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None, insist: bool |
-    None, dry_run: bool | None, reaches: bool | None
+    None, dry_run: bool | None, reaches: bool | None, before: datetime | None
 ) -> EraseRow:
-    return EraseRow._make(fetch(connection, ERASE, (*of, actor, salt, body, insist, dry_run, reaches))[0])
+    return EraseRow._make(fetch(connection, ERASE, (*of, actor, salt, body, insist, dry_run, reaches, before))[0])
 
 class EventsRow(NamedTuple):
     pos: int | Any

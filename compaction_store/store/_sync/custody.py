@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from compaction_store import arguments
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
-from compaction_store.models import (
-    Event,
-    Redaction,
-)
+from compaction_store.models import Event, Expiry, Redaction
 from compaction_store.postgres.queries import ThreadKey
-from compaction_store.store._sync import erasures
+from compaction_store.results import Results
+from compaction_store.store._sync import erasures, retention
 from compaction_store.store._sync.scope import Scope
 from compaction_store.store.threads import thread_key
 
@@ -117,6 +116,46 @@ class Custody:
             self._scope.db, key, body, last_pos=thread.last_pos, actor=actor,
             overrides=override is not None, dry_run=looks, forks=forks,
         )  # fmt: skip
+
+    def apply_retention(
+        self,
+        *,
+        older_than: timedelta,
+        prefix: str = "",
+        reason: str | None = None,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+        legal_basis: str | None = None,
+        dry_run: bool = False,
+    ) -> Results[Expiry]:
+        """Erases the tenant's threads whose last message is older, and yields each thread that was old enough.
+
+        The database's clock decides, and `last_message_at`: a hold, a verdict or a fork does not make a thread younger.
+        A thread without messages is as old as its creation. `prefix` limits the run to threads whose names begin with
+        it. Hidden threads are erased like others. Threads under a hold or a retention are kept, and nothing is written
+        to them. So is a thread that got a message meanwhile. Forks are threads like others: an old one is erased, and a
+        younger one keeps its copies until it is old. `dry_run` erases nothing, and yields what a run would do.
+
+        Each thread is erased in its own transaction, by an event with the name of the run and the time before which the
+        last message had to be. The log of the tenant gets an event `policy` at the beginning and one at the end, with
+        what was erased, what was kept and why. If a run is stopped at any point, repeat it: the next run erases what is
+        left, and first records what the interrupted one erased.
+
+        Nothing is erased until the result is iterated over. If nobody does, the result warns when it is dropped.
+        """
+        older_than = retention.check_age(older_than)
+        if prefix != "":
+            arguments.name(prefix, "prefix")
+        arguments.instance(dry_run, bool, "dry_run")
+        reason = f"the last message is older than {older_than}" if reason is None else reason
+        erasures.check_reasons(reason)
+        erasure.check_text(legal_basis, "legal_basis", optional=True)
+        actor = None if dry_run else self._scope.chosen_actor(actor)
+        run = retention.Run(
+            self._scope.db, self._scope.tenant, uuid4(), older_than, prefix, actor, reason, legal_basis,
+            encoding.authority(authority), dry_run,
+        )  # fmt: skip
+        return Results("custody.apply_retention(…)", retention.apply(run))
 
     def hold(
         self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None

@@ -18,7 +18,7 @@ from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 
 # Ten times the measured time for erasing one message.
-_SECONDS_A_MESSAGE = 0.001
+SECONDS_A_MESSAGE = 0.001
 
 
 def check_reasons(reason: object, override: object = None) -> None:
@@ -50,7 +50,7 @@ def redact(
     erasure, the refusal is recorded.
     """
     salt = os.urandom(16)
-    seconds = sum(end - start + 1 for start, end in ranges) * _SECONDS_A_MESSAGE
+    seconds = sum(end - start + 1 for start, end in ranges) * SECONDS_A_MESSAGE
     starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
     row = db.with_more_time(seconds).call(
         queries.redact, thread, starts, ends, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
@@ -79,8 +79,8 @@ def erase(
     assert thread.uid is not None  # noqa: S101 — the caller looked it up
     stub = erasure.stub_name(thread.uid)
     try:
-        row = db.with_more_time(last_pos * _SECONDS_A_MESSAGE).call(
-            queries.erase, thread, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
+        row = db.with_more_time(last_pos * SECONDS_A_MESSAGE).call(
+            queries.erase, thread, actor, salt, body, overrides, dry_run, forks, None, key=salt.hex()
         )
     except OutcomeUnknown as error:
         # Suggest the stub's name: repeating the call with the old name could erase a new thread of that name.

@@ -3,10 +3,13 @@
 -- thread. If the thread is erased already, nothing is written to it, and event_pos is NULL unless the call is a retry
 -- of the one that erased the thread. Copies in forks that an earlier call left alone are still erased then. p_dry_run,
 -- p_reaches and forks have the same meaning as for redact. In a fork, only the copies are erased.
+-- With p_before, the thread is erased only if its last message is older and nothing forbids the erasure. If it is kept,
+-- refusal is the reason, a word from kept_by, and no event is written. The event of the erasure has p_before.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
-    p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint, OUT seqs int8multirange,
-    OUT numbers int8multirange, OUT forks json, OUT refused_by bigint, OUT refusal text
+    p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, p_before timestamptz DEFAULT NULL::timestamptz,
+    OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange, OUT forks json,
+    OUT refused_by bigint, OUT refusal text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -44,6 +47,12 @@ BEGIN
         FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
         RETURN;
     END IF;
+    IF p_before IS NOT NULL THEN
+        refusal := compaction_store.kept_by(v_head, p_before);
+        IF refusal IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
     IF p_insist IS NOT TRUE THEN
         SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
             v_head, 'erase', NULL, p_actor, p_salt, p_body, p_dry_run, NULL
@@ -79,7 +88,13 @@ BEGIN
         RETURN;
     END IF;
     event_pos := compaction_store.erase_content(
-        v_head, p_actor, p_salt, format('{"whole":%s,%s', true::text, substring(v_body FROM 2)), seqs, numbers
+        v_head, p_actor, p_salt,
+        format(
+            '{"whole":%s,%s%s', true::text,
+            '"before":"' || to_char(p_before AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '",',
+            substring(v_body FROM 2)
+        ),
+        seqs, numbers
     );
     UPDATE compaction_store.threads AS t SET thread_id = 'erased:' || t.thread_uid, salt = NULL, metadata = '{}'
     WHERE t.thread_uid = p_thread_uid;

@@ -11,7 +11,7 @@ BEGIN
     PERFORM compaction_store.refuse_bad_document('body', p_body);
     IF EXISTS (
         SELECT FROM json_object_keys(compaction_store.parsable(p_body)::json) AS k (name)
-        WHERE k.name IN ('seqs', 'records', 'whole', 'overrides', 'forks', 'spared_forks', 'parent', 'refused', 'because', 'forbidden_by')
+        WHERE k.name IN ('seqs', 'records', 'whole', 'overrides', 'forks', 'spared_forks', 'before', 'parent', 'refused', 'because', 'forbidden_by')
     ) THEN
         RAISE EXCEPTION 'the body must not have field names that a redaction uses itself' USING ERRCODE = 'CS019';
     END IF;

@@ -74,6 +74,12 @@ BEGIN
     -- An application must not have these functions unless it is granted the roles: the program that writes should neither
     -- erase nor end a hold. Both roles need the functions that find a thread and show its holds, and read no content.
     GRANT EXECUTE ON FUNCTION compaction_store.redact, compaction_store.erase TO compaction_store_eraser;
+    -- A retention policy finds threads by the time of their last message, and erasures by their events.
+    GRANT EXECUTE ON FUNCTION compaction_store.tenant, compaction_store.refuse_no_tenant TO compaction_store_eraser;
+    GRANT SELECT (thread_uid, tenant, thread_id, created_at) ON compaction_store.threads TO compaction_store_eraser;
+    GRANT SELECT (thread_uid, tenant, last_seq, last_pos) ON compaction_store.heads TO compaction_store_eraser;
+    GRANT SELECT (thread_uid, tenant, seq, created_at) ON compaction_store.messages TO compaction_store_eraser;
+    GRANT SELECT ON compaction_store.events TO compaction_store_eraser;
     GRANT EXECUTE ON FUNCTION compaction_store.record_event TO compaction_store_custodian;
     GRANT EXECUTE ON FUNCTION compaction_store.thread, compaction_store.events
         TO compaction_store_eraser, compaction_store_custodian;

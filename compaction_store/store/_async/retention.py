@@ -1,0 +1,199 @@
+"""Erases the threads of a tenant whose last message is older than a retention policy allows.
+
+Each thread is erased in a transaction of its own, in which the database decides once more. So a run can be stopped at
+any point: the next run erases what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import cast
+from uuid import UUID
+
+from compaction_store import arguments
+from compaction_store.errors import InvalidInput, ThreadDamaged, ThreadNotFound
+from compaction_store.integrity import erasure
+from compaction_store.jsonable import time_text
+from compaction_store.models import Event, Expiry, Payload
+from compaction_store.models.vocabulary import KeptBy
+from compaction_store.postgres import queries
+from compaction_store.postgres.calling._async.connections import AsyncConnections
+from compaction_store.postgres.queries import EventFilter, ThreadKey
+from compaction_store.postgres.queries.expiring import Expiring, ranges
+from compaction_store.store._async import erasures, pages
+
+# The most threads or events that one statement reads.
+_PAGE = 1000
+# An event lists the keys of threads only up to this number. More are named by a digest of their keys.
+MOST_NAMED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a retention policy: what it erases, and what it writes into the events of the erasures."""
+
+    db: AsyncConnections
+    tenant: str
+    run_id: UUID
+    older_than: timedelta
+    prefix: str
+    actor: str | None
+    reason: str
+    legal_basis: str | None
+    authority: Payload | None
+    dry_run: bool
+
+
+def check_age(older_than: object) -> timedelta:
+    if not isinstance(older_than, timedelta) or older_than <= timedelta(0):
+        raise InvalidInput(f"older_than must be a positive timedelta{arguments.other(older_than)}")
+    return older_than
+
+
+async def apply(run: Run) -> AsyncIterator[Expiry]:
+    """Erases the threads, and yields each that was old enough."""
+    if run.dry_run:
+        before = _before(await run.db.call(queries.clock), run.older_than)
+        async for found in _old(run, before):
+            if (expiry := await _expire(run, before, found)) is not None:
+                yield expiry
+        return
+    _before(datetime.now(UTC), run.older_than)
+    for unfinished in await _unfinished(run):
+        await _record_end(run, unfinished, "interrupted", await _found_again(run, unfinished))
+    begun = await _record_beginning(run)
+    tally = Tally()
+    async for found in _old(run, before := _before(begun.created_at, run.older_than)):
+        if (expiry := await _expire(run, before, found)) is not None:
+            tally.add(expiry)
+            yield expiry
+    await _record_end(run, begun, "ended", tally)
+
+
+def _before(now: datetime, older_than: timedelta) -> datetime:
+    try:
+        return now - older_than
+    except OverflowError:
+        raise InvalidInput(f"older_than must not reach back before the year 1, but it is {older_than}") from None
+
+
+# ---- the events of a run
+# A run writes one event before it erases anything, and one at its end. If it is stopped, the second is missing, and the
+# next run writes it: it finds what was erased by the events of the erasures, which have the name of the run.
+
+
+async def _record_beginning(run: Run) -> Event:
+    body = erasure.body(
+        run=str(run.run_id), state="begun", older_than_seconds=run.older_than.total_seconds(),
+        prefix=run.prefix or None, reason=run.reason, legal_basis=run.legal_basis, authority=run.authority,
+    )  # fmt: skip
+    return await erasures.record_in_log(run.db, run.tenant, "policy", body, run.actor)
+
+
+async def _record_end(run: Run, begun: Event, state: str, tally: Tally) -> None:
+    before = begun.created_at - timedelta(seconds=begun.body["older_than_seconds"])
+    body = erasure.body(
+        run=begun.body["run"], state=state, begun=begun.pos, before=time_text(before), **tally.body()
+    )  # fmt: skip
+    await erasures.record_in_log(run.db, run.tenant, "policy", body, run.actor)
+
+
+async def _unfinished(run: Run) -> list[Event]:
+    """Returns the beginnings of earlier runs that have no end, the oldest first."""
+    found: list[Event] = []
+    with suppress(ThreadNotFound):
+        log = ThreadKey(None, run.tenant, arguments.LOG)
+        async for event in pages.events(run.db, log, 0, ["policy"], newest_first=True):
+            found.append(event)
+            if len(found) == _PAGE:
+                break
+    ended = {event.body.get("run") for event in found if event.body.get("state") != "begun"}
+    return [e for e in reversed(found) if e.body.get("state") == "begun" and e.body.get("run") not in ended]
+
+
+async def _found_again(run: Run, begun: Event) -> Tally:
+    """Returns what an interrupted run erased, by the events of the erasures."""
+    tally = Tally()
+    wanted = EventFilter(["redaction"], since=begun.created_at)
+    async for event in pages.tenant_events(run.db, run.tenant, wanted, newest_first=False):
+        uid = erasure.stub_uid(event.thread_id)
+        if uid is not None and event.body.get("run") == begun.body["run"]:
+            messages, records = (
+                sum(end - start + 1 for start, end in event.body[part]) for part in ("seqs", "records")
+            )
+            tally.add(Expiry(event.thread_id, uid, None, None, messages, records, event.pos))
+    return tally
+
+
+class Tally:
+    """The threads that a run erased, and those that it kept, by the reason."""
+
+    def __init__(self) -> None:
+        self._uids: dict[str, list[UUID]] = {"erased": []}
+        self._messages = self._records = 0
+
+    def add(self, expiry: Expiry) -> None:
+        self._uids.setdefault(expiry.kept or "erased", []).append(expiry.thread_uid)
+        self._messages += expiry.messages
+        self._records += expiry.records
+
+    def body(self) -> dict[str, Payload]:
+        erased, *kept = (
+            (name, {"threads": len(uids), "sha256": digest(uids)}
+             | ({"thread_uids": [str(uid) for uid in sorted(uids)]} if len(uids) <= MOST_NAMED else {}))
+            for name, uids in self._uids.items()
+        )  # fmt: skip
+        return {
+            "erased": erased[1] | {"messages": self._messages, "records": self._records}, "kept": dict(kept),
+        }  # fmt: skip
+
+
+def digest(uids: Iterable[UUID]) -> str:
+    """Returns the SHA-256 of keys of threads, in hexadecimal: one line for each key, in order."""
+    return sha256("".join(f"{uid}\n" for uid in sorted(uids)).encode()).hexdigest()
+
+
+# ---- one thread
+
+
+async def _old(run: Run, before: datetime) -> AsyncIterator[Expiring]:
+    """Yields the threads that are old enough, in the order of their names."""
+    for low, end in ranges(run.prefix):
+        after = ""
+        while True:
+            page = await run.db.call(queries.expiring, run.tenant, before, low, after, end, _PAGE)
+            for found in page:
+                if found.is_old:
+                    yield found
+            if not page or not page[-1].ends_page:
+                break
+            after = page[-1].thread_id
+
+
+async def _expire(run: Run, before: datetime, found: Expiring) -> Expiry | None:
+    """Erases a thread unless it must be kept. Returns None if another call has erased or removed it meanwhile."""
+    key = ThreadKey(found.thread_uid, run.tenant, found.thread_id)
+    expiry = Expiry(found.thread_id, found.thread_uid, found.last_message_at, None)
+    salt = os.urandom(16)
+    body = erasure.body(
+        run=str(run.run_id), reason=run.reason, legal_basis=run.legal_basis, authority=run.authority
+    )  # fmt: skip
+    try:
+        row = await run.db.with_more_time(found.last_pos * erasures.SECONDS_A_MESSAGE).call(
+            queries.erase, key, run.actor, salt, body, False, run.dry_run, False, before, key=salt.hex()
+        )
+    except ThreadNotFound:
+        return None
+    except ThreadDamaged:
+        return replace(expiry, kept="damaged")
+    if row.refusal is not None:
+        return replace(expiry, kept=cast("KeptBy", row.refusal))
+    if row.seqs is None:
+        return None
+    done = erasure.redaction(found.thread_id, row)
+    return replace(expiry, messages=len(done.seqs), records=len(done.records), pos=done.pos)
