@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from operator import itemgetter
@@ -14,12 +16,13 @@ from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import FilterOptions, ListOptions, TenantOptions, TenantsOptions, Thread
-from compaction_store.cli.output import Column, Output, figures, moment, number
+from compaction_store.cli.output import Column, Output, figures, moment, note, number
 from compaction_store.cli.progress import ProgressBar
+from compaction_store.errors import DatabaseUnavailable
 from compaction_store.models.vocabulary import EventKind
 
 if TYPE_CHECKING:
-    from compaction_store import Compaction, Explanation
+    from compaction_store import Compaction, Explanation, Reader
 
 _Text = Annotated[bool, option("--text", "Include summaries, prompts and reasons. Prints JSON or CSV.")]
 _EVENTS: list[str | Column] = [
@@ -241,16 +244,48 @@ def events(
         "--since WHEN", "Only events since this time: a date such as 2026-05-01, or an age such as 24h or 7d.", None
     ),
     until: str | None = option("--until WHEN", "Only events up to this time.", None),
-    after: int = option("--after POS", "Only events of the thread after this pos.", 0, min=0),
+    after: str | None = option(
+        "--after POS|CURSOR",
+        "Only events of the thread after this pos; with --follow, only entries after this cursor.",
+        None,
+    ),
     limit: int | None = option("--limit N", "Print at most N events.", None, min=1),
+    follow: bool = option(
+        "--follow",
+        "Print the records and events of all threads as JSON lines, and go on with those that are written.",
+        False,
+    ),
+    messages: bool = option("--messages", "With --follow: print the messages too.", False),
+    content: bool = option("--content", "With --follow: print payloads, meta and bodies too.", False),
+    every: float = option(
+        "--every SECONDS", "With --follow: the pause before looking again; 0 ends when nothing new is left.", 1.0, min=0
+    ),
     *,
     db: TenantsOptions,
     printed: ListOptions,
 ) -> None:
     """Lists events of one or all threads: erasures, refused erasures, holds, releases, retentions, forks, verdicts and
     evaluations.
+
+    With --follow, prints the feed of the tenant: each line has the cursor from which --after goes on.
     """
     db.only_one(thread, "THREAD")
+    if follow:
+        left_out = {
+            "THREAD": thread, "--kind": kind, "--actor": actor, "--since": since, "--until": until,
+            "--all-tenants": db.all_tenants, "--csv": printed.as_csv,
+        }  # fmt: skip
+        for name in (name for name, given in left_out.items() if given):
+            raise misuse("must not be given with --follow", name)
+        with db.reader() as store:
+            _follow(
+                printed.output("--follow"), store, after, messages=messages, content=content, every=every, limit=limit
+            )
+        return
+    if messages or content:
+        raise misuse("must be given with --follow", "--messages" if messages else "--content")
+    if after is not None and not re.fullmatch("[0-9]{1,18}", after, re.ASCII):
+        raise misuse(f"must be a pos, not {after!r}", "--after")
     out = printed.output()
     names = ["tenant"] * db.all_tenants + ["thread"] * (thread is None)
     of_thread = "" if thread is None else f" of thread {thread!r}"
@@ -260,7 +295,7 @@ def events(
             for name, its in db.readers(store)
             for event in its.audit.events(
                 thread, kind=kind, actor=actor, since=options.moment(since, "--since"),
-                until=options.moment(until, "--until"), after=after,
+                until=options.moment(until, "--until"), after=int(after or 0),
             )
         )  # fmt: skip
         out.rows(
@@ -274,3 +309,28 @@ def events(
             ),
             none=f"no events{of_thread} in {db.where}",
         )
+
+
+def _follow(
+    out: Output, store: Reader, after: str | None, *, messages: bool, content: bool, every: float, limit: int | None
+) -> None:
+    """Prints the feed. If the database is gone for a while, goes on from the last printed entry when it is back."""
+    left, gone = limit, False
+    while left is None or left > 0:
+        try:
+            for entry in islice(store.audit.feed(after=after, messages=messages, content=content), left):
+                out.json(entry.as_dict())
+                after, left = entry.cursor, None if left is None else left - 1
+            gone = False
+        except DatabaseUnavailable as error:
+            if not every:
+                raise
+            if not gone:
+                note(f"{error}; goes on when the database is back")
+            gone = True
+        # The reader of a pipe must see an entry now, and not with the next ones.
+        out.flush()
+        if not every:
+            return
+        if left != 0:
+            time.sleep(every)

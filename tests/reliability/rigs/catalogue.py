@@ -14,6 +14,7 @@ from reliability.rigs import (
     client,
     cluster,
     cuts,
+    feed,
     fuzz,
     histories,
     hostile,
@@ -61,6 +62,11 @@ def _histories(server: Postgres, chance: random.Random, long: bool) -> dict[str,
     return histories.run(server, chance, messages=100_000 if long else 1_500)
 
 
+def _feed(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    entries, kills = (100_000, 50) if long else (2_000, 3)
+    return feed.run(server, chance, entries=entries, kills=kills)
+
+
 def _hostile(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
     return hostile.run(server, chance, long=long)
 
@@ -102,7 +108,7 @@ def run_cluster(chance: random.Random, url: str, *folders: str, long: bool) -> d
 
 RIGS: dict[str, Rig] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "pooler": _pooler, "cancel": _cancel, "histories": _histories,
-    "hostile": _hostile, "fuzz": _fuzz, "soak": _soak, "standby": _standby, "silent": _silent,
+    "feed": _feed,    "hostile": _hostile, "fuzz": _fuzz, "soak": _soak, "standby": _standby, "silent": _silent,
     "stall": _stall, "bundles": _bundles, "attack": _attack,
 }  # fmt: skip
 # Rigs that try a number of inputs.
