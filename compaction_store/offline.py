@@ -540,17 +540,24 @@ class Ranges:
             self.ends.append(number)
 
 
-def named_by(body: str) -> tuple[dict[str, Ranges], bool] | None:
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def named_by(body: str) -> tuple[dict[str, Ranges], bool, int | None] | None:
     """Parses a redaction's body. Returns the rows that it names, and whether it erased the whole thread.
 
-    Returns None if the body is not valid.
+    If a retention policy erased the thread, also returns the time before which the last message had to be. Returns None
+    if the body is not valid.
     """
     try:
         said = decode(body)
         found = {"message": ranges_of(said["seqs"]), "compaction": ranges_of(said["records"])}
         if said.get("whole", True) is not True:
             return None
-        return found, "whole" in said
+        if "before" not in said:
+            return found, "whole" in said, None
+        before = (dt.datetime.fromisoformat(said["before"]) - EPOCH) // dt.timedelta(microseconds=1)
+        return found, "whole" in said, before
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
 
@@ -588,6 +595,7 @@ class Walk:
         self._digest = hashlib.sha256()
         self._previous: bytes | None = None
         self._born: int | None = None
+        self._message_time: int | None = None
         self._unknown = 0
         self._unreadable_from: int | None = None
         self._ordinal = {"message": 0, "compaction": 0}
@@ -682,6 +690,8 @@ class Walk:
             self.find("the entry is not the one kept elsewhere", line["pos"])
         if self._proved is not None and line["pos"] == self._proved[0] and line["entry"] != self._proved[1]:
             self.find("the entry is not the one in the checkpoint", line["pos"])
+        if line["type"] == "message":
+            self._message_time = self._time
         # Continue from the entry in the line, not from the computed one, so that one changed line gives one finding.
         self._previous = bytes.fromhex(line["entry"])
 
@@ -740,9 +750,11 @@ class Walk:
         if said is None:
             self.find("the redaction does not say what it erased", line["pos"])
             return
-        named, is_whole = said
+        named, is_whole, before = said
         if is_whole:
             self._erasure = line["pos"]
+        if before is not None and self._message_time is not None and self._message_time >= before:
+            self.find("a retention policy erased the thread, but its last message is not older", line["pos"])
         for kind, ranges in named.items():
             if (ranges.starts, ranges.ends) != (claimed[kind].starts, claimed[kind].ends):
                 self.find(f"the redaction does not name exactly the {kind}s that it erased", line["pos"])

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from compaction_store import arguments
 from compaction_store.errors import Held, InvalidInput
+from compaction_store.integrity import chain
 from compaction_store.jsonable import time_text
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
@@ -111,19 +112,22 @@ def until_text(until: object) -> str:
 class Named(NamedTuple):
     """The rows that a redaction names, as ranges of seqs and of record numbers.
 
-    `is_whole` is true if it erased a whole thread.
+    `is_whole` is true if it erased a whole thread. `before` is the time before which the thread's last message had to
+    be, in microseconds since 1970, if a retention policy erased the thread.
     """
 
     seqs: list[Range]
     records: list[Range]
     is_whole: bool
+    before: int | None = None
 
 
 def named(text: str) -> Named | None:
     """Parses the body of a redaction. Returns None if it is not valid."""
     try:
         said = encoding.decode(text)
-        found = Named(_checked(said["seqs"]), _checked(said["records"]), "whole" in said)
+        before = chain.microseconds(datetime.fromisoformat(said["before"])) if "before" in said else None
+        found = Named(_checked(said["seqs"]), _checked(said["records"]), "whole" in said, before)
         if said.get("whole", True) is not True:
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -58,6 +58,7 @@ class Walk:
         self.withheld = 0
         self.first_at: int | None = None
         self.last_at: int | None = None
+        self._last_message_at: int | None = None
         self.last_kind = ""
         # The last pos of the copied entries, if the thread is a fork.
         self._copied_to = 0
@@ -103,6 +104,7 @@ class Walk:
         self._check_kind(entry)
         self._check_content(entry)
         if entry.kind == "message":
+            self._last_message_at = entry.microseconds
             if len(self.findings) > before:
                 self.findings.in_message(before, entry.ordinal)
         elif entry.kind == "compaction":
@@ -114,7 +116,7 @@ class Walk:
         elif self.last_kind == "redaction":
             # If the body of a redaction is withheld, the walk cannot know which rows it erased.
             is_known = self._content and not (self._may_withhold and entry.body is None)
-            return self.redactions.reached(entry.pos, entry.body, is_known=is_known)
+            return self.redactions.reached(entry.pos, entry.body, self._last_message_at, is_known=is_known)
         return {}
 
     def check_erased(self, entry: Entry) -> None:
@@ -489,8 +491,10 @@ class Redactions:
         runs = self._claims.setdefault(redacted_pos, {name: _Runs() for name in ORDINALS})
         runs[kind].add(ordinal, pos)
 
-    def reached(self, pos: int, body: str | None, *, is_known: bool) -> dict[str, list[Range]]:
+    def reached(self, pos: int, body: str | None, last_at: int | None, *, is_known: bool) -> dict[str, list[Range]]:
         """Compares the entries that claim a redaction with the entries that the redaction names.
+
+        `last_at` is the time of the last message, which a retention policy compares.
 
         Returns the ranges of the entries that the redaction names but that do not claim it. If `is_known` is false, the
         body was not read, and nothing is compared.
@@ -505,6 +509,8 @@ class Redactions:
             return {}
         if named.is_whole:
             self.erasure = pos
+        if named.before is not None and last_at is not None and last_at >= named.before:
+            self._find(pos, "a retention policy erased the thread, but the last message is younger than it allows")
         by_kind = {"message": named.seqs, "compaction": named.records}
         for kind, runs in claims.items():
             for extra in erasure.missing(runs.ranges(), by_kind[kind]):

@@ -26,6 +26,7 @@ from compaction_store.postgres.calling.error_translation import CANCELLED
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.postgres.schema import introspection, schema_check
 from compaction_store.postgres.schema.schema_check import SchemaReport
+from compaction_store.store._async import retention
 
 Progress = Callable[[int, int], object]
 
@@ -194,6 +195,9 @@ async def _compared(
     if known is None:
         known = checkpoints.find(head.thread_uid)
     report = await _walk(verification, thread._replace(uid=head.thread_uid), head, since, known, progress)
+    if thread.thread_id == arguments.LOG and verification.level != "structure":
+        of_runs = await retention.findings(verification.db, verification.tenant)
+        report = replace(report, findings=(*report.findings, *of_runs))
     return replace(checkpoints.annotate(report, known), thread_uid=head.thread_uid)
 
 

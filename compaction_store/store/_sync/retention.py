@@ -20,7 +20,7 @@ from compaction_store import arguments
 from compaction_store.errors import InvalidInput, ThreadDamaged, ThreadNotFound
 from compaction_store.integrity import erasure
 from compaction_store.jsonable import time_text
-from compaction_store.models import Event, Expiry, Payload
+from compaction_store.models import Event, Expiry, Finding, Payload
 from compaction_store.models.vocabulary import KeptBy
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._sync.connections import Connections
@@ -69,11 +69,15 @@ def apply(run: Run) -> Iterator[Expiry]:
         _record_end(run, unfinished, "interrupted", _found_again(run, unfinished))
     begun = _record_beginning(run)
     tally = Tally()
-    for found in _old(run, before := _before(begun.created_at, run.older_than)):
+    for found in _old(run, before := _cut_off(begun)):
         if (expiry := _expire(run, before, found)) is not None:
             tally.add(expiry)
             yield expiry
     _record_end(run, begun, "ended", tally)
+
+
+def _cut_off(begun: Event) -> datetime:
+    return _before(begun.created_at, timedelta(seconds=begun.body["older_than_seconds"]))
 
 
 def _before(now: datetime, older_than: timedelta) -> datetime:
@@ -97,9 +101,8 @@ def _record_beginning(run: Run) -> Event:
 
 
 def _record_end(run: Run, begun: Event, state: str, tally: Tally) -> None:
-    before = begun.created_at - timedelta(seconds=begun.body["older_than_seconds"])
     body = erasure.body(
-        run=begun.body["run"], state=state, begun=begun.pos, before=time_text(before), **tally.body()
+        run=begun.body["run"], state=state, begun=begun.pos, before=time_text(_cut_off(begun)), **tally.body()
     )  # fmt: skip
     erasures.record_in_log(run.db, run.tenant, "policy", body, run.actor)
 
@@ -157,6 +160,35 @@ class Tally:
 def digest(uids: Iterable[UUID]) -> str:
     """Returns the SHA-256 of keys of threads, in hexadecimal: one line for each key, in order."""
     return sha256("".join(f"{uid}\n" for uid in sorted(uids)).encode()).hexdigest()
+
+
+def findings(db: Connections, tenant: str) -> list[Finding]:
+    """Compares the log of a tenant with the erasures of the runs that it names.
+
+    The erasures of a run that has ended must be those that the log says, and none may be of a thread that was younger
+    than the run allowed: the walk over each thread compares its last message with the time in its erasure.
+    """
+    found: list[Finding] = []
+    begun: dict[str, Event] = {}
+    ended: dict[str, Event] = {}
+    for event in pages.events(db, ThreadKey(None, tenant, arguments.LOG), 0, ["policy"], newest_first=False):
+        (begun if event.body.get("state") == "begun" else ended)[str(event.body.get("run"))] = event
+    erased: dict[str, list[UUID]] = {run: [] for run in ended}
+    if not begun:
+        return found
+    for event in pages.tenant_events(db, tenant, EventFilter(["redaction"]), newest_first=False):
+        run, uid = event.body.get("run"), erasure.stub_uid(event.thread_id)
+        if run is None or uid is None:
+            continue
+        erased.setdefault(str(run), []).append(uid)
+        at = begun.get(str(run))
+        if at is None or event.body.get("before", "") > time_text(_cut_off(at)):
+            what = "is not in the log" if at is None else "has another age than the log says"
+            found.append(Finding(None if at is None else at.pos, f"the run that erased thread {uid} {what}"))
+    for run, end in ended.items():
+        if (end.body.get("erased") or {}).get("sha256") != digest(erased[run]):
+            found.append(Finding(end.pos, f"{len(erased[run])} threads name this run, but not those that it erased"))
+    return found
 
 
 # ---- one thread

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,10 +16,13 @@ import pytest
 from support import aged_threads, superuser_edits
 from support.aged_threads import HALF_A_YEAR
 from support.faces import Face
+from support.handmade_bundles import START, Thread
 from support.redactable_thread import LATER, events
 
 import compaction_store as cs
+from compaction_store import offline
 from compaction_store.arguments import LOG
+from compaction_store.jsonable import time_text
 from compaction_store.models import Expiry
 from compaction_store.store._sync.retention import digest
 
@@ -234,3 +242,44 @@ def test_the_event_of_many_threads_has_their_number_and_a_digest(store: Face) ->
     small, large = (event.body["erased"] for event in runs(store) if event.body["state"] == "ended")
     assert small["thread_uids"] == [str(uids[0])]
     assert large == {"threads": 101, "sha256": digest(uids[1:]), "messages": 101, "records": 0}
+
+
+@pytest.mark.one_server("it calls a function without a key")
+def test_a_policy_that_erased_a_younger_thread_is_a_finding(store: Face, superuser: psycopg.Connection[Any]) -> None:
+    """An eraser who calls the function by hand cannot make it look like a run of a policy."""
+    uids = {name: aged_threads.add(store, name, 100) for name in ("young", "other", "third")}
+    aged_threads.add(store, "old", 200)
+    apply(store)
+    run = runs(store)[0].body["run"]
+    assert [report.findings for report in store.audit.verify()] == [()] * 5
+    call = "SELECT compaction_store.erase(NULL, 'default', %s, NULL, %s, %s, false, false, false, %s)"
+    body = json.dumps({"run": run}, separators=(",", ":"))
+    superuser.execute(call, ["young", os.urandom(16), body, datetime.now(UTC)])
+    superuser.execute(call, ["other", os.urandom(16), '{"run":"x"}', datetime.now(UTC)])
+    with pytest.raises(psycopg.Error, match="names that a redaction uses itself"):
+        superuser.execute(call, ["third", os.urandom(16), '{"before":"2020-01-01T00:00:00.000000Z"}', None])
+    found = {report.thread_id: [f.what for f in report.findings] for report in store.audit.verify() if report.findings}
+    assert found == {LOG: [
+        f"the run that erased thread {uids['young']} has another age than the log says",
+        f"the run that erased thread {uids['other']} is not in the log",
+        "2 threads name this run, but not those that it erased",
+    ]}  # fmt: skip
+    assert [f.what for f in store.audit.verify(LOG).findings] == found[LOG]
+
+
+def test_an_erasure_that_says_another_time_than_its_thread_is_a_finding_of_both_verifiers(tmp_path: Path) -> None:
+    thread = Thread("default", "t")
+    thread.message('{"role":"user","content":"hi"}')
+    thread.thread_id, thread.name_salt = f"erased:{thread.uid}", None
+    at = time_text(datetime.fromtimestamp(START / 1e6, UTC))
+    for before, is_young in ((at, True), (at.replace("01Z", "02Z"), False)):
+        del thread.entries[1:]
+        thread.entries[0]["redacted_pos"] = None
+        thread.redact({1}, set(), whole=True, before=before, run="r")
+        path = tmp_path / "t.jsonl"
+        path.write_bytes(b"".join(thread.lines()))
+        with path.open("rb") as lines:
+            report = cs.verify_bundle(lines)
+        assert [f.pos for f in report.findings] == [2] * is_young
+        done = subprocess.run([sys.executable, offline.__file__, path], capture_output=True, text=True, check=False)
+        assert (done.returncode, "its last message is not older" in done.stdout) == (int(is_young), is_young)
