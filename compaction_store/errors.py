@@ -24,6 +24,7 @@ CompactionStoreError
     - IdempotencyConflict        an earlier append, load or fork used the key with different content
     - SequenceConflict           the last seq of the thread is not the expected one; .expected and .actual
     - HeadConflict               the entry is not the one that the caller expected; .expected and .actual
+    - SubjectConflict            the thread has another subject than the append named, or none
     - SpanConflict               another compaction overlaps the span, or the thread lost the view's entries
     - ThreadExists               another thread has the name, or the bundle's thread exists with a different head
     - ThreadErased               nothing can be added to an erased thread
@@ -228,6 +229,10 @@ class SequenceConflict(Conflict):
         super().__init__(message)
         self.expected = expected
         self.actual = actual
+
+
+class SubjectConflict(Conflict):
+    """The thread has another subject than the append named, or none."""
 
 
 class HeadConflict(Conflict):

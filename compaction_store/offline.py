@@ -153,7 +153,7 @@ FIELDS: dict[str, list[tuple[str, Check]]] = {
         ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name),
         ("thread_uid", like(UUID)), ("name_salt", absent_or(like(SALT))), ("name_commitment", like(HASH)),
         ("schema", is_label),
-        ("made_at", like(MOMENT)), ("metadata", is_text),
+        ("made_at", like(MOMENT)), ("metadata", is_text), ("subject", LABEL),
         *fields("last_pos last_seq last_number", is_integer), ("head", like(HASH)),
         ("checkpoint", absent_or(is_checkpoint)),
     ],
@@ -809,8 +809,8 @@ class Walk:
 
     def _stub(self, manifest: Line) -> None:
         """Checks the bundle of a thread that was erased as a whole. Such a thread has its thread_uid in its name."""
-        if manifest["metadata"] != "{}":
-            self.find("an erased thread has metadata", line=1)
+        if manifest["metadata"] != "{}" or manifest["subject"] is not None:
+            self.find("an erased thread has metadata or a subject", line=1)
         if self.redacted != self.count["message"] + self.count["compaction"]:
             self.find("an erased thread has content")
         if self._last_kind != "redaction" or (self._erasure is not None and self._erasure != self.pos):

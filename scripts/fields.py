@@ -104,6 +104,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "view_tokens": "The size of the current view, by the store's counter; None if `unknown_pos` is not None.",
         "last_at": "When the newest entry was written.",
         "last_message_at": "When the newest message was stored.",
+        "subject": "Whose the thread is, or None.",
         "erased_pos": "The pos of the thread's erasure, if it was erased.",
         "hidden_seq": "The last seq that `clear` hid; the thread is hidden as long as this equals `last_seq`.",
         "unknown_pos": "The pos of the first entry that changes views and has a kind that this release does not know.",

@@ -87,6 +87,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "custody.release",
         "custody.retain",
         "custody.apply_retention",
+        "custody.set_subject",
     ),
 }
 # Classes whose parameters are not shown, because only the store makes their objects.

@@ -109,7 +109,7 @@ def export(
         "type": "manifest", "format": FORMAT, "chain": CHAIN, "tenant": tenant, "thread_id": thread.thread_id,
         "thread_uid": str(thread.thread_uid), "name_salt": _hex(name[0]), "name_commitment": _hex(name[1]),
         "schema": schema, "made_at": time_text(made_at),
-        "metadata": metadata, "last_pos": thread.last_pos,
+        "metadata": metadata, "subject": thread.subject, "last_pos": thread.last_pos,
         "last_seq": thread.last_seq, "last_number": thread.last_number, "head": thread.head.hex(),
         "checkpoint": checkpoint,
     })  # fmt: skip

@@ -100,6 +100,7 @@ FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
         "type": _text, "format": _exactly(FORMAT), "chain": _exactly(CHAIN), "tenant": _at_most("tenant"),
         "thread_id": _at_most("thread_id"), "thread_uid": _matching(_UUID), "name_salt": _salt,
         "name_commitment": _hash, "schema": _at_most("thread_id"), "made_at": _matching(_MOMENT), "metadata": _text,
+        "subject": _or_none(_at_most("thread_id")),
         "last_pos": _integer, "last_seq": _integer, "last_number": _integer, "head": _hash,
         "checkpoint": _or_none(is_checkpoint),
     },

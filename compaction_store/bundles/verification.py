@@ -144,9 +144,10 @@ class BundleVerifier:
     def _finish_walk(self, manifest: Line) -> tuple[str, ...]:
         head = bytes.fromhex(manifest["head"])
         is_erased = erasure.stub_uid(manifest["thread_id"]) is not None
+        is_bare = (manifest["metadata"], manifest["subject"]) == ("{}", None)
         end = ChainEnd(
             manifest["last_pos"], manifest["last_seq"], manifest["last_number"], head,
-            erased_pos=manifest["last_pos"] if is_erased else None, is_bare=manifest["metadata"] == "{}", line=1,
+            erased_pos=manifest["last_pos"] if is_erased else None, is_bare=is_bare, line=1,
         )  # fmt: skip
         notes = self._walk.finish(end)
         if self._walk.count and chain.born_at(UUID(manifest["thread_uid"])) != chain.milliseconds(self._walk.first_at):

@@ -63,6 +63,7 @@ class ThreadHead(NamedTuple):
     metadata: str | None
     hidden_seq: int | None
     is_log: bool
+    active_microseconds: int | None
 
 
 def known_entry(since: object) -> KnownEntry | None:

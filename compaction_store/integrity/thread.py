@@ -180,6 +180,8 @@ class _Verification:
         notes = walk.finish(end)
         if walk.count and walk.is_at(end) and walk.last_at != head.last_microseconds:
             walk.findings.add(None, "the head's time is not that of the last entry")
+        if walk.is_at(end) and walk.last_message_at not in (None, head.active_microseconds):
+            walk.findings.add(None, "the head's active_at is not the time of the last message")
         if walk.count and self._since is None and walk.first_at != head.created_microseconds:
             walk.findings.add(None, "the thread's time is not that of its first entry")
         if walk.count and self._since is None and chain.born_at(head.thread_uid) != chain.milliseconds(walk.first_at):

@@ -58,7 +58,7 @@ class Walk:
         self.withheld = 0
         self.first_at: int | None = None
         self.last_at: int | None = None
-        self._last_message_at: int | None = None
+        self.last_message_at: int | None = None
         self.last_kind = ""
         # The last pos of the copied entries, if the thread is a fork.
         self._copied_to = 0
@@ -104,7 +104,7 @@ class Walk:
         self._check_kind(entry)
         self._check_content(entry)
         if entry.kind == "message":
-            self._last_message_at = entry.microseconds
+            self.last_message_at = entry.microseconds
             if len(self.findings) > before:
                 self.findings.in_message(before, entry.ordinal)
         elif entry.kind == "compaction":
@@ -116,7 +116,7 @@ class Walk:
         elif self.last_kind == "redaction":
             # If the body of a redaction is withheld, the walk cannot know which rows it erased.
             is_known = self._content and not (self._may_withhold and entry.body is None)
-            return self.redactions.reached(entry.pos, entry.body, self._last_message_at, is_known=is_known)
+            return self.redactions.reached(entry.pos, entry.body, self.last_message_at, is_known=is_known)
         return {}
 
     def check_erased(self, entry: Entry) -> None:

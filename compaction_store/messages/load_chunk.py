@@ -50,6 +50,7 @@ class Chunk(NamedTuple):
     rows: list[Row]
     salts: bytes
     actor: str | None
+    subject: str | None
 
     @property
     def size(self) -> int:
@@ -80,6 +81,7 @@ def values(
         None if thread_uid is None else thread_uid.bytes, tenant, thread_id,
         _array(_TEXT, [row.body for row in rows]), chunk.salts, *_columns(rows, encoding), chunk.key,
         None if chunk.expected_seq is None else chunk.expected_seq.to_bytes(8), chunk.actor,
+        chunk.subject,
     )  # fmt: skip
 
 
@@ -97,7 +99,7 @@ def values_of_threads(
         _array(_INT4, [_LENGTH.pack(len(chunk.rows)) for _, chunk in chunks]),
         _array(_TEXT, [row.body for row in rows]),
         b"".join([chunk.salts for _, chunk in chunks]),
-        *_columns(rows, encoding), chunks[0][1].actor,
+        *_columns(rows, encoding), chunks[0][1].actor, chunks[0][1].subject,
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ class Thread(AsDict):
     can be made from there on, and `view_tokens` is None.
 
     `last_at` is the time of the newest entry of any kind. `last_message_at` is that of the newest message: a hold, a
-    verdict or a compaction does not change it, so the age of a thread is measured from it.
+    verdict or a compaction does not change it, so the age of a thread is measured from it. `subject` says whose
+    the thread is.
     """
 
     thread_id: str
@@ -42,6 +43,7 @@ class Thread(AsDict):
     hidden_seq: int | None = None
     unknown_pos: int | None = None
     last_message_at: datetime | None = None
+    subject: str | None = None
     fault: str | None = None
     _derived: ClassVar = ("hidden",)
 

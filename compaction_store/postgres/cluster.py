@@ -57,7 +57,7 @@ _FORMS: dict[Callable[..., Any], Callable[..., Any]] = {
 _OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_turn)
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
 _NAME = "SELECT * FROM compaction_store.name_thread(%b::uuid, %b::text, %b::text)"
-_OPEN = "SELECT * FROM compaction_store.open_named_thread(%b::uuid, %b::text, %b::text)"
+_OPEN = "SELECT * FROM compaction_store.open_named_thread(%b::uuid, %b::text, %b::text, %b::text)"
 _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
 
 
@@ -124,7 +124,8 @@ class Cluster(Server):
             result = query(connection, key._replace(uid=uid), *arguments)
         else:
             with together(connection):
-                uid = _open(connection, key)
+                subject = (arguments[_EXPECTED] if query in _APPENDING else arguments[0]).subject
+                uid = _open(connection, key, subject)
                 result = query(connection, key._replace(uid=uid), *arguments)
         self._known[name] = uid
         if len(self._known) > _MOST:
@@ -140,7 +141,7 @@ class Cluster(Server):
         with together(connection):
             [(is_held,)] = fetch(connection, _HOLD, (key.tenant, key.thread_id, turn_id, arguments[_KEY].text))
             if is_held:
-                uid = uid or _open(connection, key)
+                uid = uid or _open(connection, key, arguments[_EXPECTED].subject)
                 return query(connection, key._replace(uid=uid), *_expecting(arguments, turn_id=None))
         try:
             if uid is not None:
@@ -168,7 +169,7 @@ class Cluster(Server):
         return cast("_T", found)
 
 
-def _open(connection: Connection, key: ThreadKey) -> UUID:
+def _open(connection: Connection, key: ThreadKey, subject: str | None) -> UUID:
     """Makes a thread with a name in the current transaction, and returns its key.
 
     If another call has just made this thread, returns the key of that thread.
@@ -177,7 +178,7 @@ def _open(connection: Connection, key: ThreadKey) -> UUID:
     uid: UUID
     [(uid, is_new)] = fetch(connection, _NAME, (name_uid(*name), *name))
     if is_new:
-        fetch(connection, _OPEN, (uid, *name))
+        fetch(connection, _OPEN, (uid, *name, subject))
     return uid
 
 

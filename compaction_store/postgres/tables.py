@@ -86,7 +86,15 @@ heads = sa.Table(
     sa.Column("stalled_tokens", sa.BigInteger),
     sa.Column("erased_pos", sa.BigInteger),
     sa.Column("hidden_seq", sa.BigInteger),
-    sa.Column("last_at", _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz")),
+    *[
+        sa.Column(name, _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz"))
+        for name in ("last_at", "active_at")
+    ],
+    sa.Column(
+        "active_hour",
+        sa.DateTime,
+        sa.Computed("date_trunc('hour'::text, (active_at AT TIME ZONE 'UTC'::text))", persisted=True),
+    ),
     sa.Column("lease_since", _when),
     sa.Column("lease_until", _when),
     sa.Column("lease_run", sa.Uuid()),
@@ -99,8 +107,18 @@ heads = sa.Table(
     ),
     _tenant(),
     sa.Column("lease_actor", _text),
+    sa.Column("subject", _text),
     sa.Column("head", sa.LargeBinary, nullable=False),
     sa.Index("heads_due_idx", "tenant", "view_tokens_coarse", "thread_uid"),
+    sa.Index("heads_recent_idx", "tenant", "active_hour", "thread_uid"),
+    sa.Index(
+        "heads_subject_idx",
+        "tenant",
+        "subject",
+        "active_hour",
+        "thread_uid",
+        postgresql_where=sa.text("subject IS NOT NULL"),
+    ),
 )
 
 messages = sa.Table(

@@ -95,6 +95,7 @@ class Load:
         of_thread: str,
         in_memory: Iterator[Any] | None = None,
         raw: bool = False,
+        subject: str | None = None,
     ) -> None:
         self.key = key
         self.stored = 0
@@ -104,6 +105,7 @@ class Load:
         self._tokens = None if tokens is None else _tokens(tokens)
         self._expected_seq = expected_seq
         self._actor = actor
+        self._subject = subject
         self._read = 0
         self._ended = False
         # The next rows were encoded ahead, or must be compared with a chunk that another call stored first. After them
@@ -182,7 +184,7 @@ class Load:
     def first_chunk(self) -> Chunk:
         """Returns all messages that were read ahead as one chunk. If it cannot be stored, run the load as usual."""
         self._sent_salts = os.urandom(16 * len(self._encoded))
-        return Chunk(self.key, None, list(self._encoded), self._sent_salts, self._actor)
+        return Chunk(self.key, None, list(self._encoded), self._sent_salts, self._actor, self._subject)
 
     def stored_whole(self) -> Loaded:
         """Returns the result if `first_chunk` was stored in a new thread and nothing follows it."""
@@ -249,7 +251,8 @@ class Load:
                 if not rows:
                     break
                 salts = os.urandom(16 * len(rows))
-                placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows, salts, self._actor)
+                expected_seq = self._expected_seq if self.stored == 0 else None
+                placed = yield Chunk(key, expected_seq, rows, salts, self._actor, self._subject)
                 if placed.replayed:
                     self._encoded.extendleft(reversed(rows))
                     found = placed.first_seq, placed.size, placed.thread_uid
@@ -445,6 +448,7 @@ class LoadOptions(NamedTuple):
     skip_refused: bool
     expected_seq: int | None = None
     raw: bool = False
+    subject: str | None = None
 
 
 def check(threads: object) -> None:
@@ -552,6 +556,7 @@ def begin(given: object, options: LoadOptions) -> ThreadToLoad:
     load = Load(
         Key(key[0]).text if key else options.key, options.counter, expected_seq=options.expected_seq, meta=options.meta,
         tokens=options.tokens, actor=options.actor, of_thread=arguments.about(thread_id), raw=options.raw,
+        subject=options.subject,
     )  # fmt: skip
     thread = ThreadToLoad(ThreadKey(None, options.tenant, thread_id), load, messages)
     try:

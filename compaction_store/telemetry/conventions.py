@@ -57,7 +57,7 @@ OPERATIONS = {
         "neighbours",
         "compare",
     ),
-    "custody": ("redact", "erase", "hold", "release", "retain"),
+    "custody": ("redact", "erase", "hold", "release", "retain", "set_subject"),
     "load": ("messages", "bundle"),
 }
 # Histogram boundaries that the conventions recommend.

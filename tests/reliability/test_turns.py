@@ -151,7 +151,8 @@ _TOGETHER: LiteralString = (
     " array_fill('c'::text, '{8}'), array_fill(NULL::text, '{8}'), array_fill(NULL::text, '{8}'),"
     " array_fill(NULL::bigint, '{8}'), array_fill(%s::boolean, '{8}'), array_fill(NULL::bytea, '{8}'),"
     " array_fill(NULL::bytea, '{8}'), array_fill('{}'::text, '{8}'), %s, array_fill(NULL::text, '{8}'),"
-    " array_fill(1, '{8}'), array_fill(NULL::text, '{8}'), array_fill(NULL::text, '{8}'))"
+    " array_fill(1, '{8}'), array_fill(NULL::text, '{8}'), array_fill(NULL::text, '{8}'),"
+    " array_fill(NULL::text, '{8}'))"
 )
 
 
@@ -214,7 +215,8 @@ def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
         if name != "record_once.sql":
             assert _QUEUES.search(texts[name][: found.start()]), name
     callers = {name: at for name, text in texts.items() if (at := text.find("FROM compaction_store.record_once(")) > 0}
-    assert callers.keys() == {"record_event.sql", "record_evaluation.sql", "record_in_log.sql", "record_verdict.sql"}
+    callers_of = {"event", "evaluation", "in_log", "verdict"}
+    assert callers.keys() == {f"record_{name}.sql" for name in callers_of} | {"set_subject.sql"}
     for name, at in callers.items():
         assert _QUEUES.search(texts[name][:at]), name
 

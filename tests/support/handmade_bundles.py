@@ -42,6 +42,7 @@ class Thread:
         self.tenant, self.thread_id = tenant, thread_id
         self.uid = uid or new_key(tenant, thread_id)
         self.metadata = "{}"
+        self.subject: str | None = None
         #: The time of the first entry in microseconds.
         self.start = START
         self.checkpoint: Line | None = None
@@ -122,7 +123,7 @@ class Thread:
     def erase(self) -> None:
         self.redact(set(range(1, 1000)), set(range(1, 1000)), whole=True)
         self.thread_id, self.name_salt = f"erased:{self.uid}", None
-        self.metadata = "{}"
+        self.metadata, self.subject = "{}", None
 
     def _add(self, line: Line, content: str) -> Line:
         previous = bytes.fromhex(self.entries[-1]["entry"]) if self.entries else self.genesis
@@ -137,8 +138,9 @@ class Thread:
             "type": "manifest", "format": line_format.FORMAT, "chain": line_format.CHAIN, "tenant": self.tenant,
             "thread_id": self.thread_id, "thread_uid": str(self.uid), "name_salt": _hex(self.name_salt),
             "name_commitment": self.name_commitment.hex(), "schema": "0001", "made_at": "2024-01-03T00:00:00.000000Z",
-            "metadata": self.metadata, "last_pos": len(self.entries), "last_seq": self._count("message"),
-            "last_number": self._count("compaction"), "head": head, "checkpoint": self.checkpoint,
+            "metadata": self.metadata, "subject": self.subject, "last_pos": len(self.entries),
+            "last_seq": self._count("message"), "last_number": self._count("compaction"), "head": head,
+            "checkpoint": self.checkpoint,
         }  # fmt: skip
         said = [
             line if bodies(line) else line | dict.fromkeys(set(line) & {"salt", "meta", "payload", "body"})
@@ -192,6 +194,7 @@ def said(lines: list[bytes]) -> list[Line]:
 def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
     """Returns a thread with a value in every column, every kind of event, and kinds that a later release may write."""
     thread = Thread(tenant, thread_id)
+    thread.subject = "größe"
     thread.metadata = '{"title":"größe 会話 🔒","n":1.0}'
     thread.message('{"role":"user","content":"hi"}', meta='{"source":"web"}', key="~AAAAAAAAAAAAAAAAAAAAAA")
     receipt = '{"pos":1,"renderer":"messages/1","options":{},"sha256":"' + sha256(b"seen").hexdigest() + '"}'

@@ -30,6 +30,7 @@ from compaction_store.errors import (
     PositionNotFound,
     SequenceConflict,
     SpanConflict,
+    SubjectConflict,
     ThreadDamaged,
     ThreadErased,
     ThreadExists,
@@ -93,6 +94,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS022": ThreadExists,
     "CS030": TurnLost,
     "CS031": FeedInterrupted,
+    "CS032": SubjectConflict,
     "CS018": InvalidThreadId,
     "CS019": InvalidInput,
 }

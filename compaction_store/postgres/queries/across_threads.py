@@ -442,11 +442,10 @@ def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None,
 
 def _thread_columns() -> list[sa.ColumnElement[Any]]:
     """Returns the columns that the SQL function `thread` returns."""
-    t, h, m = tables.threads.c, tables.heads.c, tables.messages.c
-    last_message_at = sa.select(m.created_at).where(m.thread_uid == h.thread_uid, m.seq == h.last_seq)
+    t, h = tables.threads.c, tables.heads.c
     own = {
         "metadata": sa.cast(t.metadata, sa.Text), "thread_uid": h.thread_uid, "unknown_pos": UNKNOWN_POS_OF_HEAD,
-        "last_message_at": last_message_at.scalar_subquery(),
+        "last_message_at": sa.case((h.last_seq > 0, h.active_at)),
     }  # fmt: skip
     columns = {**dict(h), **dict(t), **own}
     return [columns[name].label(name) for name in ThreadRow._fields]

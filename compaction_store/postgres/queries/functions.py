@@ -197,7 +197,7 @@ def find_load(connection: Connection, of: ThreadKey, key: str | None) -> list[Fi
 
 FINISH_IMPORT = (
     "SELECT * FROM compaction_store.finish_import"
-    "(%b::uuid, %b::text, %b::text, %b::bytea, %b::bytea, %b::text, %b::int8, %b::int8, %b::int8, %b::bytea)"
+    "(%b::uuid, %b::text, %b::text, %b::bytea, %b::bytea, %b::text, %b::text, %b::int8, %b::int8, %b::int8, %b::bytea)"
 )
 
 class ForkRow(NamedTuple):
@@ -427,6 +427,21 @@ SET_METADATA = "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::tex
 def set_metadata(connection: Connection, of: ThreadKey, metadata: str | None) -> None:
     fetch(connection, SET_METADATA, (*of, metadata))
 
+class SetSubjectRow(NamedTuple):
+    event_pos: int | Any
+    written_at: datetime | Any
+    written_login: str | Any
+    written_body: str | Any
+SET_SUBJECT = (
+    "SELECT * FROM compaction_store.set_subject"
+    "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
+)
+def set_subject(
+    connection: Connection, of: ThreadKey, subject: str | None, actor: str | None, salt: bytes | None, body: str |
+    None
+) -> SetSubjectRow:
+    return SetSubjectRow._make(fetch(connection, SET_SUBJECT, (*of, subject, actor, salt, body))[0])
+
 class StalledRow(NamedTuple):
     callback: str | Any
     start_seq: int | Any
@@ -470,6 +485,7 @@ class ThreadRow(NamedTuple):
     hidden_seq: int | Any
     unknown_pos: int | Any
     last_message_at: datetime | Any
+    subject: str | Any
 THREAD = "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)"
 def thread(connection: Connection, of: ThreadKey) -> list[ThreadRow]:
     return list(map(ThreadRow._make, fetch(connection, THREAD, of)))
@@ -493,6 +509,7 @@ class ThreadStateRow(NamedTuple):
     metadata: str | Any
     hidden_seq: int | Any
     is_log: bool | Any
+    active_microseconds: int | Any
 THREAD_STATE = "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)"
 def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list[ThreadStateRow]:
     return list(map(ThreadStateRow._make, fetch(connection, THREAD_STATE, (*of, pos))))

@@ -30,12 +30,12 @@ from compaction_store.postgres.driver.cursor import (
 from compaction_store.postgres.queries import functions
 from compaction_store.postgres.queries.functions import BEGIN_IMPORT, FINISH_IMPORT, ThreadKey
 
-_LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
-_LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8, TEXT)
+_LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
+_LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8, TEXT, TEXT)
 _LOAD_THREADS = (
-    b"SELECT thread, written_uid FROM compaction_store.load_threads($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+    b"SELECT thread, written_uid FROM compaction_store.load_threads($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 )
-_LOAD_THREADS_TYPES = (TEXT, TEXTS, TEXTS, INT4S, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT)
+_LOAD_THREADS_TYPES = (TEXT, TEXTS, TEXTS, INT4S, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, TEXT)
 # The row of the function `load` in binary: the number of fields, and then the type, length and value of each field.
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
 # The SQLSTATEs for rows that do not form a chain, and for names and documents that no store would have written.
@@ -123,8 +123,8 @@ def finishing(key: ThreadKey, staged: import_rows.Staged) -> tuple[Any, ...]:
     """Returns the arguments of `finish_import`."""
     said = staged.manifest
     return (
-        *key, staged.name_salt, staged.name_commitment, said["metadata"], said["last_seq"], said["last_number"],
-        said["last_pos"], staged.head,
+        *key, staged.name_salt, staged.name_commitment, said["metadata"], said["subject"], said["last_seq"],
+        said["last_number"], said["last_pos"], staged.head,
     )  # fmt: skip
 
 

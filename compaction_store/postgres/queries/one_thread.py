@@ -45,14 +45,15 @@ class NewMessage(NamedTuple):
 class Expected(NamedTuple):
     """The state that an append requires of the thread.
 
-    `seq` is the last seq, `head` is the head, `seen_head` is the entry at the pos in the receipt, and `turn_id` is the
-    turn that must have the thread.
+    `seq` is the last seq, `head` is the head, `seen_head` is the entry at the pos in the receipt, `turn_id` is the turn
+    that must have the thread, and `subject` is the subject, which a new thread gets.
     """
 
     seq: int | None = None
     head: bytes | None = None
     seen_head: bytes | None = None
     turn_id: UUID | None = None
+    subject: str | None = None
 
 
 class Written(NamedTuple):
@@ -67,22 +68,26 @@ class Written(NamedTuple):
 
 # The function is called in the select list, and its row is one value. In FROM, Postgres would first store the row in a
 # tuplestore.
-_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+_APPEND = (
+    b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"
+)
 # An append in a turn. CASE evaluates its condition first, and both functions run in one transaction.
 _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, %b::text) THEN {} END"
 _APPEND_IN_TURN = (
-    b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $18, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
+    b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $19, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
 )
-_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL, TEXT)
+_TYPES = (
+    UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL, TEXT, TEXT
+)  # fmt: skip
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::bytea, %b::bytea, %b, %b::text)"
+    " %b::int8, %b, %b::bytea, %b::bytea, %b, %b::text, %b::text)"
 )
 _APPEND_OBSERVED = (
     "SELECT compaction_store.append_observed"
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b, %b::text)"
+    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b, %b::text, %b::text)"
 )
 # The row of `append` in binary: the number of fields, and then the type, length and value of each field. It is decoded
 # here, because the driver would build a loader for it at every call, and take a tenth of the call's time in Python.
@@ -125,7 +130,7 @@ def append(
     if len(new) > 1:
         parameters = (
             *_lists(thread, new, counter, key, receipt, expected.seq),
-            key.is_fresh(), expected.head, expected.seen_head, durable, actor,
+            key.is_fresh(), expected.head, expected.seen_head, durable, actor, expected.subject,
         )  # fmt: skip
         return _written(connection, fetch_value(connection, *_in_turn(_APPEND_MANY, parameters, thread, key, expected)))
     payload, salt, role, tokens, meta = new[0]
@@ -133,7 +138,7 @@ def append(
         None if thread.uid is None else thread.uid.bytes, thread.tenant, thread.thread_id, payload, salt, role,
         tokens.to_bytes(4), counter, key.text, meta,
         receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
-        expected.seen_head, durable.to_bytes(), actor,
+        expected.seen_head, durable.to_bytes(), actor, expected.subject,
     )  # fmt: skip
     if expected.turn_id is None:
         return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
@@ -157,7 +162,7 @@ def append_observed(
     """Appends messages, and records of the compactions that a provider made and reported in these messages."""
     parameters = (
         *_lists(thread, new, counter, key, receipt, expected.seq),
-        run_id, observed, key.is_fresh(), expected.head, expected.seen_head, durable, actor,
+        run_id, observed, key.is_fresh(), expected.head, expected.seen_head, durable, actor, expected.subject,
     )  # fmt: skip
     return _written(connection, fetch_value(connection, *_in_turn(_APPEND_OBSERVED, parameters, thread, key, expected)))
 

@@ -14,7 +14,8 @@ from compaction_store.postgres.queries.one_thread import Expected, NewMessage, W
 _TOGETHER = (
     "SELECT * FROM compaction_store.append_together"
     "(%b::uuid[], %b::text[], %b::text[], %b::int4[], %b::text[], %b::text[], %b::text[], %b::int8[], %b::bool[],"
-    " %b::bytea[], %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[], %b::text[], %b)"
+    " %b::bytea[], %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[], %b::text[],"
+    " %b::text[], %b)"
 )
 
 
@@ -51,7 +52,8 @@ def append_together(connection: Connection, appends: Sequence[Append]) -> list[W
             [call.key.is_fresh() for call in calls], [call.expected.head for call in calls],
             [call.expected.seen_head for call in calls],
             [m.payload for m in new], b"".join([m.salt for m in new]), [m.role for m in new], [m.tokens for m in new],
-            [m.meta for m in new], [call.actor for call in calls], any(call.durable for call in calls),
+            [m.meta for m in new], [call.actor for call in calls],
+            [call.expected.subject for call in calls], any(call.durable for call in calls),
         ),
     )  # fmt: skip
     written: list[Written | None] = [None] * len(appends)

@@ -99,6 +99,14 @@ async def record_event(db: AsyncConnections, thread: ThreadKey, kind: str, body:
     return _written(thread, kind, body, actor, row)
 
 
+async def set_subject(
+    db: AsyncConnections, thread: ThreadKey, subject: str | None, body: str, actor: str | None
+) -> Event:
+    salt = os.urandom(16)
+    row = await db.call(queries.set_subject, thread, subject, actor, salt, body, key=salt.hex())
+    return _written(thread, "subject", row.written_body, actor, row)
+
+
 async def record_in_log(
     db: AsyncConnections, tenant: str, kind: LogEvent, body: str, actor: str | None, *, salt: bytes | None = None
 ) -> Event:

@@ -157,6 +157,28 @@ class Custody:
         )  # fmt: skip
         return Results("custody.apply_retention(…)", retention.apply(run))
 
+    def set_subject(
+        self,
+        thread_id: str,
+        subject: str | None,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> Event:
+        """Says whose the thread is, or with None, that it is nobody's.
+
+        An application may do this for a thread that has no subject. To change or remove a subject, the login needs the
+        role `compaction_store_custodian`. The event has the old and the new subject as hashes, because events are kept
+        forever. The thread's entry in `threads` shows the subject until the thread is erased.
+        """
+        thread = self._scope.writable_key(thread_id)
+        arguments.optional_name(subject, "subject")
+        erasure.check_text(reason, "reason", optional=True)
+        actor = self._scope.chosen_actor(actor)
+        body = erasure.body(reason=reason, authority=encoding.authority(authority))
+        return erasures.set_subject(self._scope.db, thread, subject, body, actor)
+
     def hold(
         self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None
     ) -> Event:

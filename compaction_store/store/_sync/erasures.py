@@ -100,6 +100,14 @@ def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor
     return _written(thread, kind, body, actor, row)
 
 
+def set_subject(
+    db: Connections, thread: ThreadKey, subject: str | None, body: str, actor: str | None
+) -> Event:
+    salt = os.urandom(16)
+    row = db.call(queries.set_subject, thread, subject, actor, salt, body, key=salt.hex())
+    return _written(thread, "subject", row.written_body, actor, row)
+
+
 def record_in_log(
     db: Connections, tenant: str, kind: LogEvent, body: str, actor: str | None, *, salt: bytes | None = None
 ) -> Event:

@@ -44,13 +44,14 @@ class Loader:
         tokens: int | None = None,
         actor: str | None = None,
         raw: bool = False,
+        subject: str | None = None,
     ) -> Loaded:
         """Appends any number of messages from an iterator. The login must have the loader's role.
 
         The messages are streamed, so memory does not grow with their number. A message is anything that `append`
         accepts, or a `ToLoad` with its own meta and tokens; `meta` and `tokens` are for all other messages. `actor` is
-        stored with the messages. With `raw`,
-        any JSON object is stored as it is, for threads that other programs wrote. Messages are stored in chunks of up
+        stored with the messages, and `subject` is as in `append`. With `raw`, any JSON object is stored as it is, for
+        threads that other programs wrote. Messages are stored in chunks of up
         to 10,000 messages or 16 MiB, each all or none. Other writers may append between two chunks. With
         `expected_seq`, the thread must end with that seq before the first chunk.
 
@@ -65,11 +66,12 @@ class Loader:
         key = Key(key).text
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.optional_name(subject, "subject")
         source = loads.Source(messages)
         load = loads.Load(
             key, appends.prepared(self._scope.db, self._scope.counter), expected_seq=expected_seq, meta=meta,
             tokens=tokens, actor=self._scope.chosen_actor(actor), of_thread=arguments.about(thread_id),
-            in_memory=source.in_memory, raw=raw,
+            in_memory=source.in_memory, raw=raw, subject=subject,
         )  # fmt: skip
         return run_load(self._scope.db, thread, load, source)
 
@@ -84,6 +86,7 @@ class Loader:
         skip_refused: bool = False,
         expected_seq: int | None = None,
         raw: bool = False,
+        subject: str | None = None,
     ) -> Results[ThreadLoaded]:
         """Loads many threads from an iterator of pairs `(thread_id, messages)` or triples `(thread_id, messages, key)`.
 
@@ -91,7 +94,7 @@ class Loader:
         transactions of up to 10,000 messages or 16 MiB, so several threads may be read before the first is stored.
         Nothing is read or stored until the result is iterated over; if nobody does, the result warns when it is
         dropped. Repeating a call with the same `key` adds only new messages. With `expected_seq=0`, a thread that has
-        messages of other calls is refused.
+        messages of other calls is refused. All threads get the same `subject`.
 
         If a thread fails, the threads before it are stored before the error is raised. With `skip_refused`, a thread
         that the store refuses is reported in its result, and the other threads are loaded.
@@ -99,9 +102,10 @@ class Loader:
         loads.check(threads)
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.optional_name(subject, "subject")
         options = loads.LoadOptions(
             self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, self._scope.chosen_actor(actor),
-            skip_refused, expected_seq, raw,
+            skip_refused, expected_seq, raw, subject,
         )  # fmt: skip
         return Results("load.threads(…)", load_threads(self._scope.db, threads, options))
 

@@ -88,6 +88,7 @@ class Store(Reader):
         tokens: int | Sequence[int] | None = None,
         turn: Turn | None = None,
         actor: str | None = None,
+        subject: str | None = None,
         durable: bool = True,
         raw: bool = False,
     ) -> Appended:
@@ -103,7 +104,9 @@ class Store(Reader):
         if the thread no longer has the last entry of the view, for example after a failover. `meta` and `tokens` are
         one value for all messages, or a list with one for each. If `view` is given without `meta`, the usage that a
         reply reports becomes the meta of its first message. `actor` is stored with the messages.
-        With `turn`, the append raises `TurnLost` if the turn has lost the thread.
+        `subject` says whose the thread is, such as a person or a case. A new thread gets it; if an existing thread has
+        another subject or none, `SubjectConflict` is raised, and `custody.set_subject` can set it. With `turn`, the
+        append raises `TurnLost` if the turn has lost the thread.
 
         With `durable=False`, the call is faster because it does not wait for the server's disk or standbys. If the
         server crashes or fails over within the next second, the messages may be lost after the call has returned. The
@@ -118,6 +121,7 @@ class Store(Reader):
         checked_key = Key(key)
         if expected_seq is not None:
             arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.optional_name(subject, "subject")
         if view is not None and not isinstance(view, View | Rendered):
             raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
         if expected_head is not None:
@@ -128,8 +132,9 @@ class Store(Reader):
             arguments.instance(turn, Turn, "turn")
             turn.check(thread)
         expected = queries.Expected(
-            expected_seq, expected_head, None if view is None else view.head, None if turn is None else turn.turn_id
-        )
+            expected_seq, expected_head, None if view is None else view.head, None if turn is None else turn.turn_id,
+            subject,
+        )  # fmt: skip
 
         def write() -> Appended:
             batch = appends.batch(

@@ -91,6 +91,7 @@ class Turn:
         meta: Metas = None,
         tokens: int | Sequence[int] | None = None,
         actor: str | None = None,
+        subject: str | None = None,
         durable: bool = True,
         raw: bool = False,
     ) -> Appended:
@@ -101,8 +102,8 @@ class Turn:
         """
         appended: Appended = self._append(
             self.thread_id, messages, key=key, expected_seq=expected_seq, expected_head=expected_head, view=view,
-            meta=meta, tokens=tokens, turn=self, actor=self._actor if actor is None else actor, durable=durable,
-            raw=raw,
+            meta=meta, tokens=tokens, turn=self, actor=self._actor if actor is None else actor,
+            subject=subject, durable=durable, raw=raw,
         )  # fmt: skip
         return appended
 

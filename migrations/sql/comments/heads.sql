@@ -18,6 +18,12 @@ COMMENT ON COLUMN compaction_store.heads.hidden_seq IS
     'The last seq that a clear hid; the thread is hidden as long as that is last_seq. NULL if no such clear is in force.';
 COMMENT ON COLUMN compaction_store.heads.last_at IS
     'When the last entry was written; before the first entry, when the thread was made.';
+COMMENT ON COLUMN compaction_store.heads.active_at IS
+    'When the last message was written, or the thread made if it has none. Other entries do not change it.';
+COMMENT ON COLUMN compaction_store.heads.active_hour IS
+    'The hour of active_at in UTC, for indexes that rarely change.';
+COMMENT ON COLUMN compaction_store.heads.subject IS
+    'Whose the thread is: a text that the application chose. Not part of the hash chain; NULL after an erasure.';
 COMMENT ON COLUMN compaction_store.heads.lease_until IS
     'The end of the lease: until then one run has the exclusive right to compact the thread.';
 COMMENT ON COLUMN compaction_store.heads.lease_run IS

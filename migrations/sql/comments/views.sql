@@ -18,6 +18,8 @@ COMMENT ON COLUMN compaction_store.audit_threads.last_at IS
     'When the last entry was written.';
 COMMENT ON COLUMN compaction_store.audit_threads.last_message_at IS
     'When the newest message was stored. Records and events, such as a hold or a verdict, do not change it.';
+COMMENT ON COLUMN compaction_store.audit_threads.subject IS
+    'Whose the thread is: a text that the application chose.';
 COMMENT ON COLUMN compaction_store.audit_threads.erased IS
     'Whether the whole thread was erased.';
 COMMENT ON COLUMN compaction_store.audit_threads.erased_pos IS

@@ -9,6 +9,7 @@ CREATE FUNCTION compaction_store.append(
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
     p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true, p_actor text DEFAULT NULL::text,
+    p_subject text DEFAULT NULL::text,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean, OUT written_uid uuid, OUT written_login text
 )
@@ -22,6 +23,7 @@ DECLARE
     v_last_seq bigint;
     v_erased bigint;
     v_xid bigint;
+    v_subject text;
     v_seen bigint;
     v_commitment bytea;
     v_meta_commitment bytea;
@@ -58,7 +60,7 @@ BEGIN
             IF p_expected_head IS NOT NULL THEN
                 PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
             END IF;
-            p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id);
+            p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id, p_subject => p_subject);
         END IF;
     END IF;
     written_uid := p_thread_uid;
@@ -95,19 +97,23 @@ BEGIN
     UPDATE compaction_store.heads AS h
     SET last_seq = h.last_seq + 1, last_pos = h.last_pos + 1, view_tokens = h.view_tokens + p_tokens,
         last_at = compaction_store.next_at(h.last_pos, h.last_at, v_at),
+        active_at = compaction_store.next_at(h.last_pos, h.last_at, v_at),
         head = compaction_store.entry(
             h.head, h.last_pos + 1, h.last_seq + 1, compaction_store.next_at(h.last_pos, h.last_at, v_at),
             v_header, v_commitment
         ),
         feed_xid = greatest(h.feed_xid, pg_current_xact_id()::text::bigint)
     WHERE h.thread_uid = p_thread_uid
-    RETURNING h.last_seq, h.last_pos, h.last_at, h.head, h.erased_pos, h.feed_xid
-    INTO first_seq, first_pos, written_at, chain_head, v_erased, v_xid;
+    RETURNING h.last_seq, h.last_pos, h.last_at, h.head, h.erased_pos, h.subject, h.feed_xid
+    INTO first_seq, first_pos, written_at, chain_head, v_erased, v_subject, v_xid;
     IF NOT FOUND THEN
         PERFORM compaction_store.refuse_no_head(p_thread_uid, p_tenant, p_thread_id);
     END IF;
     IF v_erased IS NOT NULL THEN
         PERFORM compaction_store.refuse_erased(v_erased);
+    END IF;
+    IF p_subject IS NOT NULL THEN
+        PERFORM compaction_store.refuse_other_subject(p_subject, v_subject);
     END IF;
     IF p_expected_head IS NOT NULL THEN
         PERFORM compaction_store.refuse_other_entry(p_thread_uid, first_pos - 1, first_seq - 1, p_expected_head);

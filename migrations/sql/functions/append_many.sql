@@ -4,6 +4,7 @@ CREATE FUNCTION compaction_store.append_many(
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
     p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true, p_actor text DEFAULT NULL::text,
+    p_subject text DEFAULT NULL::text,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean, OUT written_uid uuid, OUT written_login text
 )
@@ -20,6 +21,7 @@ DECLARE
     v_at timestamptz;
     v_erased bigint;
     v_xid bigint;
+    v_subject text;
     v_seen bigint;
     v_salt bytea;
     v_salts bytea[];
@@ -55,12 +57,13 @@ BEGIN
         IF p_expected_head IS NOT NULL THEN
             PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
         END IF;
-        p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id);
+        p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id, p_subject => p_subject);
     END IF;
     written_uid := p_thread_uid;
     written_login := session_user;
     PERFORM compaction_store.queue_up(p_thread_uid);
-    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
+    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos, h.subject
+    INTO v_seq, v_pos, v_head, v_at, v_erased, v_subject
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM compaction_store.refuse_no_head(p_thread_uid, p_tenant, p_thread_id);
@@ -93,6 +96,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    PERFORM compaction_store.refuse_other_subject(p_subject, v_subject);
     IF p_expected_head IS NOT NULL THEN
         PERFORM compaction_store.refuse_other_entry(p_thread_uid, v_pos, v_seq, p_expected_head);
     END IF;
@@ -124,7 +128,7 @@ BEGIN
         v_entries[i] := v_head;
     END LOOP;
     UPDATE compaction_store.heads AS h
-    SET last_seq = v_seq + v_count, last_pos = v_pos + v_count, last_at = v_at, head = v_head,
+    SET last_seq = v_seq + v_count, last_pos = v_pos + v_count, last_at = v_at, active_at = v_at, head = v_head,
         view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t),
         feed_xid = greatest(h.feed_xid, pg_current_xact_id()::text::bigint)
     WHERE h.thread_uid = p_thread_uid

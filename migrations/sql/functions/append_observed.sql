@@ -7,6 +7,7 @@ CREATE FUNCTION compaction_store.append_observed(
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
     p_run_id uuid, p_observed text, p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
     p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true, p_actor text DEFAULT NULL::text,
+    p_subject text DEFAULT NULL::text,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean, OUT written_uid uuid, OUT written_login text
 )
@@ -26,12 +27,12 @@ BEGIN
     IF cardinality(p_payloads) = 1 THEN
         SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid, written_login FROM compaction_store.append(
             p_thread_uid, p_tenant, p_thread_id, p_payloads[1], p_salts, p_roles[1], p_tokens[1], p_counter, p_key,
-            p_metas[1], p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable, p_actor
+            p_metas[1], p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable, p_actor, p_subject
         );
     ELSE
         SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid, written_login FROM compaction_store.append_many(
             p_thread_uid, p_tenant, p_thread_id, p_payloads, p_salts, p_roles, p_tokens, p_counter, p_key, p_metas,
-            p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable, p_actor
+            p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head, p_durable, p_actor, p_subject
         );
     END IF;
     p_thread_uid := written_uid;

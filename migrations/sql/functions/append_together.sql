@@ -10,7 +10,7 @@ CREATE FUNCTION compaction_store.append_together(
     p_thread_uids uuid[], p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[],
     p_receipts text[], p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
     p_payloads text[], p_salts bytea, p_roles text[], p_tokens integer[], p_metas text[], p_actors text[],
-    p_durable boolean DEFAULT true
+    p_subjects text[], p_durable boolean DEFAULT true
 ) RETURNS TABLE (
     call integer, first_seq bigint, first_pos bigint, written_at timestamptz, chain_head bytea, replayed boolean,
     written_uid uuid, written_login text
@@ -36,7 +36,8 @@ BEGIN
     IF v_calls = 0 OR v_calls <> ANY (ARRAY[
         cardinality(p_thread_uids), cardinality(p_thread_ids), cardinality(p_sizes), cardinality(p_counters),
         cardinality(p_keys), cardinality(p_receipts), cardinality(p_expected_seqs), cardinality(p_fresh),
-        cardinality(p_expected_heads), cardinality(p_seen_heads), cardinality(p_actors)
+        cardinality(p_expected_heads), cardinality(p_seen_heads), cardinality(p_actors),
+        cardinality(p_subjects)
     ]) OR v_messages <> ANY (ARRAY[
         cardinality(p_payloads), octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         cardinality(p_metas)
@@ -61,7 +62,7 @@ BEGIN
             PERFORM set_config('compaction_store.tenant', p_tenants[i], true);
             v_thread_uid := coalesce(p_thread_uids[i], compaction_store.find_thread(p_tenants[i], p_thread_ids[i]));
             IF v_thread_uid IS NULL AND NOT v_is_one_thread THEN
-                v_thread_uid := compaction_store.open_thread(p_tenants[i], p_thread_ids[i]);
+                v_thread_uid := compaction_store.open_thread(p_tenants[i], p_thread_ids[i], p_subject => p_subjects[i]);
             END IF;
             IF v_is_one_thread OR (
                 pg_try_advisory_xact_lock(uuid_hash_extended(v_thread_uid, 0))
@@ -75,7 +76,8 @@ BEGIN
                         v_thread_uid, p_tenants[i], p_thread_ids[i], p_payloads[v_first],
                         substring(p_salts FROM 16 * v_first - 15 FOR 16), p_roles[v_first], p_tokens[v_first],
                         p_counters[i], p_keys[i], p_metas[v_first], p_receipts[i], p_expected_seqs[i], p_fresh[i],
-                        p_expected_heads[i], p_seen_heads[i], p_actor => p_actors[i]
+                        p_expected_heads[i], p_seen_heads[i], p_actor => p_actors[i],
+                        p_subject => p_subjects[i]
                     );
                 ELSE
                     SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid, written_login
@@ -83,7 +85,8 @@ BEGIN
                         v_thread_uid, p_tenants[i], p_thread_ids[i], p_payloads[v_first:v_last],
                         substring(p_salts FROM 16 * v_first - 15 FOR 16 * p_sizes[i]), p_roles[v_first:v_last],
                         p_tokens[v_first:v_last], p_counters[i], p_keys[i], p_metas[v_first:v_last], p_receipts[i],
-                        p_expected_seqs[i], p_fresh[i], p_expected_heads[i], p_seen_heads[i], p_actor => p_actors[i]
+                        p_expected_seqs[i], p_fresh[i], p_expected_heads[i], p_seen_heads[i], p_actor => p_actors[i],
+                        p_subject => p_subjects[i]
                     );
                 END IF;
                 call := i;

@@ -105,8 +105,8 @@ BEGIN
         DELETE FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = v_name;
     END IF;
     UPDATE compaction_store.heads AS h
-    SET erased_pos = event_pos, hidden_seq = NULL, stalled_tokens = NULL, lease_run = NULL, lease_since = NULL,
-        lease_until = NULL, lease_actor = NULL
+    SET erased_pos = event_pos, subject = NULL, hidden_seq = NULL, stalled_tokens = NULL, lease_run = NULL,
+        lease_since = NULL, lease_until = NULL, lease_actor = NULL
     WHERE h.thread_uid = p_thread_uid;
 END
 $$;

@@ -4,7 +4,7 @@
 -- also those of abandoned imports. An erased thread has neither name nor salt; its genesis needs only the commitment to
 -- the name.
 CREATE FUNCTION compaction_store.finish_import(
-    p_thread_uid uuid, p_tenant text, p_thread_id text, p_name_salt bytea, p_name_commitment bytea, p_metadata text,
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_name_salt bytea, p_name_commitment bytea, p_metadata text, p_subject text,
     p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea,
     OUT found_pos bigint, OUT found_head bytea
 )
@@ -84,8 +84,8 @@ BEGIN
         DELETE FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import;
         RETURN;
     END IF;
-    INSERT INTO compaction_store.heads (thread_uid, tenant, head, is_log)
-    VALUES (p_thread_uid, p_tenant, v_genesis, p_thread_id = 'compaction-store:log');
+    INSERT INTO compaction_store.heads (thread_uid, tenant, head, is_log, subject)
+    VALUES (p_thread_uid, p_tenant, v_genesis, p_thread_id = 'compaction-store:log', p_subject);
 
     INSERT INTO compaction_store.messages (
         thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, actor, login,
@@ -216,6 +216,10 @@ BEGIN
     END IF;
     UPDATE compaction_store.heads AS h
     SET last_seq = p_last_seq, last_number = p_last_number, last_pos = p_last_pos, last_at = v_last.created_at,
+        active_at = coalesce(
+            (SELECT m.created_at FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.seq = p_last_seq),
+            v_first_at
+        ),
         head = p_head, view_tokens = compaction_store.span_tokens(p_thread_uid, p_last_pos, p_last_number, 1, p_last_seq),
         hidden_seq = compaction_store.hidden_seq(p_thread_uid, p_last_number),
         erased_pos = (

@@ -77,12 +77,13 @@ BEGIN
         -- name.
         v_now := clock_timestamp();
         child_uid := compaction_store.open_thread(
-            p_tenant, p_new_thread_id, compaction_store.new_uid_beside(p_thread_uid, v_now), v_now
+            p_tenant, p_new_thread_id, compaction_store.new_uid_beside(p_thread_uid, v_now), v_now,
+            p_subject => v_parent.subject
         );
     ELSIF compaction_store.find_thread(p_tenant, p_new_thread_id) IS NOT NULL THEN
         RAISE EXCEPTION 'the name is taken by another thread' USING ERRCODE = 'CS022';
     ELSE
-        child_uid := compaction_store.open_thread(p_tenant, p_new_thread_id);
+        child_uid := compaction_store.open_thread(p_tenant, p_new_thread_id, p_subject => v_parent.subject);
     END IF;
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = child_uid FOR UPDATE;
     IF v_head.last_pos <> 0 THEN

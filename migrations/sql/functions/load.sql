@@ -4,7 +4,7 @@
 CREATE FUNCTION compaction_store.load(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counters text[], p_metas text[], p_key text, p_expected_seq bigint,
-    p_actor text DEFAULT NULL::text,
+    p_actor text DEFAULT NULL::text, p_subject text DEFAULT NULL::text,
     OUT first_seq bigint, OUT size integer, OUT replayed boolean, OUT written_uid uuid
 )
 LANGUAGE plpgsql SECURITY DEFINER
@@ -22,6 +22,7 @@ DECLARE
     v_at timestamptz;
     v_erased bigint;
     v_xid bigint;
+    v_subject text;
     v_salts bytea[];
     v_headers bytea[];
     v_commitments bytea[];
@@ -66,11 +67,12 @@ BEGIN
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     IF p_thread_uid IS NULL THEN
         PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
-        p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id);
+        p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id, p_subject => p_subject);
     END IF;
     written_uid := p_thread_uid;
     PERFORM compaction_store.queue_up(p_thread_uid);
-    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
+    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos, h.subject
+    INTO v_seq, v_pos, v_head, v_at, v_erased, v_subject
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM compaction_store.refuse_no_head(p_thread_uid, p_tenant, p_thread_id);
@@ -83,6 +85,7 @@ BEGIN
     IF replayed THEN
         RETURN;
     END IF;
+    PERFORM compaction_store.refuse_other_subject(p_subject, v_subject);
     PERFORM compaction_store.refuse_other_seq(p_expected_seq, v_seq);
 
     v_at := compaction_store.next_at(v_pos, v_at, clock_timestamp());
@@ -91,7 +94,7 @@ BEGIN
         v_entries[i] := v_head;
     END LOOP;
     UPDATE compaction_store.heads AS h
-    SET last_seq = v_seq + v_count, last_pos = v_pos + v_count, last_at = v_at, head = v_head,
+    SET last_seq = v_seq + v_count, last_pos = v_pos + v_count, last_at = v_at, active_at = v_at, head = v_head,
         view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t),
         feed_xid = greatest(h.feed_xid, pg_current_xact_id()::text::bigint)
     WHERE h.thread_uid = p_thread_uid

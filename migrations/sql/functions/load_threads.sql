@@ -6,7 +6,7 @@
 CREATE FUNCTION compaction_store.load_threads(
     p_tenant text, p_thread_ids text[], p_keys text[], p_sizes integer[], p_payloads text[], p_salts bytea,
     p_roles text[], p_tokens integer[], p_counters text[], p_metas text[],
-    p_actor text DEFAULT NULL::text
+    p_actor text DEFAULT NULL::text, p_subject text DEFAULT NULL::text
 ) RETURNS TABLE (thread integer, written_uid uuid)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -120,8 +120,11 @@ BEGIN
         written_uid := v_made.thread_uid;
         RETURN NEXT;
     END LOOP;
-    INSERT INTO compaction_store.heads (thread_uid, tenant, last_seq, last_pos, last_at, head, view_tokens)
-    SELECT m.uid, p_tenant, count(*), count(*), min(m.at), (array_agg(m.entry ORDER BY m.seq DESC))[1], sum(m.tokens)
+    INSERT INTO compaction_store.heads (
+        thread_uid, tenant, last_seq, last_pos, last_at, active_at, subject, head, view_tokens
+    )
+    SELECT m.uid, p_tenant, count(*), count(*), min(m.at), min(m.at), p_subject,
+        (array_agg(m.entry ORDER BY m.seq DESC))[1], sum(m.tokens)
     FROM ROWS FROM (
         unnest(v_uids), unnest(v_seqs), unnest(v_ats), unnest(v_entries), unnest(p_tokens)
     ) AS m (uid, seq, at, entry, tokens)

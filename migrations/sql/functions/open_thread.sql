@@ -4,7 +4,8 @@
 -- it. p_may_be_log says that the thread may be the log of the tenant.
 CREATE FUNCTION compaction_store.open_thread(
     p_tenant text, p_thread_id text, p_thread_uid uuid DEFAULT NULL::uuid,
-    p_born_at timestamptz DEFAULT NULL::timestamp with time zone, p_may_be_log boolean DEFAULT false
+    p_born_at timestamptz DEFAULT NULL::timestamp with time zone, p_may_be_log boolean DEFAULT false,
+    p_subject text DEFAULT NULL::text
 ) RETURNS uuid
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -25,10 +26,10 @@ BEGIN
         END IF;
         RETURN compaction_store.find_thread(p_tenant, p_thread_id);
     END IF;
-    INSERT INTO compaction_store.heads (thread_uid, tenant, last_at, head, is_log)
+    INSERT INTO compaction_store.heads (thread_uid, tenant, last_at, active_at, head, is_log, subject)
     VALUES (
-        v_thread_uid, p_tenant, v_now, compaction_store.genesis(v_thread_uid, p_tenant, v_commitment),
-        p_thread_id = 'compaction-store:log'
+        v_thread_uid, p_tenant, v_now, v_now, compaction_store.genesis(v_thread_uid, p_tenant, v_commitment),
+        p_thread_id = 'compaction-store:log', p_subject
     );
     RETURN v_thread_uid;
 END

@@ -4,7 +4,8 @@ CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text, p_thre
 RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
     view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint, thread_uid uuid,
-    hidden_seq bigint, unknown_pos bigint, last_message_at timestamptz
+    hidden_seq bigint, unknown_pos bigint, last_message_at timestamptz,
+    subject text
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -29,10 +30,7 @@ BEGIN
                         AND e.kind NOT IN ('redaction')
                 )
             ),
-            (
-                SELECT m.created_at FROM compaction_store.messages AS m
-                WHERE m.thread_uid = p_thread_uid AND m.seq = h.last_seq
-            )
+            CASE WHEN h.last_seq > 0 THEN h.active_at END, h.subject
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid;

@@ -60,7 +60,8 @@ BEGIN
     GRANT EXECUTE ON FUNCTION compaction_store.checkpoint_turn TO compaction_store_auditor;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
-        compaction_store.append_together, compaction_store.set_metadata, compaction_store.commit_compactions,
+        compaction_store.append_together, compaction_store.set_metadata, compaction_store.set_subject,
+        compaction_store.commit_compactions,
         compaction_store.rewind,
         compaction_store.lease, compaction_store.renew_lease, compaction_store.release, compaction_store.stalled,
         compaction_store.record_evaluation, compaction_store.fork,
@@ -77,10 +78,11 @@ BEGIN
     -- A retention policy finds threads by the time of their last message, and erasures by their events.
     GRANT EXECUTE ON FUNCTION compaction_store.tenant, compaction_store.refuse_no_tenant TO compaction_store_eraser;
     GRANT SELECT (thread_uid, tenant, thread_id, created_at) ON compaction_store.threads TO compaction_store_eraser;
-    GRANT SELECT (thread_uid, tenant, last_seq, last_pos) ON compaction_store.heads TO compaction_store_eraser;
+    GRANT SELECT (thread_uid, tenant, last_seq, last_pos, active_at, active_hour, subject) ON compaction_store.heads
+        TO compaction_store_eraser;
     GRANT SELECT (thread_uid, tenant, seq, created_at) ON compaction_store.messages TO compaction_store_eraser;
     GRANT SELECT ON compaction_store.events TO compaction_store_eraser;
-    GRANT EXECUTE ON FUNCTION compaction_store.record_event TO compaction_store_custodian;
+    GRANT EXECUTE ON FUNCTION compaction_store.record_event, compaction_store.set_subject TO compaction_store_custodian;
     GRANT EXECUTE ON FUNCTION compaction_store.thread, compaction_store.events
         TO compaction_store_eraser, compaction_store_custodian;
 

@@ -11,10 +11,8 @@ SELECT
     CASE WHEN h.unknown_pos IS NULL THEN h.view_tokens END AS view_tokens,
     t.created_at,
     CASE WHEN h.last_pos > 0 THEN h.last_at END AS last_at,
-    (
-        SELECT m.created_at FROM compaction_store.messages AS m
-        WHERE m.thread_uid = t.thread_uid AND m.seq = h.last_seq
-    ) AS last_message_at,
+    CASE WHEN h.last_seq > 0 THEN h.active_at END AS last_message_at,
+    h.subject,
     h.erased_pos IS NOT NULL AS erased,
     h.erased_pos,
     CASE WHEN h.hidden_seq = h.last_seq THEN true ELSE false END AS hidden,
@@ -40,7 +38,7 @@ FROM compaction_store.threads AS t
 JOIN (
     -- These conditions must be the same as in refuse_unknown.
     SELECT d.thread_uid, d.last_seq, d.last_number, d.last_pos, d.view_tokens, d.erased_pos, d.hidden_seq, d.last_at,
-        d.head, d.is_log, LEAST(
+        d.active_at, d.subject, d.head, d.is_log, LEAST(
         (
             SELECT min(c.pos) AS pos FROM compaction_store.compactions AS c
             WHERE c.thread_uid = d.thread_uid AND c.number <= d.last_number AND c.outcome = 'applied'

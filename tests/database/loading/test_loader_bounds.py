@@ -141,11 +141,11 @@ def _none_is_older(superuser: psycopg.Connection[Any]) -> bool:
 def _finish(sql: psycopg.Connection[Any], thread: Thread, **changed: Any) -> Any:
     given = {
         "uid": thread.uid, "tenant": thread.tenant, "name": thread.thread_id, "salt": thread.name_salt,
-        "commitment": thread.name_commitment, "metadata": "{}", "seq": 1, "number": 0, "pos": 1,
-        "head": bytes.fromhex(thread.entries[-1]["entry"]),
+        "commitment": thread.name_commitment, "metadata": "{}", "subject": None, "seq": 1, "number": 0,
+        "pos": 1, "head": bytes.fromhex(thread.entries[-1]["entry"]),
     } | changed  # fmt: skip
     return sql.execute(
-        "SELECT found_pos, found_head FROM compaction_store.finish_import(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        "SELECT found_pos, found_head FROM compaction_store.finish_import(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         [*given.values()],
     ).fetchall()
 

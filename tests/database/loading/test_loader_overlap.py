@@ -104,13 +104,13 @@ def slow_check(superuser: psycopg.Connection[Any]) -> None:
     superuser.execute("ALTER FUNCTION compaction_store.load RENAME TO loaded")
     superuser.execute("""
         CREATE FUNCTION compaction_store.load(
-            uuid, text, text, text[], bytea, text[], integer[], text[], text[], text, bigint, text,
+            uuid, text, text, text[], bytea, text[], integer[], text[], text[], text, bigint, text, text,
             OUT first_seq bigint, OUT size integer, OUT replayed boolean, OUT written_uid uuid
         ) LANGUAGE plpgsql AS $$
         BEGIN
             PERFORM pg_sleep(0.3);
             SELECT * INTO first_seq, size, replayed, written_uid
-            FROM compaction_store.loaded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+            FROM compaction_store.loaded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
         END $$
     """)
 

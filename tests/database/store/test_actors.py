@@ -174,7 +174,7 @@ def test_appends_that_share_a_commit_keep_their_actors(superuser: psycopg.Connec
     superuser.execute(
         "SELECT * FROM compaction_store.append_together(%s, %s, '{t,t}', '{1,2}', '{c,c}', '{k,l}', '{NULL,NULL}',"
         " '{NULL,NULL}', '{t,t}', '{NULL,NULL}', '{NULL,NULL}', %s, %s, '{NULL,NULL,NULL}', '{1,1,1}',"
-        " '{NULL,NULL,NULL}', '{anna,bert}')",
+        " '{NULL,NULL,NULL}', '{anna,bert}', '{NULL,NULL}')",
         ([None, None], ["default"] * 2, ["{}"] * 3, bytes(48)),
     )
     assert written(store) == [(who, superuser.info.user) for who in ("anna", "bert", "bert")]

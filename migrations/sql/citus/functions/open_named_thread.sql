@@ -2,8 +2,9 @@
 -- of the thread's creation. This function exists only on a cluster, where the client makes the thread on another node
 -- than its name, so this function must check the thread_uid that the client sends; on a single server, open_thread
 -- makes the thread_uid.
-CREATE OR REPLACE FUNCTION compaction_store.open_named_thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
-RETURNS void
+CREATE OR REPLACE FUNCTION compaction_store.open_named_thread(
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_subject text DEFAULT NULL::text
+) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -21,6 +22,6 @@ BEGIN
         RAISE EXCEPTION 'thread_uid must be a UUID of version 7 with a time within a day of this clock'
             USING ERRCODE = 'CS010';
     END IF;
-    PERFORM compaction_store.open_thread(p_tenant, p_thread_id, p_thread_uid, v_born_at, true);
+    PERFORM compaction_store.open_thread(p_tenant, p_thread_id, p_thread_uid, v_born_at, true, p_subject);
 END
 $$;
