@@ -57,7 +57,8 @@ ROLES: dict[Role, RoleRow] = {
     "reviewer": RoleRow(
         "compaction_store_reviewer",
         "verdicts on compactions",
-        "call the one function that records a verdict, and read nothing but the schema's revision",
+        "record verdicts, and results of verifications in the log of a tenant, and read nothing but the schema's"
+        " revision",
         functions=("record_verdict",),
         apart_from=("application", "loader"),
     ),

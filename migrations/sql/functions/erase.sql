@@ -7,9 +7,9 @@
 -- refusal is the reason, a word from kept_by, and no event is written. The event of the erasure has p_before.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
-    p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, p_before timestamptz DEFAULT NULL::timestamptz,
-    OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange, OUT forks json,
-    OUT refused_by bigint, OUT refusal text
+    p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true,
+    p_before timestamptz DEFAULT NULL::timestamp with time zone, OUT event_pos bigint, OUT seqs int8multirange, OUT
+    numbers int8multirange, OUT forks json, OUT refused_by bigint, OUT refusal text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
