@@ -105,7 +105,9 @@ def binding(match: re.Match[str]) -> str:
         result = out[0].type
     parts = []
     if is_row:
-        parts.append(f"class {row}(NamedTuple):\n" + "".join(f"    {each.name}: {each.python} | Any\n" for each in out))
+        fields = ", ".join(f'("{each.name}", {each.python} | Any)'.replace(" ", "\0") for each in out) + ","
+        filled = textwrap.fill(fields, LINE, initial_indent="    ", subsequent_indent="    ").replace("\0", " ")
+        parts.append(f'{row} = NamedTuple("{row}", [\n{filled}\n])\n')
     is_set = result.startswith("SETOF ")
     returned = f"list[{row}]" if is_table else row if is_row else value_type(result)
     names = tuple(each.name for each in given)

@@ -26,29 +26,14 @@ class ThreadKey(NamedTuple):
 
 BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
 
-class CommitCompactionsRow(NamedTuple):
-    number: int | Any
-    pos: int | Any
-    created_at: datetime | Any
-    kind: str | Any
-    outcome: str | Any
-    start_seq: int | Any
-    end_seq: int | Any
-    tokens_before: int | Any
-    tokens_after: int | Any
-    source_count: int | Any
-    inputs: Sequence[int | None] | Any
-    callback: str | Any
-    trigger: str | Any
-    actor: str | Any
-    login: str | Any
-    model: str | Any
-    counter: str | Any
-    revokes: int | Any
-    redacted_pos: int | Any
-    body: str | Any
-    entry: bytes | Any
-    thread_uid: UUID | Any
+CommitCompactionsRow = NamedTuple("CommitCompactionsRow", [
+    ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
+    ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
+    ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any),
+    ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any),
+    ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any),
+    ("entry", bytes | Any), ("thread_uid", UUID | Any),
+])
 COMMIT_COMPACTIONS = (
     "SELECT * FROM compaction_store.commit_compactions"
     "(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::bytea, %b::text)"
@@ -59,16 +44,10 @@ def commit_compactions(
 ) -> list[CommitCompactionsRow]:
     return list(map(CommitCompactionsRow._make, fetch(connection, COMMIT_COMPACTIONS, (*of, run_id, base_pos, base_head, records))))
 
-class CompareRow(NamedTuple):
-    at_pos: int | Any
-    tokens: int | Any
-    total: int | Any
-    changed: int | Any
-    seq: int | Any
-    end_seq: int | Any
-    number: int | Any
-    is_left: bool | Any
-    is_right: bool | Any
+CompareRow = NamedTuple("CompareRow", [
+    ("at_pos", int | Any), ("tokens", int | Any), ("total", int | Any), ("changed", int | Any), ("seq", int | Any),
+    ("end_seq", int | Any), ("number", int | Any), ("is_left", bool | Any), ("is_right", bool | Any),
+])
 COMPARE = (
     "SELECT * FROM compaction_store.compare"
     "(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::bool, %b::int8, %b::int8)"
@@ -79,53 +58,31 @@ def compare(
 ) -> list[CompareRow]:
     return list(map(CompareRow._make, fetch(connection, COMPARE, (*of, at, beside, only_changes, skip, limit))))
 
-class ElementRow(NamedTuple):
-    at_pos: int | Any
-    seq: int | Any
-    end_seq: int | Any
-    number: int | Any
-    pos: int | Any
-    payload: str | Any
-    tokens: int | Any
-    created_at: datetime | Any
-    kind: str | Any
-    callback: str | Any
-    head: bytes | Any
-    thread_uid: UUID | Any
+ElementRow = NamedTuple("ElementRow", [
+    ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any),
+    ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
+    ("callback", str | Any), ("head", bytes | Any), ("thread_uid", UUID | Any),
+])
 ELEMENT = "SELECT * FROM compaction_store.element(%b::uuid, %b::text, %b::text, %b::int8)"
 def element(connection: Connection, of: ThreadKey, seq: int | None) -> list[ElementRow]:
     return list(map(ElementRow._make, fetch(connection, ELEMENT, (*of, seq))))
 
-class ElementsRow(NamedTuple):
-    seq: int | Any
-    end_seq: int | Any
-    number: int | Any
-    pos: int | Any
-    payload: str | Any
-    tokens: int | Any
-    created_at: datetime | Any
-    kind: str | Any
-    callback: str | Any
-    thread_uid: UUID | Any
+ElementsRow = NamedTuple("ElementsRow", [
+    ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any),
+    ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("callback", str | Any),
+    ("thread_uid", UUID | Any),
+])
 ELEMENTS = "SELECT * FROM compaction_store.elements(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[])"
 def elements(
     connection: Connection, of: ThreadKey, seqs: Sequence[int | None] | None, numbers: Sequence[int | None] | None
 ) -> list[ElementsRow]:
     return list(map(ElementsRow._make, fetch(connection, ELEMENTS, (*of, seqs, numbers))))
 
-class EntriesRow(NamedTuple):
-    pos: int | Any
-    ordinal: int | Any
-    row_tenant: str | Any
-    at_microseconds: int | Any
-    redacted_pos: int | Any
-    salt: bytes | Any
-    commitment: bytes | Any
-    entry: bytes | Any
-    body: str | Any
-    meta: str | Any
-    meta_commitment: bytes | Any
-    header_columns: str | Any
+EntriesRow = NamedTuple("EntriesRow", [
+    ("pos", int | Any), ("ordinal", int | Any), ("row_tenant", str | Any), ("at_microseconds", int | Any),
+    ("redacted_pos", int | Any), ("salt", bytes | Any), ("commitment", bytes | Any), ("entry", bytes | Any),
+    ("body", str | Any), ("meta", str | Any), ("meta_commitment", bytes | Any), ("header_columns", str | Any),
+])
 ENTRIES = "SELECT * FROM compaction_store.entries(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::bool, %b::int4)"
 def entries(
     connection: Connection, of: ThreadKey, kind: str | None, from_: int | None, content: bool | None, limit: int |
@@ -133,13 +90,10 @@ def entries(
 ) -> list[EntriesRow]:
     return list(map(EntriesRow._make, fetch(connection, ENTRIES, (*of, kind, from_, content, limit))))
 
-class EraseRow(NamedTuple):
-    event_pos: int | Any
-    seqs: object | Any
-    numbers: object | Any
-    forks: object | Any
-    refused_by: int | Any
-    refusal: str | Any
+EraseRow = NamedTuple("EraseRow", [
+    ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any),
+    ("refused_by", int | Any), ("refusal", str | Any),
+])
 ERASE = (
     "SELECT * FROM compaction_store.erase"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool, %b::timestamptz)"
@@ -150,15 +104,10 @@ def erase(
 ) -> EraseRow:
     return EraseRow._make(fetch(connection, ERASE, (*of, actor, salt, body, insist, dry_run, reaches, before))[0])
 
-class EventsRow(NamedTuple):
-    pos: int | Any
-    kind: str | Any
-    critical: bool | Any
-    actor: str | Any
-    login: str | Any
-    created_at: datetime | Any
-    body: str | Any
-    thread_uid: UUID | Any
+EventsRow = NamedTuple("EventsRow", [
+    ("pos", int | Any), ("kind", str | Any), ("critical", bool | Any), ("actor", str | Any), ("login", str | Any),
+    ("created_at", datetime | Any), ("body", str | Any), ("thread_uid", UUID | Any),
+])
 EVENTS = "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::text[], %b::int8, %b::bool, %b::int4)"
 def events(
     connection: Connection, of: ThreadKey, kinds: Sequence[str | None] | None, after: int | None, newest_first: bool |
@@ -166,20 +115,11 @@ def events(
 ) -> list[EventsRow]:
     return list(map(EventsRow._make, fetch(connection, EVENTS, (*of, kinds, after, newest_first, limit))))
 
-class FeedRow(NamedTuple):
-    xid: int | Any
-    thread_uid: UUID | Any
-    pos: int | Any
-    entry: bytes | Any
-    type: str | Any
-    thread_id: str | Any
-    created_at: datetime | Any
-    actor: str | Any
-    login: str | Any
-    redacted: bool | Any
-    facts: str | Any
-    content: str | Any
-    meta: str | Any
+FeedRow = NamedTuple("FeedRow", [
+    ("xid", int | Any), ("thread_uid", UUID | Any), ("pos", int | Any), ("entry", bytes | Any), ("type", str | Any),
+    ("thread_id", str | Any), ("created_at", datetime | Any), ("actor", str | Any), ("login", str | Any),
+    ("redacted", bool | Any), ("facts", str | Any), ("content", str | Any), ("meta", str | Any),
+])
 FEED = "SELECT * FROM compaction_store.feed(%b::text, %b::int8, %b::uuid, %b::int8, %b::bytea, %b::bool, %b::bool, %b::int4)"
 def feed(
     connection: Connection, tenant: str | None, xid: int | None, thread_uid: UUID | None, pos: int | None, entry:
@@ -187,10 +127,9 @@ def feed(
 ) -> list[FeedRow]:
     return list(map(FeedRow._make, fetch(connection, FEED, (tenant, xid, thread_uid, pos, entry, messages, content, limit))))
 
-class FindLoadRow(NamedTuple):
-    found_seq: int | Any
-    found_size: int | Any
-    found_uid: UUID | Any
+FindLoadRow = NamedTuple("FindLoadRow", [
+    ("found_seq", int | Any), ("found_size", int | Any), ("found_uid", UUID | Any),
+])
 FIND_LOAD = "SELECT * FROM compaction_store.find_load(%b::uuid, %b::text, %b::text, %b::text)"
 def find_load(connection: Connection, of: ThreadKey, key: str | None) -> list[FindLoadRow]:
     return list(map(FindLoadRow._make, fetch(connection, FIND_LOAD, (*of, key))))
@@ -200,16 +139,11 @@ FINISH_IMPORT = (
     "(%b::uuid, %b::text, %b::text, %b::bytea, %b::bytea, %b::text, %b::text, %b::int8, %b::int8, %b::int8, %b::bytea)"
 )
 
-class ForkRow(NamedTuple):
-    parent_uid: UUID | Any
-    child_uid: UUID | Any
-    child_id: str | Any
-    at_pos: int | Any
-    at_seq: int | Any
-    child_head: bytes | Any
-    event_pos: int | Any
-    forked_at: datetime | Any
-    replayed: bool | Any
+ForkRow = NamedTuple("ForkRow", [
+    ("parent_uid", UUID | Any), ("child_uid", UUID | Any), ("child_id", str | Any), ("at_pos", int | Any),
+    ("at_seq", int | Any), ("child_head", bytes | Any), ("event_pos", int | Any), ("forked_at", datetime | Any),
+    ("replayed", bool | Any),
+])
 FORK = (
     "SELECT * FROM compaction_store.fork"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text, %b::text)"
@@ -220,12 +154,10 @@ def fork(
 ) -> ForkRow:
     return ForkRow._make(fetch(connection, FORK, (*of, new_thread_id, at, actor, salt, key, body))[0])
 
-class LeaseRow(NamedTuple):
-    held_until: datetime | Any
-    last_pos: int | Any
-    head: bytes | Any
-    held_since: datetime | Any
-    holder: str | Any
+LeaseRow = NamedTuple("LeaseRow", [
+    ("held_until", datetime | Any), ("last_pos", int | Any), ("head", bytes | Any), ("held_since", datetime | Any),
+    ("holder", str | Any),
+])
 LEASE = "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b::uuid, %b::float8, %b::text)"
 def lease(
     connection: Connection, of: ThreadKey, run_id: UUID | None, seconds: float | None, actor: str | None
@@ -241,17 +173,11 @@ NEIGHBOURS = "SELECT * FROM compaction_store.neighbours(%b::uuid, %b::text, %b::
 def neighbours(connection: Connection, of: ThreadKey, pos: int | None) -> list[int]:
     return [value for (value,) in fetch(connection, NEIGHBOURS, (*of, pos))]
 
-class NewestRow(NamedTuple):
-    seq: int | Any
-    pos: int | Any
-    role: str | Any
-    payload: str | Any
-    tokens: int | Any
-    created_at: datetime | Any
-    meta: str | Any
-    redacted_pos: int | Any
-    actor: str | Any
-    login: str | Any
+NewestRow = NamedTuple("NewestRow", [
+    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any),
+    ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
+    ("login", str | Any),
+])
 NEWEST = "SELECT * FROM compaction_store.newest(%b::uuid, %b::text, %b::text, %b::int4)"
 def newest(connection: Connection, of: ThreadKey, limit: int | None) -> list[NewestRow]:
     return list(map(NewestRow._make, fetch(connection, NEWEST, (*of, limit))))
@@ -261,13 +187,10 @@ def observe(connection: Connection, of: ThreadKey, run_id: UUID | None, records:
     found: bool | Any = fetch(connection, OBSERVE, (*of, run_id, records))[0][0]
     return found
 
-class OutlineRow(NamedTuple):
-    at_pos: int | Any
-    last_seq: int | Any
-    tokens: int | Any
-    number: int | Any
-    start_seq: int | Any
-    end_seq: int | Any
+OutlineRow = NamedTuple("OutlineRow", [
+    ("at_pos", int | Any), ("last_seq", int | Any), ("tokens", int | Any), ("number", int | Any),
+    ("start_seq", int | Any), ("end_seq", int | Any),
+])
 OUTLINE = "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)"
 def outline(
     connection: Connection, of: ThreadKey, at: int | None, start: int | None, end: int | None
@@ -279,10 +202,9 @@ def pos_at(connection: Connection, of: ThreadKey, moment: datetime | None) -> in
     found: int | Any = fetch(connection, POS_AT, (*of, moment))[0][0]
     return found
 
-class RecordEvaluationRow(NamedTuple):
-    event_pos: int | Any
-    written_at: datetime | Any
-    written_login: str | Any
+RecordEvaluationRow = NamedTuple("RecordEvaluationRow", [
+    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
+])
 RECORD_EVALUATION = (
     "SELECT * FROM compaction_store.record_evaluation"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
@@ -292,10 +214,9 @@ def record_evaluation(
 ) -> RecordEvaluationRow:
     return RecordEvaluationRow._make(fetch(connection, RECORD_EVALUATION, (*of, actor, salt, body))[0])
 
-class RecordEventRow(NamedTuple):
-    event_pos: int | Any
-    written_at: datetime | Any
-    written_login: str | Any
+RecordEventRow = NamedTuple("RecordEventRow", [
+    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
+])
 RECORD_EVENT = (
     "SELECT * FROM compaction_store.record_event"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
@@ -305,10 +226,9 @@ def record_event(
 ) -> RecordEventRow:
     return RecordEventRow._make(fetch(connection, RECORD_EVENT, (*of, kind, actor, salt, body))[0])
 
-class RecordInLogRow(NamedTuple):
-    event_pos: int | Any
-    written_at: datetime | Any
-    written_login: str | Any
+RecordInLogRow = NamedTuple("RecordInLogRow", [
+    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
+])
 RECORD_IN_LOG = (
     "SELECT * FROM compaction_store.record_in_log"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
@@ -318,10 +238,9 @@ def record_in_log(
 ) -> RecordInLogRow:
     return RecordInLogRow._make(fetch(connection, RECORD_IN_LOG, (*of, kind, actor, salt, body))[0])
 
-class RecordVerdictRow(NamedTuple):
-    event_pos: int | Any
-    written_at: datetime | Any
-    written_login: str | Any
+RecordVerdictRow = NamedTuple("RecordVerdictRow", [
+    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
+])
 RECORD_VERDICT = (
     "SELECT * FROM compaction_store.record_verdict"
     "(%b::uuid, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text)"
@@ -331,13 +250,10 @@ def record_verdict(
 ) -> RecordVerdictRow:
     return RecordVerdictRow._make(fetch(connection, RECORD_VERDICT, (*of, number, actor, salt, body))[0])
 
-class RedactRow(NamedTuple):
-    event_pos: int | Any
-    seqs: object | Any
-    numbers: object | Any
-    forks: object | Any
-    refused_by: int | Any
-    refusal: str | Any
+RedactRow = NamedTuple("RedactRow", [
+    ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any),
+    ("refused_by", int | Any), ("refusal", str | Any),
+])
 REDACT = (
     "SELECT * FROM compaction_store.redact"
     "(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool)"
@@ -363,56 +279,32 @@ def renew_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None, seco
     found: datetime | Any = fetch(connection, RENEW_TURN, (*of[1:], turn_id, seconds))[0][0]
     return found
 
-class ReplayRow(NamedTuple):
-    seq: int | Any
-    pos: int | Any
-    role: str | Any
-    payload: str | Any
-    tokens: int | Any
-    created_at: datetime | Any
-    meta: str | Any
-    redacted_pos: int | Any
-    actor: str | Any
-    login: str | Any
-    thread_uid: UUID | Any
+ReplayRow = NamedTuple("ReplayRow", [
+    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any),
+    ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
+    ("login", str | Any), ("thread_uid", UUID | Any),
+])
 REPLAY = "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)"
 def replay(
     connection: Connection, of: ThreadKey, after: int | None, until: int | None, limit: int | None
 ) -> list[ReplayRow]:
     return list(map(ReplayRow._make, fetch(connection, REPLAY, (*of, after, until, limit))))
 
-class ReportedRow(NamedTuple):
-    seq: int | Any
-    view_tokens: int | Any
-    payload: str | Any
-    meta: str | Any
+ReportedRow = NamedTuple("ReportedRow", [
+    ("seq", int | Any), ("view_tokens", int | Any), ("payload", str | Any), ("meta", str | Any),
+])
 REPORTED = "SELECT * FROM compaction_store.reported(%b::uuid, %b::text, %b::text, %b::int4)"
 def reported(connection: Connection, of: ThreadKey, among: int | None) -> list[ReportedRow]:
     return list(map(ReportedRow._make, fetch(connection, REPORTED, (*of, among))))
 
-class RewindRow(NamedTuple):
-    number: int | Any
-    pos: int | Any
-    created_at: datetime | Any
-    kind: str | Any
-    outcome: str | Any
-    start_seq: int | Any
-    end_seq: int | Any
-    tokens_before: int | Any
-    tokens_after: int | Any
-    source_count: int | Any
-    inputs: Sequence[int | None] | Any
-    callback: str | Any
-    trigger: str | Any
-    actor: str | Any
-    login: str | Any
-    model: str | Any
-    counter: str | Any
-    revokes: int | Any
-    redacted_pos: int | Any
-    body: str | Any
-    entry: bytes | Any
-    thread_uid: UUID | Any
+RewindRow = NamedTuple("RewindRow", [
+    ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
+    ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
+    ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any),
+    ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any),
+    ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any),
+    ("entry", bytes | Any), ("thread_uid", UUID | Any),
+])
 REWIND = (
     "SELECT * FROM compaction_store.rewind"
     "(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::text, %b::bool, %b::bytea, %b::text, %b::text, %b::text)"
@@ -427,11 +319,10 @@ SET_METADATA = "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::tex
 def set_metadata(connection: Connection, of: ThreadKey, metadata: str | None) -> None:
     fetch(connection, SET_METADATA, (*of, metadata))
 
-class SetSubjectRow(NamedTuple):
-    event_pos: int | Any
-    written_at: datetime | Any
-    written_login: str | Any
-    written_body: str | Any
+SetSubjectRow = NamedTuple("SetSubjectRow", [
+    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
+    ("written_body", str | Any),
+])
 SET_SUBJECT = (
     "SELECT * FROM compaction_store.set_subject"
     "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
@@ -442,23 +333,17 @@ def set_subject(
 ) -> SetSubjectRow:
     return SetSubjectRow._make(fetch(connection, SET_SUBJECT, (*of, subject, actor, salt, body))[0])
 
-class StalledRow(NamedTuple):
-    callback: str | Any
-    start_seq: int | Any
-    end_seq: int | Any
-    body: str | Any
+StalledRow = NamedTuple("StalledRow", [
+    ("callback", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("body", str | Any),
+])
 STALLED = "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)"
 def stalled(connection: Connection, of: ThreadKey, limit: int | None) -> list[StalledRow]:
     return list(map(StalledRow._make, fetch(connection, STALLED, (*of, limit))))
 
-class TakeTurnRow(NamedTuple):
-    place: int | Any
-    held_since: datetime | Any
-    held_until: datetime | Any
-    holder: str | Any
-    holder_login: str | Any
-    last_seq: int | Any
-    head: bytes | Any
+TakeTurnRow = NamedTuple("TakeTurnRow", [
+    ("place", int | Any), ("held_since", datetime | Any), ("held_until", datetime | Any), ("holder", str | Any),
+    ("holder_login", str | Any), ("last_seq", int | Any), ("head", bytes | Any),
+])
 TAKE_TURN = "SELECT * FROM compaction_store.take_turn(%b::text, %b::text, %b::uuid, %b::text, %b::float8, %b::bool)"
 def take_turn(
     connection: Connection, of: ThreadKey, turn_id: UUID | None, actor: str | None, seconds: float | None, waits: bool
@@ -470,63 +355,33 @@ TENANTS = "SELECT * FROM compaction_store.tenants(%b::text, %b::int4)"
 def tenants(connection: Connection, after: str | None, limit: int | None) -> list[str]:
     return [value for (value,) in fetch(connection, TENANTS, (after, limit))]
 
-class ThreadRow(NamedTuple):
-    thread_id: str | Any
-    metadata: str | Any
-    created_at: datetime | Any
-    last_seq: int | Any
-    last_number: int | Any
-    last_pos: int | Any
-    view_tokens: int | Any
-    last_at: datetime | Any
-    head: bytes | Any
-    erased_pos: int | Any
-    thread_uid: UUID | Any
-    hidden_seq: int | Any
-    unknown_pos: int | Any
-    last_message_at: datetime | Any
-    subject: str | Any
+ThreadRow = NamedTuple("ThreadRow", [
+    ("thread_id", str | Any), ("metadata", str | Any), ("created_at", datetime | Any), ("last_seq", int | Any),
+    ("last_number", int | Any), ("last_pos", int | Any), ("view_tokens", int | Any), ("last_at", datetime | Any),
+    ("head", bytes | Any), ("erased_pos", int | Any), ("thread_uid", UUID | Any), ("hidden_seq", int | Any),
+    ("unknown_pos", int | Any), ("last_message_at", datetime | Any), ("subject", str | Any),
+])
 THREAD = "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)"
 def thread(connection: Connection, of: ThreadKey) -> list[ThreadRow]:
     return list(map(ThreadRow._make, fetch(connection, THREAD, of)))
 
-class ThreadStateRow(NamedTuple):
-    thread_uid: UUID | Any
-    thread_id: str | Any
-    name_salt: bytes | Any
-    name_commitment: bytes | Any
-    is_bare: bool | Any
-    created_microseconds: int | Any
-    last_seq: int | Any
-    last_number: int | Any
-    last_pos: int | Any
-    last_microseconds: int | Any
-    head: bytes | Any
-    erased_pos: int | Any
-    seq_at: int | Any
-    number_at: int | Any
-    entry_at: bytes | Any
-    metadata: str | Any
-    hidden_seq: int | Any
-    is_log: bool | Any
-    active_microseconds: int | Any
+ThreadStateRow = NamedTuple("ThreadStateRow", [
+    ("thread_uid", UUID | Any), ("thread_id", str | Any), ("name_salt", bytes | Any),
+    ("name_commitment", bytes | Any), ("is_bare", bool | Any), ("created_microseconds", int | Any),
+    ("last_seq", int | Any), ("last_number", int | Any), ("last_pos", int | Any), ("last_microseconds", int | Any),
+    ("head", bytes | Any), ("erased_pos", int | Any), ("seq_at", int | Any), ("number_at", int | Any),
+    ("entry_at", bytes | Any), ("metadata", str | Any), ("hidden_seq", int | Any), ("is_log", bool | Any),
+    ("active_microseconds", int | Any),
+])
 THREAD_STATE = "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)"
 def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list[ThreadStateRow]:
     return list(map(ThreadStateRow._make, fetch(connection, THREAD_STATE, (*of, pos))))
 
-class ViewRow(NamedTuple):
-    at_pos: int | Any
-    seq: int | Any
-    end_seq: int | Any
-    number: int | Any
-    pos: int | Any
-    payload: str | Any
-    tokens: int | Any
-    created_at: datetime | Any
-    kind: str | Any
-    callback: str | Any
-    head: bytes | Any
-    thread_uid: UUID | Any
+ViewRow = NamedTuple("ViewRow", [
+    ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any),
+    ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
+    ("callback", str | Any), ("head", bytes | Any), ("thread_uid", UUID | Any),
+])
 VIEW = "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)"
 def view(connection: Connection, of: ThreadKey, at: int | None) -> list[ViewRow]:
     return list(map(ViewRow._make, fetch(connection, VIEW, (*of, at))))
