@@ -212,7 +212,7 @@ def test_the_error_for_a_login_that_may_not_load_says_what_to_grant(
         login = sa.make_url(url).set(username=name, password="x").render_as_string(hide_password=False)
         with (
             cs.Store.open(login) as store,
-            pytest.raises(PermissionDenied, match="grant this login compaction_store_loader"),
+            pytest.raises(PermissionDenied, match="grant LOGIN loader"),
         ):
             # Not even skip_bad hides it.
             list(import_into(store, FIXTURES / "chat.jsonl", skip_bad=True))

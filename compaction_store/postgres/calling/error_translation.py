@@ -214,10 +214,11 @@ def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
     if state == "42501":
         # Postgres names the function in every language.
         called = re.search(rf"\b({'|'.join(_ROLE_OF)})\b", error.diag.message_primary or "")
-        role = _ROLE_OF[called[1]] if called else "application"
+        name = _ROLE_OF[called[1]] if called else "application"
+        role = f"the role {ROLES[name].group}" if called else "a role, for example"
         return PermissionDenied(
-            f"{said(state, 'Postgres refused the statement')}: the login needs a role, for example by `compaction-store"
-            f" grant LOGIN {role}`{of_thread}",
+            f"{said(state, 'Postgres refused the statement')}: the login needs {role} by `compaction-store grant LOGIN"
+            f" {name}`{of_thread}",
             sqlstate=state,
         )
     what = said(state, "Postgres refused the statement")

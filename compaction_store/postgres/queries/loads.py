@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 
 from compaction_store.bundles import import_rows
-from compaction_store.errors import InvalidBundle, PermissionDenied, ThreadExists
+from compaction_store.errors import InvalidBundle, ThreadExists
 from compaction_store.messages import load_chunk
 from compaction_store.postgres.driver.cursor import (
     BYTEA,
@@ -40,21 +40,11 @@ _LOAD_THREADS_TYPES = (TEXT, TEXTS, TEXTS, INT4S, TEXTS, BYTEA, TEXTS, INT4S, TE
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
 # The SQLSTATEs for rows that do not form a chain, and for names and documents that no store would have written.
 _REFUSED = {"CS010", "CS018", "CS019"}
-_LOADER = "grant this login compaction_store_loader"
-
-
-@contextmanager
-def _loading(what: str) -> Iterator[None]:
-    try:
-        yield
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise PermissionDenied(f"{what} needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
 
 
 def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> functions.FindLoadRow | None:
     """Returns the first seq and the number of the messages that were stored with a chunk's key, and the thread_uid."""
-    with _loading("a load"):
-        return next(iter(functions.find_load(connection, key, chunk_key)), None)
+    return next(iter(functions.find_load(connection, key, chunk_key)), None)
 
 
 def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[int, bytes, bytes]]:
@@ -65,8 +55,7 @@ def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) 
 
 def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
     """Records compactions that a provider made. Returns False if an earlier call recorded the same run."""
-    with _loading("a load"):
-        return bool(functions.observe(connection, key, run_id, records))
+    return bool(functions.observe(connection, key, run_id, records))
 
 
 def load(
@@ -77,8 +66,7 @@ def load(
 ) -> load_chunk.Placed:
     """Appends a chunk, or finds it if it was stored before. Does `work` step by step while the server is busy."""
     values = load_chunk.values(*key, chunk, driver_of(connection).info.encoding)
-    with _loading("a load"):
-        result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
+    result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
     value = result.get_value(0, 0)
     assert value is not None  # noqa: S101 — the function returns a row, or raises
     _, _, _, first_seq, _, _, size, _, _, replayed, _, _, uid = _PLACED.unpack(value)
@@ -93,8 +81,7 @@ def load_threads(
     The caller must load each of the latter threads with a call of its own.
     """
     values = load_chunk.values_of_threads(tenant, chunks, driver_of(connection).info.encoding)
-    with _loading("a load"):
-        result = execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
+    result = execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
     made: list[UUID | None] = [None] * len(chunks)
     for i in range(result.ntuples):
         thread, uid = result.get_value(i, 0), result.get_value(i, 1)
@@ -139,8 +126,7 @@ def is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: st
 def importing(about: str) -> Iterator[None]:
     """Converts errors about the rows to `InvalidBundle`, because no store would have written such rows."""
     try:
-        with _loading("an import"):
-            yield
+        yield
     except (psycopg.errors.DataError, psycopg.errors.IntegrityError) as error:
         raise InvalidBundle(f"Postgres refused an entry of the bundle with SQLSTATE {error.sqlstate}{about}") from None
     except psycopg.Error as error:

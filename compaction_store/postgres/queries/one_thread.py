@@ -8,10 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import psycopg
 import sqlalchemy as sa
 
-from compaction_store.errors import PermissionDenied
 from compaction_store.messages.keys import Key
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import (
@@ -200,19 +198,6 @@ def thread(connection: Connection, key: ThreadKey) -> functions.ThreadRow:
 def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> functions.ThreadStateRow:
     """Returns a thread's head, and its seq, number and entry at a pos, for a verifier."""
     return functions.thread_state(connection, key, pos)[0]
-
-
-def record_verdict(
-    connection: Connection, key: ThreadKey, number: int, actor: str | None, salt: bytes, body: str
-) -> functions.RecordVerdictRow:
-    """Records a verdict on a compaction record."""
-    try:
-        return functions.record_verdict(connection, key, number, actor, salt, body)
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise PermissionDenied(
-            "the login must be a reviewer to record a verdict: grant this login compaction_store_reviewer",
-            sqlstate=error.sqlstate,
-        ) from None
 
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:

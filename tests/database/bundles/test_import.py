@@ -490,7 +490,7 @@ def test_a_member_of_the_loaders_role_exports_and_imports(faces: Faces, url: str
 def test_a_login_without_the_loaders_role_learns_which_to_get(
     faces: Faces, login: str, superuser: psycopg.Connection[Any]
 ) -> None:
-    with pytest.raises(PermissionDenied, match=r"import.*compaction_store_loader"):
+    with pytest.raises(PermissionDenied, match="grant LOGIN loader"):
         faces.open(login).load.bundle(golden()["bundle-1.jsonl"])
     assert nothing_there(superuser)
 
