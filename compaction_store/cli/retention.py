@@ -72,7 +72,8 @@ def retention(
 
 
 def _line(expiry: Expiry, dry_run: bool) -> str:
-    at = expiry.last_message_at and expiry.last_message_at.isoformat(" ", "minutes")
+    last = expiry.last_message_at
+    at = "missing" if last is None else last.isoformat(" ", "minutes")
     if expiry.kept is not None:
         return f"{named(expiry.thread_id)}: kept, {_WORDS[expiry.kept]} (last message {at})"
     what = f"{values.count(expiry.messages, 'message')} and {values.count(expiry.records, 'record')}"

@@ -16,7 +16,7 @@ _RESERVED = (("compaction-store:", "compaction-store;"), (STUB, AFTER_STUBS))
 # The inner page is limited, so that the statement reads a bounded number of threads, whether they are old or not. The
 # last row of a full page is returned in any case, because the next page begins there. A thread without messages is as
 # old as its creation; a thread whose last message is missing is damaged, and must not be passed over in silence.
-_EXPIRING = """
+EXPIRING = """
     SELECT p.thread_id, p.thread_uid, p.last_pos, p.last_message_at, (p.last_message_at >= %b) IS NOT TRUE, p.row = %b
     FROM (
         SELECT page.*, row_number() OVER (ORDER BY page.thread_id) AS row
@@ -67,7 +67,7 @@ def expiring(
     """
     given = (before, limit, tenant, low, after, end, limit, before, limit)
     with transaction(connection, tenant, read_only=True):
-        return [Expiring(*row) for row in fetch(connection, _EXPIRING, given)]
+        return [Expiring(*row) for row in fetch(connection, EXPIRING, given)]
 
 
 def clock(connection: Connection) -> datetime:

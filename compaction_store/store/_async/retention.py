@@ -167,15 +167,19 @@ async def findings(db: AsyncConnections, tenant: str) -> list[Finding]:
     The erasures of a run that has ended must be those that the log says, and none may be of a thread that was younger
     than the run allowed: the walk over each thread compares its last message with the time in its erasure.
     """
+    # Runs go on meanwhile. The log is read after this time, and nothing that was erased later is compared.
+    now = await db.call(queries.clock)
     found: list[Finding] = []
     begun: dict[str, Event] = {}
     ended: dict[str, Event] = {}
     async for event in pages.events(db, ThreadKey(None, tenant, arguments.LOG), 0, ["policy"], newest_first=False):
         (begun if event.body.get("state") == "begun" else ended)[str(event.body.get("run"))] = event
+    # Another run may have taken a run that goes on for an interrupted one.
+    ended = {run: end for run, end in ended.items() if end.body.get("state") == "ended" and end.created_at <= now}
     erased: dict[str, list[UUID]] = {run: [] for run in ended}
     if not begun:
         return found
-    async for event in pages.tenant_events(db, tenant, EventFilter(["redaction"]), newest_first=False):
+    async for event in pages.tenant_events(db, tenant, EventFilter(["redaction"], until=now), newest_first=False):
         run, uid = event.body.get("run"), erasure.stub_uid(event.thread_id)
         if run is None or uid is None:
             continue

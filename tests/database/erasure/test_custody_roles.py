@@ -10,9 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support import aged_threads
 from support.faces import Face, Faces
 
 import compaction_store as cs
+from compaction_store.arguments import LOG
 from compaction_store.deploy import roles
 from compaction_store.errors import PermissionDenied
 from compaction_store.models.roles import Role
@@ -84,6 +86,25 @@ def test_an_eraser_erases_and_reads_no_content(store: Face, logged_in: Callable[
     assert ERASING["erase"](eraser).pos == 7
     with pytest.raises(cs.ThreadNotFound):
         store.thread("t")
+
+
+def test_a_retention_policy_needs_the_role_of_an_eraser(store: Face, logged_in: Callable[..., Face]) -> None:
+    aged_threads.add(store, "old", 200)
+    given = {"older_than": aged_threads.HALF_A_YEAR}
+    others = {("application", "custodian"): "eraser", ("auditor",): "grant LOGIN", ("loader",): "grant LOGIN"}
+    for granted, needed in others.items():
+        officer = logged_in(*granted)
+        with pytest.raises(PermissionDenied, match=needed):
+            list(officer.custody.apply_retention(**given))
+    assert aged_threads.names(store) == {"old", "t"}
+    eraser = logged_in("eraser")
+    next(eraser.custody.apply_retention(**given, dry_run=True))
+    stopped = eraser.custody.apply_retention(**given)
+    next(stopped)
+    del stopped
+    assert list(eraser.custody.apply_retention(**given)) == []
+    found = store.audit.events(LOG, kind="policy")
+    assert [event.body["state"] for event in found] == ["begun", "interrupted", "begun", "ended"]
 
 
 @pytest.mark.parametrize("what", ["hold", "retain"])

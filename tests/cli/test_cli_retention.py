@@ -1,0 +1,51 @@
+"""The verb `retention`."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from support import aged_threads, superuser_edits
+
+import compaction_store as cs
+from cli.program import Run
+
+OLD = ("retention", "apply", "--older-than", "180d")
+
+
+def test_a_dry_run_lists_exactly_what_the_run_then_does(run: Run, store: cs.Store) -> None:
+    for name, days in (("a/1", 200), ("a/2", 200), ("b", 200), ("young", 100)):
+        aged_threads.add(store, name, days)
+    store.custody.hold("a/2", reason="claim")
+    would = run.json(*OLD, "--prefix", "a/", "--dry-run")
+    assert [(line["thread_id"], line["kept"], line["messages"], line["dry_run"]) for line in would] == [
+        ("a/1", None, 2, True), ("a/2", "held", 0, True),
+    ]  # fmt: skip
+    shown = run(*OLD, "--prefix", "a/", "--dry-run", "--table").stdout
+    assert "a/1: would erase 2 messages and 0 records" in shown
+    assert "a/2: kept, a hold" in shown
+    assert "would erase 1 thread, 1 kept: a hold" in shown
+    assert "a/1" in aged_threads.names(store)
+    assert "stdin is not a terminal; pass --yes" in run(*OLD, code=2).stderr
+    done = run.json(*OLD, "--prefix", "a/", "--reason", "policy 7", "--actor", "nightly", "--yes")
+    changed = {"dry_run": False, "pos": 3}
+    assert [line | {"pos": None} for line in done] == [line | {"dry_run": False} for line in would]
+    assert done[0] == would[0] | changed
+    [begun, ended] = store.audit.events("compaction-store:log")
+    assert (begun.actor, begun.body["reason"], ended.body["erased"]["threads"]) == ("nightly", "policy 7", 1)
+    assert run(*OLD, "--prefix", "a/", "--yes", "--table").stdout.splitlines()[-1] == "erased 0 threads, 1 kept: a hold"
+
+
+@pytest.mark.parametrize("age", ["", "180", "-1d", "0d", "soon", "2026-01-01"])
+def test_an_age_that_is_none_is_refused(run: Run, store: cs.Store, age: str) -> None:
+    aged_threads.add(store, "old", 200)
+    assert "must be an age such as" in run("retention", "apply", "--older-than", age, "--yes", code=2).stderr
+    assert aged_threads.names(store) == {"old"}
+
+
+def test_a_damaged_thread_is_named_and_sets_the_exit_code(
+    run: Run, store: cs.Store, superuser: psycopg.Connection[object]
+) -> None:
+    uid = aged_threads.add(store, "bad", 200)
+    superuser_edits.unlock(superuser)
+    superuser.execute("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq = 2", [uid])
+    assert "bad: kept, damaged: run verify (last message missing)" in run(*OLD, "--yes", "--table", code=1).stdout
