@@ -82,17 +82,15 @@ def serve(
         raise misuse("must not be given with --no-content, because reviewers must see the text", "--review")
     if actor is not None and auth is not None:
         raise misuse("must not be given with --auth, which names the reader", "--actor")
-    host, port = _address(listen, "--listen")
+    host, port = parsed_address(listen, "--listen")
     if auth is None and not _is_loopback(host):
         raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
     # Imported here, because the import is slow and needs an extra.
     from compaction_store import web
 
-    if find_spec("uvicorn") is None:
-        raise MissingExtra("the audit pages", "web")
     budget = options.budget(window, reserve, trigger, target)
     log = open_log(checkpoints, public_key)
-    _log_access_to(access_log)
+    log_access_to(access_log)
     access = web.OneTimeToken(actor or options.user_at_host()) if auth is None else web.BehindProxy(auth)
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
 
@@ -114,7 +112,7 @@ def serve(
             await web.warm_up(reader, connections=_CONNECTIONS)
             # Garbage collections then skip everything that exists now, which is most of the memory.
             gc.freeze()
-            await _serve_pages(app, access, host, port)
+            await serve_app(app, host, port, getattr(access, "path", ""), getattr(access, "token", None))
 
     with db.reachable() as address, options.naming(db.tenant):
         asyncio.run(run(address))
@@ -124,7 +122,7 @@ def _is_loopback(host: str) -> bool:
     return host in ("127.0.0.1", "localhost", "::1")
 
 
-def _log_access_to(file: Path | None) -> None:
+def log_access_to(file: Path | None) -> None:
     handler: logging.Handler = logging.StreamHandler()
     if file is not None:
         try:
@@ -137,12 +135,16 @@ def _log_access_to(file: Path | None) -> None:
     log.propagate = False
 
 
-async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
+async def serve_app(
+    app: Any, host: str, port: int, path: str = "", token: str | None = None, *, proxy_headers: bool = True
+) -> None:
+    """Serves an ASGI application under a path, and prints its address, with the token if it has one."""
+    if find_spec("uvicorn") is None:
+        raise MissingExtra("the web server", "web")
     import uvicorn
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
-    path = getattr(access, "path", "")
     if path:
         app = Starlette(routes=[Mount(path, app)])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -155,8 +157,10 @@ async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
         except OSError as error:
             raise misuse(f"cannot listen on {host}:{port}: {error.strerror}", "--listen") from None
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}{path}/"
-        note(f"serving {address}{f'?token={token}' if (token := getattr(access, 'token', None)) else ''}")
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        note(f"serving {address}{f'?token={token}' if token else ''}")
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, proxy_headers=proxy_headers
+        )
         await uvicorn.Server(config).serve(sockets=[listening])
 
 
@@ -180,7 +184,7 @@ def mcp(
     """
     from compaction_store.store import AsyncReader
 
-    host, port = ("127.0.0.1", 0) if http is None else _address(http, "--http")
+    host, port = ("127.0.0.1", 0) if http is None else parsed_address(http, "--http")
     if not os.environ.get(_TOKEN) and not _is_loopback(host):
         raise misuse(f"must be on 127.0.0.1 unless ${_TOKEN} is set, not {host!r}", "--http")
     # Imported here, because the import is slow and needs an extra.
@@ -200,7 +204,7 @@ def mcp(
         asyncio.run(serve(address))
 
 
-def _address(text: str, option: str) -> tuple[str, int]:
+def parsed_address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 <= int(port) < 65536:  # noqa: PLR2004 — the number of ports
         raise misuse(f"must look like 127.0.0.1:8000, not {text!r}", option)

@@ -113,6 +113,21 @@ def read(kind: Kind, text: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found)
 
 
+def whole(data: bytes) -> Any:
+    """Parses any JSON. Raises ValueError for what is not JSON, and for what other parsers would read differently."""
+    try:
+        if _is_deeper(data, BODY_LEVELS):
+            raise _Refused(f"nests deeper than {BODY_LEVELS} levels")
+        return _DECODE(data.decode())
+    except _Refused as refusal:
+        what = str(refusal)
+    except UnicodeDecodeError:
+        what = "is not UTF-8"
+    except (ValueError, RecursionError):
+        what = "is not JSON"
+    raise ValueError(f"the text {what}")
+
+
 def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
     """Parses a stored document for a reader. Returns the document and None, or None and the problem of the document.
 

@@ -22,7 +22,7 @@ try:
     from starlette.responses import PlainTextResponse, RedirectResponse, Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
-    raise MissingExtra("the audit pages", "web") from error
+    raise MissingExtra("the web server", "web") from error
 
 LOG = logging.getLogger("compaction_store.web")
 ACCESS_LOG = logging.getLogger("compaction_store.web.access")
@@ -34,7 +34,7 @@ _FOREIGN = (
     " or on the server's own machine.\n"
 )
 _PORTS = {"http": ":80", "https": ":443"}
-_HEADERS = {
+HEADERS = {
     # Allow only the style sheet, the charts and the forms of this server: no scripts, frames or other servers.
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none';"
@@ -138,7 +138,7 @@ class Guard:
             is_begun = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in HEADERS.items():
                     headers[name] = value
             await send(message)
 
@@ -153,7 +153,7 @@ class Guard:
 
     def _chosen(self, request: Request) -> ASGIApp:
         """Returns the pages, or the response to send instead of a page, such as a refusal."""
-        if _host(request.headers) not in self._hosts:
+        if host_of(request.headers) not in self._hosts:
             return PlainTextResponse("Not allowed: the host in the address is not one of this server's.\n", 421)
         if request.method not in ("GET", "HEAD") and not self._is_form(request):
             return PlainTextResponse("Not allowed: this page is read-only.\n", 405, {"Allow": "GET, HEAD"})
@@ -191,7 +191,7 @@ class Guard:
         return request.method == "POST" and path in self._forms
 
 
-def _host(headers: Headers) -> str:
+def host_of(headers: Headers) -> str:
     """Returns the host of a request without its port, or an empty string if there is not exactly one Host header."""
     given = headers.getlist("host")
     if len(given) != 1:

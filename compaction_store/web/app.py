@@ -20,21 +20,12 @@ from compaction_store.audit.words import described, without_text
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import (
-    CompactionNotFound,
     CompactionStoreError,
     Conflict,
-    DatabaseUnavailable,
     InvalidCheckpoint,
     InvalidInput,
-    LoginRefused,
-    MessageNotFound,
     MissingExtra,
-    OutcomeUnknown,
-    PermissionDenied,
-    PositionNotFound,
     ThreadErased,
-    ThreadNotFound,
-    UnknownEntry,
 )
 from compaction_store.models import LEVELS, Thread, vocabulary
 from compaction_store.models.record_filters import FILTERS
@@ -50,7 +41,7 @@ try:
 
     from compaction_store.audit.templates import Whole, environment
 except ImportError as error:
-    raise MissingExtra("the audit pages", "web") from error
+    raise MissingExtra("the web server", "web") from error
 
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.alarms import Alarms
@@ -61,30 +52,13 @@ from compaction_store.web.parameters import (
     SAMPLE_FILTERS,
     VERDICT,
     Parameters,
-    Wrong,
     as_object,
     exact,
 )
+from compaction_store.web.refusals import answer_to
 
 _T = TypeVar("_T")
-# The status and the title of the error page for each class of error. The first class that fits an error is used.
-_ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
-    (InvalidInput, (400, "This address is wrong")),
-    (CompactionNotFound, (404, "Not found")),
-    (MessageNotFound, (404, "Not found")),
-    (PositionNotFound, (404, "Not found")),
-    (ThreadNotFound, (404, "Not found")),
-    (ThreadErased, (410, "Erased")),
-    (Conflict, (409, "The thread has changed meanwhile")),
-    (PermissionDenied, (403, "Not allowed")),
-    (UnknownEntry, (501, "This release cannot show this")),
-    (OutcomeUnknown, (503, "It may have been written")),
-    (DatabaseUnavailable, (503, "This cannot be read now")),
-    (LoginRefused, (503, "This cannot be read now")),
-    (CompactionStoreError, (500, "This cannot be shown")),
-)
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
-_AWAY = "The database does not answer now. Try again soon. The log of these pages has the reason"
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
 # Addresses that have no alarms, because they are no pages.
@@ -210,15 +184,11 @@ class _AuditPages:
                 if path not in _WITHOUT_ALARMS:
                     await self._alarms.look(wait=path == "/")
                 return await show(request, asked)
-            except Wrong as error:
-                return await self._error(request, 400, "This address is wrong", str(error))
             except CompactionStoreError as error:
-                status, title = next(answer for kind, answer in _ERRORS if isinstance(error, kind))
+                status, title, text = answer_to(error)
                 if status >= _SERVERS_OWN:
                     log_failure(request, error)
-                # A failure to connect names the database's host, which is for the operator and not for the reader.
-                is_away = isinstance(error, DatabaseUnavailable | LoginRefused)
-                return await self._error(request, status, title, _AWAY if is_away else str(error))
+                return await self._error(request, status, title, text)
             except Exception as error:  # noqa: BLE001 — its text is not shown or logged, because it may have content
                 log_failure(request, error)
                 return await self._error(request, 500, "This page failed", "The server's log has the place in the code")
@@ -319,14 +289,14 @@ class _AuditPages:
         try:
             given = await form(request)
         except ValueError as error:
-            raise Wrong(str(error)) from None
+            raise InvalidInput(str(error)) from None
         if not self._form_tokens.is_right(reader, given.get("token", "")):
             return await self._error(
                 request, 403, "Not allowed", "the form does not come from a page that was shown to you; open it again"
             )
         name, number = exact(given, "id"), given.get("number", "")
         if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
-            raise Wrong("number must be an integer >= 1")
+            raise InvalidInput("number must be an integer >= 1")
         sample = as_object(text, "sample") if (text := exact(given, "sample")) else None
         thread = await self._reader.thread(name, hidden=True)
         if str(thread.thread_uid) != given.get("key"):
@@ -358,10 +328,10 @@ class _AuditPages:
         """Shows all fields of an entry or of a thread, in parts. The other pages show the beginning of each field."""
         name = asked.text("id")
         if not self._content:
-            raise Wrong("this page must not be asked for, because these pages show no words")
+            raise InvalidInput("this page must not be asked for, because these pages show no words")
         places = {key: asked.number(key, 1) for key in ("pos", "number", "seq")}
         if sum(place is not None for place in places.values()) > 1:
-            raise Wrong("at most one of pos, number and seq must be given")
+            raise InvalidInput("at most one of pos, number and seq must be given")
         found = await records.text(self._reader, name, part=asked.number("part", 1) or 1, **places)
         self._seen(request, "whole", thread_id=name, **places)
         more = {"title": f"All of {name}", "id": name, "given": places}
@@ -377,7 +347,7 @@ class _AuditPages:
     async def records(self, request: Request, asked: Parameters) -> Response:
         for row in FILTERS.values():
             if row.has_words and not self._content and asked.optional(row.name) is not None:
-                raise Wrong(
+                raise InvalidInput(
                     f"{row.name} must not be given, because these pages show no words: the answer would show it"
                 )
         wanted = {row.name: asked.filter(row) for row in FILTERS.values()}

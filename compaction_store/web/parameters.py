@@ -12,6 +12,7 @@ from uuid import UUID
 from starlette.requests import Request
 
 from compaction_store.arguments import written_bounds, written_time
+from compaction_store.errors import InvalidInput
 from compaction_store.models.record_filters import FILTERS, Filter
 
 #: The filters of a sample, and all parameters of its page.
@@ -41,30 +42,26 @@ _MOST_DIGITS = 15
 _PERCENT = "_percent"
 
 
-class Wrong(Exception):
-    """An error for a parameter that cannot be read."""
-
-
 class Parameters:
-    """Reads the parameters of an address. Raises `Wrong`, whose text says what a parameter must be."""
+    """Reads the parameters of an address. Raises InvalidInput, whose text says what a parameter must be."""
 
     def __init__(self, request: Request, known: Sequence[str]) -> None:
-        """Raises `Wrong` for a parameter that the page does not know, and for one that is given twice.
+        """Raises InvalidInput for a parameter that the page does not know, and for one that is given twice.
 
         A mistyped filter would list everything, and of two values of a filter one would be left out.
         """
         self._given = request.query_params
         for name in self._given:
             if len(self._given.getlist(name)) > 1:
-                raise Wrong(f"{name:.80} must be given once only")
+                raise InvalidInput(f"{name:.80} must be given once only")
             if name.removesuffix(_PERCENT) not in known:
-                its = f"the parameters of this page are {', '.join(known)}" if known else "this page has no parameters"
-                raise Wrong(f"{its}; not {name!r:.80}")
+                its = f"one of {', '.join(known)}" if known else "left out, because this page has none"
+                raise InvalidInput(f"a parameter must be {its}; not {name!r:.80}")
 
     def text(self, name: str) -> str:
         found = self.optional(name)
         if found is None:
-            raise Wrong(f"{name} must be given")
+            raise InvalidInput(f"{name} must be given")
         return found
 
     def optional(self, name: str) -> str | None:
@@ -75,13 +72,13 @@ class Parameters:
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS) or int(text) < least:
-            raise Wrong(f"{name} must be an integer >= {least}")
+            raise InvalidInput(f"{name} must be an integer >= {least}")
         return int(text)
 
     def needed(self, name: str) -> int:
         found = self.number(name, 1)
         if found is None:
-            raise Wrong(f"{name} must be given")
+            raise InvalidInput(f"{name} must be given")
         return found
 
     def filter(self, row: Filter) -> Any:
@@ -104,31 +101,33 @@ class Parameters:
         try:
             return None if text is None else written_bounds(text)
         except ValueError:
-            raise Wrong(f"{name} must be a range such as 1000..5000, 1000.. or ..5000") from None
+            raise InvalidInput(f"{name} must be a range such as 1000..5000, 1000.. or ..5000") from None
 
     def moment(self, name: str) -> datetime | None:
-        """Returns a time that is given as an age, such as `7d`, or in ISO 8601. The default time zone is UTC."""
         text = self.optional(name)
-        if text is None:
-            return None
-        try:
-            found = written_time(text)
-        except (ValueError, OverflowError):
-            raise Wrong(f"{name} must be a time such as 2026-05-01T12:30, or 7d for seven days ago") from None
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return None if text is None else moment(text, name)
 
     def uuid(self, name: str) -> UUID | None:
         text = self.optional(name)
         try:
             return None if text is None else UUID(text)
         except ValueError:
-            raise Wrong(f"{name} must be a UUID") from None
+            raise InvalidInput(f"{name} must be a UUID") from None
 
     def json_object(self, name: str) -> dict[str, Any] | None:
         text = self.optional(name)
         if text is None:
             return None
         return as_object(text, name)
+
+
+def moment(text: str, name: str = "the value") -> datetime:
+    """Reads a time that is given as an age, such as `7d`, or in ISO 8601. The default time zone is UTC."""
+    try:
+        found = written_time(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{name} must be a time such as 2026-05-01T12:30, or 7d for seven days ago") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def exact(given: Mapping[str, str], name: str) -> str:
@@ -141,13 +140,13 @@ def exact(given: Mapping[str, str], name: str) -> str:
     return given.get(name, "") if percent is None else unquote(percent)
 
 
-def as_object(text: str, name: str) -> dict[str, Any]:
-    """Parses a JSON object. Raises `Wrong` for any other text, and for values that cannot be written as JSON."""
+def as_object(text: str, name: str = "the value") -> dict[str, Any]:
+    """Parses a JSON object. Raises InvalidInput for any other text, and for values that cannot be written as JSON."""
     try:
         found = json.loads(text)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Wrong(f'{name} must be a JSON object, such as {{"ticket":"X-1"}}')
+        raise InvalidInput(f'{name} must be a JSON object, such as {{"ticket":"X-1"}}')
     return found

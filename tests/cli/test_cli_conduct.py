@@ -238,7 +238,7 @@ def test_serve_without_its_extra_prints_one_line(url: str, absent: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("compaction-store: the audit pages needs the extra 'web'")
+    assert done.stderr.startswith("compaction-store: the web server needs the extra 'web'")
     assert done.stderr.count("\n") == 1
 
 

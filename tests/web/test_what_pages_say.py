@@ -216,7 +216,7 @@ def test_a_parameter_that_a_page_does_not_know_is_refused(url: str) -> None:
                 assert answer.status_code == 400, (page, name)
                 text = text_of(answer.text)
                 assert repr(name) in text, (page, name)
-                assert f"the parameters of this page are {', '.join(known)};" in text or not known
+                assert f"a parameter must be one of {', '.join(known)};" in text or not known
 
     visit(url, steps)
 

@@ -1,0 +1,262 @@
+"""The routes of the API: one row for each, most of which call a method of the store.
+
+The types of the method's parameters and of its result make the models of the request and of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from functools import cache, partial
+from inspect import Parameter, signature
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, Field, create_model
+
+from compaction_store.arguments import written_bounds
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.callbacks import Callback
+from compaction_store.compaction.plan import CompactionRun
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Appended, Compaction, Message, Report
+from compaction_store.models.record_filters import FILTERS, RecordFilters
+from compaction_store.rendering.view import Rendered, View
+from compaction_store.store import AsyncStore
+from compaction_store.web.parameters import as_object
+
+# How long a compaction waits for another one of the same thread, in seconds.
+_LONGEST_WAIT = 5.0
+_MOST_VERIFIED = 20_000
+RENDERERS: dict[str, Callable[[View], Rendered]] = {
+    "anthropic": View.for_anthropic,
+    "openai-chat": View.for_openai,
+    "openai-responses": partial(View.for_openai, api="responses"),
+}
+
+
+class ViewUsed(BaseModel, extra="forbid", strict=True):
+    """The view that a program worked with, and the format of the request that was made from it, if there was one."""
+
+    pos: int
+    head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    format: Literal["anthropic", "openai-chat", "openai-responses"] | None = None
+
+
+Object = dict[str, Any]
+# The types in a request, by the type of the store. A strategy has a name, and a record has a place in a list.
+_TAKEN: dict[Any, Any] = {
+    bytes: Annotated[str, Field(pattern="^[0-9a-f]{64}$"), AfterValidator(bytes.fromhex)],
+    tuple: Annotated[str, AfterValidator(written_bounds)],
+    View: ViewUsed,
+    Rendered: ViewUsed,
+    Callback: str,
+    Compaction: str,
+}
+
+
+class Raised(BaseModel):
+    """An error of a callback or a summarizer. The text of other code is null, because it may quote a message."""
+
+    type: str
+    text: str | None
+
+
+class Route(NamedTuple):
+    """A call of a method of the store, or of a function of this module, with those of its parameters that are `named`.
+
+    A program needs the `rights` for it. `deadline` is in seconds, and `most_bytes` is the limit of the body.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    name: str
+    named: str = ""
+    rights: Literal["read", "write"] | None = "read"
+    deadline: float = 30.0
+    most_bytes: int = 64 * 1024
+    made: int = 200
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The function. Its first parameter is the store."""
+        found: Callable[..., Any] = _OWN.get(self.name) or getattr(AsyncStore, self.name)
+        return found
+
+
+@cache
+def asked(route: Route) -> type[BaseModel]:
+    """Returns a model of the query or the body. Other names than those of the model are refused."""
+    hints, given = get_type_hints(route.call, include_extras=True), signature(route.call).parameters
+    made: Any = {}
+    for name in route.named.split():
+        if name == "filters":
+            filters = get_type_hints(RecordFilters)
+            made |= {row: (_taken(filters[row], route), Field(None, description=FILTERS[row].help)) for row in FILTERS}
+            continue
+        kind = list[Object] if name == "messages" else hints[name]
+        made[name] = (_taken(kind, route), ... if given[name].default is Parameter.empty else given[name].default)
+    if get_origin(hints["return"]) is AsyncIterator:
+        made["limit"] = (Annotated[int, Field(ge=1, le=1000)], 100)
+    return create_model(f"{_title(route)}Body", __config__={"extra": "forbid", "strict": True}, **made)
+
+
+@cache
+def answer(route: Route) -> type[BaseModel]:
+    """Returns a model of the answer."""
+    hint = get_type_hints(route.call)["return"]
+    parts: Any = {"messages": list[Message], "head": bytes, "durable": bool} if hint is Appended else None
+    if get_origin(hint) is AsyncIterator:
+        parts = {"items": list[get_args(hint)], "next": str | None}  # type: ignore[misc]
+    elif get_origin(hint) is tuple:
+        parts = {"records": list[get_args(hint)[0]]}  # type: ignore[misc]
+    elif hint is str:
+        parts = {"status": str}
+    return _model_of(hint) if parts is None else _model(f"{_title(route)}Answer", parts, None)
+
+
+def _title(route: Route) -> str:
+    return route.name.title().replace("_", "")
+
+
+def _taken(hint: Any, route: Route) -> Any:
+    """Returns the type in a request, for a parameter of this type. In a query, an object is a text."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint in _TAKEN:
+        return _TAKEN[hint]
+    if origin in (Union, UnionType):
+        # A view at a record is a view at its pos.
+        kinds = [_taken(part, route) for part in parts if part is not Compaction or datetime not in parts]
+        return Union[tuple(kinds)]  # noqa: UP007 — the members are computed
+    if origin is Mapping:
+        return Object if route.method == "POST" else Annotated[str, AfterValidator(as_object)]
+    if origin is Sequence:
+        return list[_taken(parts[0], route)]  # type: ignore[misc]
+    return _TAKEN.get(origin, hint)
+
+
+@cache
+def _model_of(kind: Any) -> type[BaseModel]:
+    """Returns a model of what `as_dict()` of a class of the store returns."""
+    hints = get_type_hints(kind)
+    if is_dataclass(kind):
+        found = {field.name: hints[field.name] for field in fields(kind)}
+        derived: tuple[str, ...] = getattr(kind, "_derived", ())
+        found |= {name: get_type_hints(getattr(kind, name).fget)["return"] for name in derived}
+    elif kind is Rendered:
+        found = {"thread_id": str, "pos": int, "head": bytes, "renderer": str, "options": Object, "arguments": Object}
+    else:
+        found = {name: hints[name] for name in kind._fields if (kind, name) != (Message, "text")}
+    return _model(kind.__name__, found, kind.__doc__)
+
+
+def _model(name: str, hints: Mapping[str, Any], about: str | None) -> type[BaseModel]:
+    made: Any = {field: (_given(hint), ...) for field, hint in hints.items()}
+    # Only the first paragraph, because the rest is about Python.
+    text = " ".join((about or "").partition("\n\n")[0].split())
+    return create_model(name, __doc__=text or None, __config__={"extra": "forbid"}, **made)
+
+
+def _given(hint: Any) -> Any:
+    """Returns the type of a value after `jsonable.plain`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return Union[tuple(map(_given, parts))]  # noqa: UP007 — the members are computed
+    if origin in (tuple, list, frozenset):
+        return list[_given(parts[0])]  # type: ignore[misc]
+    if hint is bytes:
+        return Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
+    if hint is Exception:
+        return Raised
+    is_value = isinstance(hint, type) and origin is None and (is_dataclass(hint) or hasattr(hint, "_fields"))
+    return _model_of(hint) if is_value else hint
+
+
+# ---- functions that are no methods of the store
+
+
+async def healthz(_store: AsyncStore) -> str:
+    """Says that the process answers."""
+    return "ok"
+
+
+async def readyz(store: AsyncStore) -> str:
+    """Says that the database answers too."""
+    async for _ in store.threads():
+        break
+    return "ready"
+
+
+async def request(
+    store: AsyncStore,
+    thread_id: str,
+    *,
+    format: Literal["anthropic", "openai-chat", "openai-responses"],  # noqa: A002
+    at: int | datetime | None = None,
+) -> Rendered:
+    """Returns the arguments of a request to a model's API, with the thread's view."""
+    return RENDERERS[format](await store.view(thread_id, at=at))
+
+
+async def compact(
+    store: AsyncStore,
+    thread_id: str,
+    *,
+    strategy: Callback,
+    window: int | None = None,
+    reserve: int = 0,
+    trigger: float = 0.8,
+    target: float = 0.5,
+    force: bool = False,
+    authority: Object | None = None,
+    actor: str | None = None,
+) -> CompactionRun:
+    """Compacts a thread with a strategy that the server has. With a window, only if the view is over the trigger."""
+    budget = None if window is None else TokenBudget(window, reserve, trigger=trigger, target=target)
+    return await store.compact(
+        thread_id, strategy, budget=budget, force=force, wait=_LONGEST_WAIT, actor=actor, authority=authority
+    )
+
+
+async def verify(
+    store: AsyncStore, thread_id: str, *, level: Literal["structure", "content", "schema"] = "content"
+) -> Report:
+    """Recomputes the thread's hash chain, and returns what was found."""
+    count = (await store.thread(thread_id, hidden=True)).last_pos
+    if count > _MOST_VERIFIED:
+        raise InvalidInput(
+            f"the thread must have at most {_MOST_VERIFIED:,} entries, not {count:,}: use the command line"
+        )
+    return await store.audit.verify(thread_id, level=level)
+
+
+_OWN: dict[str, Any] = {own.__name__: own for own in (healthz, readyz, request, compact, verify)}
+_THREAD, _RECORD = "/v1/threads/{thread_id}", "/v1/threads/{thread_id}/compactions/{number}"
+_APPEND = "messages key subject view expected_seq expected_head meta tokens durable raw"
+_COMPACT = "strategy window reserve trigger target force authority"
+ROUTES = (
+    Route("GET", "/healthz", "healthz", "", None, 5.0),
+    Route("GET", "/readyz", "readyz", "", None, 5.0),
+    Route("GET", "/v1/threads", "threads", "after hidden"),
+    Route("GET", _THREAD, "thread", "hidden"),
+    Route("POST", f"{_THREAD}/messages", "append", _APPEND, "write", 60.0, 32 * 1024 * 1024, 201),
+    Route("GET", f"{_THREAD}/messages", "replay", "after"),
+    Route("GET", f"{_THREAD}/view", "view", "at"),
+    Route("GET", f"{_THREAD}/request", "request", "format at"),
+    Route("GET", f"{_THREAD}/messages/{{seq}}/seen", "seen_by"),
+    Route("GET", "/v1/compactions", "compactions", "thread_id newest_first after filters"),
+    Route("GET", _RECORD, "compaction"),
+    Route(
+        "POST",
+        f"{_THREAD}/compact",
+        "compact",
+        "strategy window reserve trigger target force authority",
+        "write",
+        300.0,
+    ),
+    Route("POST", f"{_RECORD}/revoke", "revoke", "view reason authority", "write", made=201),
+    Route("POST", f"{_THREAD}/fork", "fork", "new_thread_id at key reason authority", "write", 120.0, made=201),
+    Route("POST", f"{_THREAD}/rewind", "rewind", "seq view reason authority", "write", made=201),
+    Route("GET", f"{_THREAD}/verify", "verify", "level", deadline=60.0),
+)
