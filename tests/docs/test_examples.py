@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 from support.keys import key_of
 from support.paths import ROOT
 
@@ -62,85 +54,6 @@ def test_an_agent_on_openais_api_is_compacted_and_undone(url: str, tmp_path: Pat
     assert "Order 4722 is on its way." in printed
     assert re.search(r"^record 1: seqs 2 to \d+, \d+ tokens to \d+, by gpt-4.1-mini, active$", printed, re.MULTILINE)
     assert re.search(r"^record \d+ revokes \d+: the view has \d+ messages again$", printed, re.MULTILINE)
-
-
-class Service:
-    """The example's service in a separate process."""
-
-    def __init__(self, port: int) -> None:
-        self.address = f"http://127.0.0.1:{port}"
-
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        named["content-type"] = "application/json"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data=data, method=method, headers=named)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error)
-
-    def waits_for(self, path: str) -> Any:
-        for _ in range(300):
-            _, found = self.ask("GET", path)
-            if found:
-                return found
-            time.sleep(0.1)
-        raise AssertionError(path)
-
-
-@pytest.fixture
-def service(url: str, tmp_path: Path) -> Iterator[Service]:
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, str(_EXAMPLES / "service.py")],
-        cwd=tmp_path, env=_environment(url, PORT=str(port), WINDOW="2000"),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if "running on" in line:
-                break
-        else:
-            pytest.fail("the service did not start")
-        yield Service(port)
-    finally:
-        process.terminate()
-        rest, _ = process.communicate(timeout=30)
-    assert "Traceback" not in rest, rest
-    assert process.returncode in {0, -15}
-
-
-def test_a_service_stores_once_compacts_in_the_background_and_answers_audits(service: Service) -> None:
-    message = {"role": "user", "content": "Part 1 of what there is to say."}
-    first = service.ask("POST", "/threads/t-1/messages", message, idempotency_key="k-1")
-    assert first[0] == 201
-    assert service.ask("POST", "/threads/t-1/messages", message, idempotency_key="k-1") == first
-    other = service.ask("POST", "/threads/t-1/messages", {"role": "user", "content": "!"}, idempotency_key="k-1")
-    assert (other[0], other[1]["error"]) == (409, "IdempotencyConflict")
-    for part in range(2, 31):
-        role = "user" if part % 2 else "assistant"
-        said = {"role": role, "content": f"Part {part} of what there is to say. " * 8}
-        assert service.ask("POST", "/threads/t-1/messages", said)[0] == 201
-
-    [record, *_] = service.waits_for("/compactions?actor=service&since=2020-01-01T00:00:00Z")
-    assert (record["thread_id"], record["kind"], record["outcome"]) == ("t-1", "summary", "applied")
-    _, view = service.ask("GET", "/threads/t-1/view")
-    assert len(view["elements"]) < 30
-    _, before = service.ask("GET", "/threads/t-1/view?at=10")
-    assert len(before["elements"]) == 10
-    _, all_of_them = service.ask("GET", "/threads/t-1/messages")
-    assert [m["seq"] for m in all_of_them] == list(range(1, 31))
-    _, seen = service.ask("GET", "/threads/t-1/messages/9/seen")
-    assert (seen["evidence"], len(seen["view"]["elements"])) == ("reconstructed", 8)
-    _, revoked = service.ask("POST", f"/threads/t-1/compactions/{record['number']}/revoke?reason=asked")
-    assert revoked["kind"] == "revocation"
-    assert service.ask("GET", "/threads/t-9/view")[0] == 404
 
 
 def test_a_nightly_report_finds_nothing_and_then_what_was_changed(
