@@ -49,6 +49,7 @@ STORE: dict[str, tuple[str, ...]] = {
     "Reading": ("view", "replay", "message", "thread", "threads", "compactions", "compaction", "seen_by"),
     "Compacting": (
         "on_compact",
+        "on_recorded",
         "compact",
         "fit",
         "plan",

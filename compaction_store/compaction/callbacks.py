@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
 from compaction_store.arguments import name_of
 from compaction_store.compaction.asks import Ask, Planned, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.planner import Planner
+from compaction_store.compaction.records import log_listener
 from compaction_store.errors import InvalidCallback, InvalidInput
-from compaction_store.models import Summary
+from compaction_store.models import Compaction, Summary
 from compaction_store.waiting import Call, Work, is_async
 
 # Hints for values of other types that are given as a callback by mistake.
@@ -37,6 +39,10 @@ class Strategy(Protocol):
 #: A function of a context, sync or async, or a strategy. A function must return None, or a result of the context's
 #: methods.
 Callback = Callable[[CompactionContext], object] | Strategy
+
+
+#: A function, sync or async, of a record that was committed.
+Listener = Callable[[Compaction], object]
 
 
 def callback_name(callback: object) -> str:
@@ -61,6 +67,28 @@ def check_callback(callback: object, *, awaits: bool) -> None:
             raise InvalidCallback(f"a callback must take one argument, the context: {callback_name(callback)} does not")
     if not awaits and is_async(callback):
         raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
+
+
+def check_listener(listener: object, *, awaits: bool) -> None:
+    """Raises InvalidCallback if a listener cannot be called with a record, or is async on a synchronous store."""
+    if isinstance(listener, type) or not callable(listener):
+        raise InvalidCallback(f"a callback must be a function of a record, not {type(listener).__name__}")
+    if not _takes_one_argument(listener):
+        raise InvalidCallback(f"a callback must take one argument, the record: {callback_name(listener)} does not")
+    if not awaits and is_async(listener):
+        raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
+
+
+def tell(listeners: Iterable[Listener], records: Iterable[Compaction]) -> Work[None]:
+    """Calls the listeners with records that were committed. An error of a listener is only logged."""
+    for record, listener in product(records, listeners):
+        try:
+            result = yield Call(listener, record)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
+        except Exception as error:  # noqa: BLE001 — the record is committed, whatever a listener raises
+            log_listener(record, error)
 
 
 def _takes_one_argument(function: Callable[..., Any]) -> bool:

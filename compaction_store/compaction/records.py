@@ -14,7 +14,7 @@ from uuid import UUID
 from compaction_store.arguments import about
 from compaction_store.messages import documents
 from compaction_store.models import Attempt, Compaction, CompactionTree, Element, Payload, TokenStep
-from compaction_store.models.vocabulary import Outcome
+from compaction_store.models.vocabulary import COMPACTED, Outcome
 from compaction_store.rendering.view import View
 
 
@@ -231,25 +231,42 @@ _log = logging.getLogger("compaction_store")
 _WHAT: dict[Outcome, str] = {"failed": "a callback or summarizer failed", "rejected": "a compaction was rejected"}
 
 
-def log_run(thread_id: str, records: Iterable[Compaction], errors: Iterable[Exception]) -> None:
-    """Logs the failed and rejected attempts of a run, and the failures after which another summarizer wrote."""
+def log_run(thread_id: str, records: Sequence[Compaction], errors: Iterable[Exception]) -> None:
+    """Logs the failed and rejected attempts of a run, and the failures after which another summarizer wrote.
+
+    If the run applied a record, the lines have the attribute that OpenTelemetry has for a view that is compacted.
+    """
+    extra = {COMPACTED: True} if any(record.outcome == "applied" for record in records) else None
     for record in records:
         if record.outcome in _WHAT:
             kind = (record.error or {}).get("type")
-            _log.warning("%s: %s in record %d%s", _WHAT[record.outcome], kind, record.number, about(thread_id))
+            what = _WHAT[record.outcome]
+            _log.warning("%s: %s in record %d%s", what, kind, record.number, about(thread_id), extra=extra)
         for failed in record.failed_before:
             _log.warning(
                 "a summarizer failed, and another one was tried: %s in record %d%s",
-                failed.get("type"), record.number, about(thread_id),
+                failed.get("type"), record.number, about(thread_id), extra=extra,
             )  # fmt: skip
+    for error in errors:
+        _log_frames(thread_id, error)
+
+
+def log_listener(record: Compaction, error: Exception) -> None:
+    """Logs that a callback of `on_recorded` failed."""
+    kind, where = type(error).__name__, about(record.thread_id)
+    _log.warning("a callback of on_recorded failed: %s after record %d%s", kind, record.number, where)
+    _log_frames(record.thread_id, error)
+
+
+def _log_frames(thread_id: str, error: Exception) -> None:
     if _log.isEnabledFor(logging.DEBUG):
-        for error in errors:
-            _log.debug("%s%s was raised here:\n%s", type(error).__name__, about(thread_id), "".join(_frames(error)))
+        _log.debug("%s%s was raised here:\n%s", type(error).__name__, about(thread_id), "".join(_frames(error)))
 
 
 def log_failure(thread_id: str, error: Exception) -> None:
     """Logs that a view could not be compacted, if the caller gets the view in spite of it."""
     _log.warning("the view was not compacted: %s%s", type(error).__name__, about(thread_id))
+    _log_frames(thread_id, error)
 
 
 def _frames(error: BaseException | None) -> Iterator[str]:

@@ -42,6 +42,8 @@ WITHDRAWALS: tuple[Withdrawal, ...] = get_args(Withdrawal)
 SUMMARY_KINDS: tuple[Kind, ...] = ("summary", "adoption")
 # The kinds of records that are not attempts to compact.
 NO_ATTEMPTS: tuple[Kind, ...] = ("revocation", *WITHDRAWALS)
+#: The attribute of spans and logs that says that a view has the replacements of compactions.
+COMPACTED = "gen_ai.conversation.compacted"
 # The kinds of events that change how views are made.
 CRITICAL_EVENTS: frozenset[EventKind] = frozenset({"redaction"})
 

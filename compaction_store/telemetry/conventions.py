@@ -14,7 +14,7 @@ from typing import Any
 
 from compaction_store.errors import DatabaseError
 from compaction_store.messages.parts import row_of
-from compaction_store.models.vocabulary import OUTCOMES
+from compaction_store.models.vocabulary import COMPACTED, OUTCOMES
 
 Attributes = dict[str, str | int | float | tuple[str, ...]]
 
@@ -103,7 +103,10 @@ def server(host: str | None, port: int | None, database: str | None) -> Attribut
 
 def result_attributes(operation: str, result: Any) -> Attributes:
     describe = _RESULTS.get(operation)
-    return {} if describe is None else {f"{_OURS}.{name}": value for name, value in describe(result)}
+    found = {} if describe is None else {f"{_OURS}.{name}": value for name, value in describe(result)}
+    if operation in _WITH_VIEW and any(e.number is not None for e in getattr(result, "view", result).elements):
+        found[COMPACTED] = True
+    return found
 
 
 def tokens_of_run(run: Any) -> tuple[int, int] | None:
@@ -166,6 +169,8 @@ _RESULTS: dict[str, Callable[[Any], _Described]] = {
     "audit.verify": _report, "seen_by": _seen,
 }  # fmt: skip
 
+
+_WITH_VIEW = ("view", "fit", "compact", "repair", "seen_by")
 
 # ---- model calls
 

@@ -10,7 +10,7 @@ import inspect
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,7 @@ from compaction_store.compaction import adoption, records, size_estimate, summar
 from compaction_store.compaction.adoption import Made
 from compaction_store.compaction.asks import Stalled, Summarize
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.callbacks import Callback, run_callbacks
+from compaction_store.compaction.callbacks import Callback, Listener, run_callbacks, tell
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.records import log_run
@@ -92,6 +92,7 @@ class Compacting:
     #: The trigger to record, instead of the one that `compact` would choose.
     trigger: str | None = None
     revoked: Revoked | None = None
+    listeners: Sequence[Listener] = ()
     run_id: UUID = field(default_factory=uuid4)
     began: float = field(default_factory=time.monotonic)
 
@@ -165,6 +166,15 @@ async def plan(compacting: Compacting) -> CompactionPlan:
     return CompactionPlan(tuple(planner.attempts), reason, view, after, tuple(planner.errors))
 
 
+async def _written(
+    thread: ThreadKey, run_id: UUID, rows: Sequence[Any], listeners: Sequence[Listener]
+) -> list[Compaction]:
+    """Returns the records that were committed, after telling the listeners of them."""
+    written = records.from_commit(thread.thread_id, run_id, rows)
+    await drive_async(tell(listeners, written))
+    return written
+
+
 async def revoke(
     db: AsyncConnections,
     thread: ThreadKey,
@@ -174,6 +184,7 @@ async def revoke(
     reason: str | None,
     actor: str | None,
     authority: Payload | None,
+    listeners: Sequence[Listener],
 ) -> Compaction:
     """Writes a revocation and returns it."""
     run_id = uuid4()
@@ -181,7 +192,7 @@ async def revoke(
     body = records.stated(reason=reason, authority=authority)
     text = json.dumps([records.revocation(number, body, actor=actor)])
     rows = await db.call(queries.commit_compactions, thread, run_id, pos, head, text, key=str(run_id))
-    return records.from_commit(thread.thread_id, run_id, rows)[0]
+    return (await _written(thread, run_id, rows, listeners))[0]
 
 
 async def measured_view(
@@ -283,7 +294,7 @@ async def run_and_commit(
         first=_revocation(compacting, trigger) if planner.applied else (),
     )
     rows = await db.call(queries.commit_compactions, thread, run_id, view.pos, view.head, text, key=str(run_id))
-    written = records.from_commit(thread.thread_id, run_id, rows)
+    written = await _written(thread, run_id, rows, compacting.listeners)
     log_run(thread.thread_id, written, planner.errors)
     after = await _view_after(compacting, view, written, rows[-1].entry) if planner.applied else shown
     return CompactionRun(tuple(written), reason, after, tuple(planner.errors))
@@ -374,6 +385,7 @@ async def rewind(
     reason: str | None,
     actor: str | None,
     authority: Payload | None,
+    listeners: Sequence[Listener],
 ) -> tuple[Compaction, ...]:
     """Writes a rewind or a clear and the revocations that it needs, or nothing if the view ends at `seq` already."""
     run_id = uuid4()
@@ -383,7 +395,7 @@ async def rewind(
         queries.rewind, thread, run_id, seq, kind, hide, head, actor, documents.body_text(revoked),
         documents.body_text({"replacement": [], **revoked}), key=str(run_id),
     )  # fmt: skip
-    return tuple(records.from_commit(thread.thread_id, run_id, rows))
+    return tuple(await _written(thread, run_id, rows, listeners))
 
 
 # ---- compactions that a provider made: records that make the same change to the thread's view
@@ -402,6 +414,7 @@ async def adopt(
     reason: str | None,
     actor: str | None,
     authority: Payload | None,
+    listeners: Sequence[Listener],
 ) -> tuple[Compaction, ...]:
     has_span = start_seq is not None and end_seq is not None
     if made.stand_ins is None and made.record is None and not (made.is_boundary and has_span):
@@ -424,7 +437,7 @@ async def adopt(
     )  # fmt: skip
     run_id = uuid4()
     rows = await db.call(queries.commit_compactions, thread, run_id, base.pos, base.head, text, key=str(run_id))
-    return tuple(records.from_commit(thread.thread_id, run_id, rows))
+    return tuple(await _written(thread, run_id, rows, listeners))
 
 
 async def _observed(reader: AsyncReader, thread_id: str, made: Made) -> Compaction:

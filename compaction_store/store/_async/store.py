@@ -15,7 +15,7 @@ from compaction_store import arguments
 from compaction_store.compaction import adoption, sent, size_estimate
 from compaction_store.compaction.asks import Summarize
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.callbacks import Callback, check_callback
+from compaction_store.compaction.callbacks import Callback, Listener, check_callback, check_listener
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.plan import BudgetExceeded, CompactionPlan, CompactionRun, FittedView
 from compaction_store.compaction.records import log_failure
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _IS_ASYNC = True
 _C = TypeVar("_C", bound=Callback)
+_L = TypeVar("_L", bound=Listener)
 
 
 class AsyncStore(AsyncReader):
@@ -216,6 +217,31 @@ class AsyncStore(AsyncReader):
         self._callbacks[-1].append(callback)
         return callback
 
+    @overload
+    def on_recorded(self, callback: _L, /) -> _L: ...
+
+    @overload
+    def on_recorded(self) -> Callable[[_L], _L]: ...
+
+    def on_recorded(self, *callbacks: _L) -> _L | Callable[[_L], _L]:
+        """Registers a callback that gets each record that this store writes, once it is committed.
+
+        Also works as a decorator. The records are those of `compact`, `fit`, `send`, `repair`, `revoke`, `adopt`,
+        `rewind` and `clear`, whatever their outcome. The call waits for the callback, and returns the same result if
+        the callback fails: its error is only logged. `audit.feed` yields the records of other programs too.
+        """
+        if not callbacks:
+            return self.on_recorded
+        if len(callbacks) > 1:
+            raise InvalidInput(f"on_recorded must get one callback, not {len(callbacks)}: call it once for each")
+        check_listener(callbacks[0], awaits=_IS_ASYNC)
+        self._listeners[-1].append(callbacks[0])
+        return callbacks[0]
+
+    @property
+    def _heard(self) -> tuple[Listener, ...]:
+        return tuple(chain(*self._listeners))
+
     def _compacting(
         self,
         thread: ThreadKey,
@@ -233,7 +259,7 @@ class AsyncStore(AsyncReader):
         chosen = callbacks or tuple(chain(*self._callbacks))
         return compactions.Compacting(
             self, self._db, self._counter, thread, chosen, budget, force=force, wait=wait, actor=actor,
-            authority=encoding.authority(authority),
+            authority=encoding.authority(authority), listeners=self._heard,
         )  # fmt: skip
 
     async def compact(
@@ -308,6 +334,7 @@ class AsyncStore(AsyncReader):
             view = run.view
         except SpanConflict as error:
             log_failure(thread_id, error)
+            failure = error
             view = await compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         except InvalidInput:
             raise
@@ -319,7 +346,7 @@ class AsyncStore(AsyncReader):
             return fitted
         raise BudgetExceeded(
             f"the view must take at most {budget.limit} tokens, not {size_estimate.describe(view)}"
-            f"{arguments.about(thread_id)}{'' if run is None else f': {run.summed_up}'}",
+            f"{arguments.about(thread_id)}: {type(failure).__name__ if run is None else run.summed_up}",
             view=fitted,
         ) from failure
 
@@ -380,7 +407,7 @@ class AsyncStore(AsyncReader):
         arguments.reason(reason)
         return await compactions.revoke(
             self._db, thread, number, view, reason=reason, actor=self._scope.chosen_actor(actor),
-            authority=encoding.authority(authority),
+            authority=encoding.authority(authority), listeners=self._heard,
         )  # fmt: skip
 
     async def adopt(
@@ -424,6 +451,7 @@ class AsyncStore(AsyncReader):
         return await compactions.adopt(
             self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
             reason=reason, actor=self._scope.chosen_actor(actor), authority=encoding.authority(authority),
+            listeners=self._heard,
         )  # fmt: skip
 
     async def repair(
@@ -476,7 +504,7 @@ class AsyncStore(AsyncReader):
         arguments.reason(reason)
         return await compactions.rewind(
             self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._scope.chosen_actor(actor),
-            authority=encoding.authority(authority),
+            authority=encoding.authority(authority), listeners=self._heard,
         )  # fmt: skip
 
     async def clear(
@@ -498,7 +526,7 @@ class AsyncStore(AsyncReader):
         arguments.reason(reason)
         return await compactions.rewind(
             self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._scope.chosen_actor(actor),
-            authority=encoding.authority(authority),
+            authority=encoding.authority(authority), listeners=self._heard,
         )  # fmt: skip
 
 

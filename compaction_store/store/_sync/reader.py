@@ -17,7 +17,7 @@ from uuid import UUID
 from compaction_store import arguments, embedded, tokens
 from compaction_store.compaction import size_estimate
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.callbacks import Callback
+from compaction_store.compaction.callbacks import Callback, Listener
 from compaction_store.errors import (
     CompactionNotFound,
     InvalidInput,
@@ -79,6 +79,7 @@ class Reader:
         self._share = share
         # The callbacks of the stores that this store was made from, by `of_tenant`, and then its own.
         self._callbacks: list[list[Callback]] = [[]]
+        self._listeners: list[list[Listener]] = [[]]
         self._known_threads = KnownThreads()
         self._actor: str | None = None
         self._require_actor = False
@@ -157,6 +158,7 @@ class Reader:
             require_actor=self._require_actor, telemetry=self._telemetry, is_borrowed=True,
         )  # fmt: skip
         store._callbacks = [*self._callbacks, []]  # noqa: SLF001 — an instance of this class
+        store._listeners = [*self._listeners, []]  # noqa: SLF001
         return store
 
     @classmethod

@@ -93,6 +93,23 @@ def test_a_run_tells_its_tokens_and_what_its_records_came_to(store: Face, told: 
     ]  # fmt: skip
 
 
+def test_spans_of_views_that_fold_say_so(store: Face, told: RecordedTelemetry) -> None:
+    def said() -> set[str]:
+        spans = [span for span in told.spans if (span.attributes or {}).get("gen_ai.conversation.compacted") is True]
+        return {span.name.removeprefix("compaction_store.") for span in spans}
+
+    store.append("t-1", TALK)
+    store.view("t-1")
+    store.compact("t-1", lambda _: None)
+    assert said() == set()
+    store.compact("t-1", fold)
+    assert said() == {"compact"}
+    store.append("t-1", {"role": "assistant", "content": "so"}, view=store.view("t-1"))
+    store.fit("t-1", cs.TokenBudget(100_000))
+    store.seen_by("t-1", store.thread("t-1").last_seq)
+    assert said() == {"compact", "view", "fit", "seen_by"}
+
+
 def test_a_repair_is_reported_as_a_run_and_a_rewind_has_its_span(store: Face, told: RecordedTelemetry) -> None:
     store.append("t-1", TALK)
     store.compact("t-1", fold)
@@ -246,7 +263,7 @@ def test_every_method_has_a_span_or_returns_an_iterator() -> None:
     known = {f"{group}.{name}".lstrip(".") for group, names in conventions.OPERATIONS.items() for name in names}
     found = methods(cs.AsyncStore)
     assert known <= found.keys()
-    for name in found.keys() - known - {"open", "close", "of_tenant", "on_compact", "turn"}:
+    for name in found.keys() - known - {"open", "close", "of_tenant", "on_compact", "on_recorded", "turn"}:
         given = str(inspect.signature(found[name]).return_annotation)
         assert inspect.isasyncgenfunction(found[name]) or given.startswith(("AsyncIterator[", "AsyncResults[")), name
 
