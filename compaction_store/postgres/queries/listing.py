@@ -39,14 +39,14 @@ def stored_threads(
 
 
 def listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]]:
-    messages, compactions, events = tables.messages.c, tables.compactions.c, tables.events.c
+    log = (tables.messages, tables.compactions, tables.events)
     queries = [
-        sa.select(tables.heads.c.thread_uid),
-        sa.select(tables.threads.c.thread_uid),
-        # These conditions must be exactly the conditions of the partial indexes.
-        sa.select(messages.thread_uid).where(sa.text(f"seq IN ({tables.LISTED})")).distinct(),
-        sa.select(compactions.thread_uid).where(sa.text(tables.LISTED_RECORD)).distinct(),
-        sa.select(events.thread_uid).where(sa.text(tables.LISTED_EVENT)).distinct(),
+        *(sa.select(table.c.thread_uid) for table in (tables.heads, tables.threads)),
+        # With exactly the condition of the partial index, the query uses the index.
+        *(
+            sa.select(table.c.thread_uid).where(tables.condition(table, f"{table.name}_listed_idx")).distinct()
+            for table in log
+        ),
     ]
     return [page_of(query, tenant, after, limit) for query in queries]
 

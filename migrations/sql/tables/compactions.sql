@@ -15,7 +15,7 @@ CREATE TABLE compaction_store.compactions (
     source_count bigint,
     revokes bigint,
     run_id uuid NOT NULL,
-    feed_xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    feed_xid bigint NOT NULL DEFAULT ((pg_current_xact_id())::text)::bigint,
     tenant text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
     outcome text COLLATE "C" NOT NULL,
@@ -27,8 +27,8 @@ CREATE TABLE compaction_store.compactions (
     counter text COLLATE "C",
     inputs bigint[] NOT NULL DEFAULT '{}',
     span_node bigint GENERATED ALWAYS AS (
-        (end_seq >> (64 - strpos(((start_seq - 1) # end_seq)::bit(64)::text, '1')))
-            << (64 - strpos(((start_seq - 1) # end_seq)::bit(64)::text, '1'))
+        ((end_seq >> (64 - strpos(((((start_seq - 1) # end_seq))::bit(64))::text, '1'::text)))
+        << (64 - strpos(((((start_seq - 1) # end_seq))::bit(64))::text, '1'::text)))
     ) STORED,
     source_before bytea,
     source_end bytea,

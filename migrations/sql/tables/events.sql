@@ -5,7 +5,7 @@ CREATE TABLE compaction_store.events (
     thread_uid uuid NOT NULL,
     pos bigint NOT NULL,
     created_at timestamptz NOT NULL,
-    feed_xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    feed_xid bigint NOT NULL DEFAULT ((pg_current_xact_id())::text)::bigint,
     tenant text COLLATE "C" NOT NULL,
     critical boolean NOT NULL,
     kind text COLLATE "C" NOT NULL,

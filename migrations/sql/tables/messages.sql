@@ -8,7 +8,7 @@ CREATE TABLE compaction_store.messages (
     redacted_pos bigint,
     tokens integer NOT NULL,
     call_size integer,
-    feed_xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    feed_xid bigint NOT NULL DEFAULT ((pg_current_xact_id())::text)::bigint,
     tenant text COLLATE "C" NOT NULL,
     role text COLLATE "C",
     counter text COLLATE "C" NOT NULL,

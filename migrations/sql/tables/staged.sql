@@ -3,7 +3,7 @@
 -- choose staged_by, the transaction that a row belongs to. Bodies are text until they are moved. The table is UNLOGGED,
 -- because an import is repeated after a crash.
 CREATE UNLOGGED TABLE compaction_store.staged (
-    staged_by bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    staged_by bigint NOT NULL DEFAULT ((pg_current_xact_id())::text)::bigint,
     thread_uid uuid NOT NULL,
     type text COLLATE "C" NOT NULL,
     ordinal bigint,
