@@ -40,6 +40,7 @@ def append(
     ),
     each: bool = option("--each", "Append every line as soon as it arrives.", False),
     raw: bool = option("--raw", "Store any JSON object, even one that no API's request can have.", False),
+    subject: options.Subject = None,
     actor: options.Actor = None,
     *,
     db: TenantOptions,
@@ -57,18 +58,19 @@ def append(
     out = printed.output()
     extra = options.json_object(meta, "--meta")
     head = options.head(expected_head, "--expected-head")
+    given: dict[str, Any] = {"actor": actor, "subject": subject, "durable": not not_durable, "raw": raw}
     with _open(file) as stream, db.store() as store:
         if each:
             for number, line in _lines(stream):
                 message = _parsed(line, number)
-                _show(out, store.append(thread, message, meta=extra, actor=actor, durable=not not_durable, raw=raw))
+                _show(out, store.append(thread, message, meta=extra, **given))
             return
         messages = _messages(stream)
         if not messages:
             raise InvalidMessage(_NOTHING)
         written = store.append(
             thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra,
-            actor=actor, durable=not not_durable, raw=raw,
+            **given,
         )  # fmt: skip
         _show(out, written)
 

@@ -208,6 +208,24 @@ def retain(
     _show_event(printed.output(), done, f"is retained until {end.isoformat(' ', 'minutes')}")
 
 
+def subject(
+    thread: Thread,
+    subject: Annotated[str | None, argument("[SUBJECT]", "The new subject, or give --remove.")] = None,
+    remove: Annotated[bool, option("--remove", "Remove the subject.")] = False,
+    reason: Reason = "",
+    *,
+    deed: DeedOptions,
+    db: TenantOptions,
+    printed: PrintOptions,
+) -> None:
+    """Says whose a thread is: the person, the case or whatever else it belongs to. Only a custodian may change that."""
+    if remove == bool(subject):
+        raise misuse("must be given, or --remove, and not both", "SUBJECT")
+    with db.store() as store:
+        done = store.custody.set_subject(thread, subject or None, reason=reason or None, **deed.given)
+    _show_event(printed.output(), done, "has no subject now" if remove else f"now belongs to {named(subject or '')}")
+
+
 def _show_event(out: Output, done: Event, what: str) -> None:
     if out.as_json:
         out.json(values.event(done, text=True))

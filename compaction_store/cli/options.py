@@ -67,6 +67,9 @@ Authority = Annotated[
     ),
 ]
 Reason = Annotated[str, option("--reason TEXT", "The reason to record. It is never deleted.", show_default=False)]
+Subject = Annotated[
+    str | None, option("--subject NAME", "The person, the case or whatever else the thread belongs to.")
+]
 Window = Annotated[int | None, option("--window TOKENS", "The model's context window.", min=1)]
 Reserve = Annotated[int, option("--reserve TOKENS", "Tokens of the window to keep free for the model's reply.", min=0)]
 Trigger = Annotated[

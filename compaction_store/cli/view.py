@@ -16,7 +16,7 @@ from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import ListOptions, PrintOptions, TenantOptions, TenantsOptions, Thread
+from compaction_store.cli.options import ListOptions, PrintOptions, Subject, TenantOptions, TenantsOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import ProgressBar
 
@@ -27,6 +27,15 @@ _Limit = Annotated[int | None, option("--limit N", "Print at most N threads.", m
 _Full = Annotated[bool, option("--full", "Print whole texts instead of their beginnings.")]
 
 
+class Order(StrEnum):
+    name = "name"
+    recent = "recent"
+
+
+def _members(text: str) -> Any:
+    return options.json_object(text, "--having")
+
+
 class Format(StrEnum):
     anthropic = "anthropic"
     openai = "openai"
@@ -34,15 +43,26 @@ class Format(StrEnum):
 
 
 def threads(
-    after: str = option("--after THREAD", "Only threads whose names sort after this one.", "", show_default=False),
+    after: str = option(
+        "--after THREAD",
+        "Only threads whose names sort after this one. With --order recent, the cursor of the last page's last thread.",
+        "",
+        show_default=False,
+    ),
     limit: _Limit = None,
+    subject: Subject = None,
+    prefix: str = option("--prefix TEXT", "Only threads whose names begin with this text.", "", show_default=False),
+    having: Annotated[
+        Any, option("--having JSON", "Only threads whose metadata has at least these members.", parser=_members)
+    ] = None,
+    order: Order = option("--order ORDER", "By name, or with recent, the newest message first.", Order.name),
     hidden: bool = option("--hidden", "Include threads that clear --hide has hidden.", False),
     metadata: bool = option("--metadata", "Include the threads' metadata. Prints JSON lines or CSV.", False),
     *,
     db: TenantsOptions,
     printed: ListOptions,
 ) -> None:
-    """Lists the threads by name, with their numbers of messages, compactions and tokens."""
+    """Lists the threads, with their numbers of messages, compactions and tokens."""
     db.only_one(after, "--after")
     out = printed.output("--metadata" if metadata else None)
     with db.reader() as store, ProgressBar("threads", "threads") as progress:
@@ -50,7 +70,15 @@ def threads(
             ([name] * db.all_tenants, thread, kept.get(thread.thread_id, Kept()))
             for name, its in db.readers(store)
             for kept in [kept_threads(its, None, most=None)[0]]
-            for thread in its.threads(after=after, hidden=hidden)
+            for thread in its.threads(
+                subject=subject,
+                prefix=prefix,
+                metadata=having,
+                order=order.value,
+                limit=limit,
+                after=after,
+                hidden=hidden,
+            )
         )
         found = progress.over(islice(listed, limit))
         out.rows(

@@ -87,8 +87,12 @@ class Filter(NamedTuple):
 
 def _has_authority(record: Compaction, wanted: Mapping[str, Any]) -> bool:
     """Returns whether a record's authority has all members of `wanted`, as JSON: true is not 1 there."""
-    stated = record.authority
-    return stated is not None and all(
+    return record.authority is not None and has_members(record.authority, wanted)
+
+
+def has_members(stated: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Returns whether an object has all members of another one, as JSON: true is not 1 there."""
+    return all(
         name in stated and json.dumps(stated[name], sort_keys=True) == json.dumps(value, sort_keys=True)
         for name, value in wanted.items()
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal, NamedTuple
 from uuid import UUID
 
-from compaction_store.jsonable import AsDict, named
+from compaction_store.jsonable import AsDict, named, time_text
 from compaction_store.models.messages import Payload
 from compaction_store.models.vocabulary import EventKind, KeptBy
 
@@ -45,7 +45,12 @@ class Thread(AsDict):
     last_message_at: datetime | None = None
     subject: str | None = None
     fault: str | None = None
-    _derived: ClassVar = ("hidden",)
+    _derived: ClassVar = ("hidden", "cursor")
+
+    @property
+    def cursor(self) -> str:
+        """The place of the thread in a list by recency, for the `after` of the next page."""
+        return f"{time_text(self.last_message_at or self.created_at)}/{self.thread_uid}"
 
     @property
     def hidden(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.errors import ThreadErased, UnknownEntry
+from compaction_store.errors import InvalidInput, ThreadErased, UnknownEntry
 from compaction_store.integrity import erasure
 from compaction_store.models import Thread
 from compaction_store.postgres.queries import ThreadKey
@@ -74,3 +75,15 @@ def refuse_unknown(thread: Thread) -> None:
             f"the entry at pos {thread.unknown_pos} is of a kind that this release does not know"
             f"{arguments.about(thread.thread_id)}"
         )
+
+
+def recency(place: object) -> tuple[datetime, UUID]:
+    """Returns the time and the key in a thread's cursor."""
+    given = place.cursor if isinstance(place, Thread) else place
+    try:
+        time, key = str(given).split("/")
+        return datetime.fromisoformat(time).astimezone(UTC), UUID(key)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"after must be a thread, or its cursor, in a list by recency{arguments.other_choice(place)}"
+        ) from None

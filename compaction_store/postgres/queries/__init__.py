@@ -9,10 +9,12 @@ from compaction_store.postgres.driver.cursor import Connection, fetch, reading
 from compaction_store.postgres.queries.across_threads import (
     CompactionFilter,
     CompactionKey,
+    ListFilter,
     compactions,
     due,
     leases,
     names_of,
+    recent_threads,
     sample,
     threads,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import OUTCOMES
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, transaction
+from compaction_store.postgres.queries.expiring import LAST
 from compaction_store.postgres.queries.functions import ReportedRow, ThreadRow
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
 
@@ -451,28 +452,78 @@ def _thread_columns() -> list[sa.ColumnElement[Any]]:
     return [columns[name].label(name) for name in ThreadRow._fields]
 
 
-def threads(connection: Connection, tenant: str, after: str, hidden: bool, erased: bool, limit: int) -> list[ThreadRow]:
+class ListFilter(NamedTuple):
+    """Which threads to list. Threads that `clear` has hidden are left out unless `hidden` is set."""
+
+    subject: str | None = None
+    prefix: str = ""
+    hidden: bool = False
+
+
+def threads(
+    connection: Connection, tenant: str, after: str, wanted: ListFilter, erased: bool, limit: int
+) -> list[ThreadRow]:
     """Returns a page of a tenant's threads in the order of their names.
 
-    With `erased`, returns erased threads instead of the others. With `hidden`, includes hidden threads.
+    With `erased`, returns erased threads instead of the others.
     """
     t, h = tables.threads.c, tables.heads.c
     query = (
         sa.select(*_thread_columns())
         .join_from(tables.threads, tables.heads, t.thread_uid == h.thread_uid)
         .where(
-            t.tenant == tenant, h.tenant == tenant, h.is_log.is_(False), t.thread_id > after,
-            sa.func.starts_with(t.thread_id, erasure.STUB) == erased,
+            t.tenant == tenant, t.thread_id > after, sa.func.starts_with(t.thread_id, erasure.STUB) == erased,
+            *_listed(tenant, wanted),
         )
         .order_by(t.thread_id)
         .limit(limit)
     )  # fmt: skip
     if erased:
         query = query.where(t.thread_id >= erasure.STUB, t.thread_id < erasure.AFTER_STUBS)
-    if not hidden:
-        query = query.where(h.hidden_seq.is_distinct_from(h.last_seq))
     with transaction(connection, tenant, read_only=True):
         return list(map(ThreadRow._make, select(connection, query)))
+
+
+def recent_threads(
+    connection: Connection, tenant: str, after: tuple[datetime, UUID] | None, wanted: ListFilter, limit: int
+) -> list[ThreadRow]:
+    """Returns a page of a tenant's threads, the one with the newest message first. Leaves out erased threads.
+
+    The index has the order of the hours, so only the threads of an hour are sorted.
+    """
+    t, h = tables.threads.c, tables.heads.c
+    order = (h.active_hour, h.active_at, h.thread_uid)
+    chosen = sa.select(*order).where(h.erased_pos.is_(None), *_listed(tenant, wanted))
+    if wanted.prefix:
+        chosen = chosen.join(tables.threads, t.thread_uid == h.thread_uid)
+    if after is not None:
+        at, uid = after
+        hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
+        chosen = chosen.where(sa.tuple_(*order) < sa.tuple_(hour, at, uid))
+    # Read the columns of this page only.
+    page = chosen.order_by(*[column.desc() for column in order]).limit(limit).subquery("page")
+    query = (
+        sa.select(*_thread_columns())
+        .join_from(page, tables.heads, h.thread_uid == page.c.thread_uid)
+        .join(tables.threads, t.thread_uid == page.c.thread_uid)
+        .where(t.tenant == tenant, h.tenant == tenant)
+        .order_by(page.c.active_at.desc(), page.c.thread_uid.desc())
+    )
+    with transaction(connection, tenant, read_only=True):
+        return list(map(ThreadRow._make, select(connection, query)))
+
+
+def _listed(tenant: str, wanted: ListFilter) -> Iterator[sa.ColumnElement[bool]]:
+    t, h = tables.threads.c, tables.heads.c
+    yield h.tenant == tenant
+    yield h.is_log.is_(False)
+    if wanted.subject is not None:
+        yield h.subject == wanted.subject
+    if wanted.prefix:
+        yield t.thread_id >= wanted.prefix
+        yield t.thread_id < wanted.prefix + LAST
+    if not wanted.hidden:
+        yield h.hidden_seq.is_distinct_from(h.last_seq)
 
 
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:

@@ -11,7 +11,7 @@ from compaction_store.integrity.erasure import AFTER_STUBS, STUB
 from compaction_store.postgres.driver.cursor import Connection, fetch, transaction
 
 # The names with a prefix are before the prefix with this ending, because names have at most 255 bytes.
-_LAST = "\U0010ffff" * 64
+LAST = "\U0010ffff" * 64
 _RESERVED = (("compaction-store:", "compaction-store;"), (STUB, AFTER_STUBS))
 # The inner page is limited, so that the statement reads a bounded number of threads, whether they are old or not. The
 # last row of a full page is returned in any case, because the next page begins there. A thread without messages is as
@@ -49,7 +49,7 @@ class Expiring(NamedTuple):
 
 def ranges(prefix: str) -> Iterator[tuple[str, str]]:
     """Yields the ranges of the names with a prefix, without the names that are reserved. The end is exclusive."""
-    low, end = prefix, prefix + _LAST
+    low, end = prefix, prefix + LAST
     for first, after in _RESERVED:
         if low < (high := min(first, end)):
             yield low, high

@@ -31,20 +31,21 @@ from compaction_store.models import (
     Sample,
     Thread,
 )
-from compaction_store.models.record_filters import FILTERS, Filter
+from compaction_store.models.record_filters import FILTERS, Filter, has_members
 from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._async.connections import AsyncConnections
-from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ListFilter, ThreadKey
 from compaction_store.postgres.queries.functions import EventsRow
 from compaction_store.rendering import receipts
 from compaction_store.store.text_search import TextSearch
+from compaction_store.store.threads import recency
 
 _FIRST_PAGE = 16
 _FIRST_ELEMENTS = 64
 _LONGEST_PAGE = 2000
 _PAGE_BYTES = 4 * 1024 * 1024
-_THREADS_PAGE = 500
+THREADS_PAGE = 500
 
 
 async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: int | None) -> AsyncIterator[Message]:
@@ -133,7 +134,9 @@ async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> 
         yield typed_rows.message(row)
 
 
-async def threads(db: AsyncConnections, tenant: str, after: str, *, hidden: bool) -> AsyncIterator[Thread]:
+async def threads(
+    db: AsyncConnections, tenant: str, after: str, wanted: ListFilter, size: int = THREADS_PAGE
+) -> AsyncIterator[Thread]:
     """Yields threads in the order of their names, with erased threads last.
 
     A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
@@ -141,27 +144,54 @@ async def threads(db: AsyncConnections, tenant: str, after: str, *, hidden: bool
     """
     listed = array("Q")
     if erasure.stub_uid(after) is None:
-        async for thread in _threads(db, tenant, after, hidden=hidden, erased=False):
+        async for thread in _threads(db, tenant, after, wanted, size, erased=False):
             listed.append(_random_bits(thread))
             yield thread
         after = ""
     before: set[int] | None = None
-    async for thread in _threads(db, tenant, after, hidden=hidden, erased=True):
+    async for thread in _threads(db, tenant, after, wanted, size, erased=True):
         before = set(listed) if before is None else before
         if _random_bits(thread) not in before:
             yield thread
 
 
 async def _threads(
-    db: AsyncConnections, tenant: str, after: str, *, hidden: bool, erased: bool
+    db: AsyncConnections, tenant: str, after: str, wanted: ListFilter, size: int, *, erased: bool
 ) -> AsyncIterator[Thread]:
     while True:
-        rows = await db.call(queries.threads, tenant, after, hidden, erased, _THREADS_PAGE)
+        rows = await db.call(queries.threads, tenant, after, wanted, erased, size)
         for row in rows:
             yield typed_rows.thread(row)
-        if len(rows) < _THREADS_PAGE:
+        if len(rows) < size:
             return
         after = rows[-1].thread_id
+
+
+async def recent_threads(
+    db: AsyncConnections, tenant: str, after: tuple[datetime, UUID] | None, wanted: ListFilter, size: int
+) -> AsyncIterator[Thread]:
+    """Yields threads, the one with the newest message first."""
+    while True:
+        rows = await db.call(queries.recent_threads, tenant, after, wanted, size)
+        for row in rows:
+            thread = typed_rows.thread(row)
+            yield thread
+        if len(rows) < size:
+            return
+        after = recency(thread)
+
+
+async def chosen_threads(
+    found: AsyncIterator[Thread], metadata: Mapping[str, Any] | None, limit: int | None
+) -> AsyncIterator[Thread]:
+    """Yields up to `limit` threads whose metadata has all members of `metadata`."""
+    count = 0
+    async for thread in found:
+        if metadata is None or has_members(thread.metadata, metadata):
+            yield thread
+            count += 1
+            if count == limit:
+                return
 
 
 def _random_bits(thread: Thread) -> int:
@@ -434,7 +464,7 @@ async def calibrated(db: AsyncConnections, thread: ThreadKey, local: int, budget
 
 
 async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, after: str) -> AsyncIterator[Found]:
-    async for thread in threads(db, tenant, after, hidden=True):
+    async for thread in threads(db, tenant, after, ListFilter(hidden=True)):
         async for found in _found(db, tenant, thread, wanted):
             yield found
 

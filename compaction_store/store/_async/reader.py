@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, Self, Unpack
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
@@ -24,6 +24,7 @@ from compaction_store.errors import (
     PositionNotFound,
     ThreadNotFound,
 )
+from compaction_store.messages import encoding
 from compaction_store.models import (
     Compaction,
     Lease,
@@ -39,13 +40,13 @@ from compaction_store.postgres.calling._async.shared_commits import AsyncSharedC
 from compaction_store.postgres.calling.call import deadline_for_opening
 from compaction_store.postgres.calling.engines_aio import AsyncEngine
 from compaction_store.postgres.cluster import Cluster, Server
-from compaction_store.postgres.queries import CompactionFilter, CompactionKey
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ListFilter
 from compaction_store.rendering.view import SeenView, View
 from compaction_store.results import AsyncResults
 from compaction_store.store._async import forks, pages
 from compaction_store.store._async.scope import AsyncScope
 from compaction_store.store.awaitable_context import awaitable_context
-from compaction_store.store.threads import KnownThreads, refuse_unknown
+from compaction_store.store.threads import KnownThreads, recency, refuse_unknown
 from compaction_store.telemetry.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -292,16 +293,47 @@ class AsyncReader:
             raise ThreadNotFound(f"no such thread{arguments.about(thread_id)}")
         return found
 
-    def threads(self, *, after: str = "", hidden: bool = False) -> AsyncIterator[Thread]:
+    def threads(
+        self,
+        *,
+        subject: str | None = None,
+        prefix: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        order: Literal["name", "recent"] = "name",
+        limit: int | None = None,
+        after: Thread | str = "",
+        hidden: bool = False,
+    ) -> AsyncIterator[Thread]:
         """Yields the tenant's threads in the byte order of their names, with erased threads last.
 
-        `after` skips all names up to that name. A thread that is erased during the iteration is yielded once. Threads
-        that `clear` has hidden are left out unless `hidden` is set.
+        With `order="recent"`, the thread with the newest message comes first, and erased threads are left out.
+        `subject` selects the threads of a person or a case, `prefix` those whose names begin with a text, and
+        `metadata` those whose metadata has at least these members. `limit` is the largest number of threads.
+        `after` skips all threads up to a thread, which is a thread of an earlier page, its name, or, by recency, its
+        `cursor`. A thread that changes between two pages by recency may be missed, as it is then among the newest;
+        all others are yielded once. A thread that is erased during the iteration is yielded once.
+        Threads that `clear` has hidden are left out unless `hidden` is set.
         """
+        arguments.optional_name(subject, "subject")
+        if prefix != "":
+            arguments.name(prefix, "prefix")
+        wanted_metadata = encoding.json_object(metadata, "metadata")
+        arguments.instance(order, str, "order")
+        arguments.one_of(order, ("name", "recent"), "order")
+        if limit is not None:
+            arguments.number(limit, "limit", least=1)
         arguments.instance(hidden, bool, "hidden")
-        if after:
-            arguments.check_thread_id(after)
-        return AsyncResults("threads()", pages.threads(self._db, self._tenant, after, hidden=hidden), works=False)
+        wanted = ListFilter(subject, prefix, hidden)
+        size = pages.THREADS_PAGE if limit is None or metadata is not None else min(limit, pages.THREADS_PAGE)
+        if order == "recent":
+            place = recency(after) if after != "" else None
+            found = pages.recent_threads(self._db, self._tenant, place, wanted, size)
+        else:
+            name = after.thread_id if isinstance(after, Thread) else after
+            if name != "":
+                arguments.check_thread_id(name)
+            found = pages.threads(self._db, self._tenant, name, wanted, size)
+        return AsyncResults("threads()", pages.chosen_threads(found, wanted_metadata, limit), works=False)
 
     # ---- the compaction log
 

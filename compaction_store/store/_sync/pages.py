@@ -32,20 +32,21 @@ from compaction_store.models import (
     Sample,
     Thread,
 )
-from compaction_store.models.record_filters import FILTERS, Filter
+from compaction_store.models.record_filters import FILTERS, Filter, has_members
 from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._sync.connections import Connections
-from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ListFilter, ThreadKey
 from compaction_store.postgres.queries.functions import EventsRow
 from compaction_store.rendering import receipts
 from compaction_store.store.text_search import TextSearch
+from compaction_store.store.threads import recency
 
 _FIRST_PAGE = 16
 _FIRST_ELEMENTS = 64
 _LONGEST_PAGE = 2000
 _PAGE_BYTES = 4 * 1024 * 1024
-_THREADS_PAGE = 500
+THREADS_PAGE = 500
 
 
 def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) -> Iterator[Message]:
@@ -134,7 +135,9 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
         yield typed_rows.message(row)
 
 
-def threads(db: Connections, tenant: str, after: str, *, hidden: bool) -> Iterator[Thread]:
+def threads(
+    db: Connections, tenant: str, after: str, wanted: ListFilter, size: int = THREADS_PAGE
+) -> Iterator[Thread]:
     """Yields threads in the order of their names, with erased threads last.
 
     A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
@@ -142,27 +145,54 @@ def threads(db: Connections, tenant: str, after: str, *, hidden: bool) -> Iterat
     """
     listed = array("Q")
     if erasure.stub_uid(after) is None:
-        for thread in _threads(db, tenant, after, hidden=hidden, erased=False):
+        for thread in _threads(db, tenant, after, wanted, size, erased=False):
             listed.append(_random_bits(thread))
             yield thread
         after = ""
     before: set[int] | None = None
-    for thread in _threads(db, tenant, after, hidden=hidden, erased=True):
+    for thread in _threads(db, tenant, after, wanted, size, erased=True):
         before = set(listed) if before is None else before
         if _random_bits(thread) not in before:
             yield thread
 
 
 def _threads(
-    db: Connections, tenant: str, after: str, *, hidden: bool, erased: bool
+    db: Connections, tenant: str, after: str, wanted: ListFilter, size: int, *, erased: bool
 ) -> Iterator[Thread]:
     while True:
-        rows = db.call(queries.threads, tenant, after, hidden, erased, _THREADS_PAGE)
+        rows = db.call(queries.threads, tenant, after, wanted, erased, size)
         for row in rows:
             yield typed_rows.thread(row)
-        if len(rows) < _THREADS_PAGE:
+        if len(rows) < size:
             return
         after = rows[-1].thread_id
+
+
+def recent_threads(
+    db: Connections, tenant: str, after: tuple[datetime, UUID] | None, wanted: ListFilter, size: int
+) -> Iterator[Thread]:
+    """Yields threads, the one with the newest message first."""
+    while True:
+        rows = db.call(queries.recent_threads, tenant, after, wanted, size)
+        for row in rows:
+            thread = typed_rows.thread(row)
+            yield thread
+        if len(rows) < size:
+            return
+        after = recency(thread)
+
+
+def chosen_threads(
+    found: Iterator[Thread], metadata: Mapping[str, Any] | None, limit: int | None
+) -> Iterator[Thread]:
+    """Yields up to `limit` threads whose metadata has all members of `metadata`."""
+    count = 0
+    for thread in found:
+        if metadata is None or has_members(thread.metadata, metadata):
+            yield thread
+            count += 1
+            if count == limit:
+                return
 
 
 def _random_bits(thread: Thread) -> int:
@@ -435,7 +465,7 @@ def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudg
 
 
 def search_all(db: Connections, tenant: str, wanted: TextSearch, after: str) -> Iterator[Found]:
-    for thread in threads(db, tenant, after, hidden=True):
+    for thread in threads(db, tenant, after, ListFilter(hidden=True)):
         for found in _found(db, tenant, thread, wanted):
             yield found
 
