@@ -1,7 +1,7 @@
 """The table of message parts: a row for each type of block, part or item of every supported API, and a walk over them.
 
 Everything that reads messages asks this table: pairing, counting, cutting, clearing, the probes, the renderers, the
-rules of the APIs and the texts for people. To support a new type of part, add a row.
+rules of the APIs and the texts for people. The rows are in parts.toml. To support a new type of part, add a row there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import field as dataclass_field
 from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Payload
+from compaction_store.module_data import ModuleData
 
 # Anthropic's blocks are the intermediate form of all conversions. These are the types of a call and of its result.
 CALL, RESULT = "tool_use", "tool_result"
@@ -110,21 +111,9 @@ def body_of(call: Payload) -> Payload:
 # ---- the results of tools with one line in place of their content
 
 
-def _content(part: Payload, line: str) -> Payload:
-    return {**part, "content": line}
-
-
-def _output(part: Payload, line: str) -> Payload:
-    return {**part, "output": line}
-
-
 def _nothing(part: Payload, _line: str) -> Payload | None:
     """Removes the results of a web search, because they are encrypted and cannot be replaced by text."""
     return {**part, "content": []} if isinstance(part.get("content"), list) else None
-
-
-def _code(part: Payload, line: str) -> Payload:
-    return {**part, "stdout": line, "stderr": "", "content": []}
 
 
 def _page(part: Payload, line: str) -> Payload:
@@ -146,215 +135,52 @@ def _inner(part: Payload, line: str) -> Payload | None:
     return None if new is None else {**part, "content": new}
 
 
+# The functions that the rows name.
+_CLEARED: dict[str, Callable[[Payload, str], Payload | None]] = {
+    "content": lambda part, line: {**part, "content": line},
+    "output": lambda part, line: {**part, "output": line},
+    "text": lambda part, line: {**part, "text": line},
+    "result": lambda part, line: {**part, "result": line},
+    "lines": lambda part, line: {**part, "lines": [line]},
+    "results": lambda part, line: {**part, "results": [{"text": line}]},
+    "outputs": lambda part, line: {**part, "outputs": [{"type": "logs", "logs": line}]},
+    "output as JSON": lambda part, line: {**part, "output": _JSON.encode(line)},
+    "stdout": lambda part, line: {**part, "stdout": line, "stderr": "", "content": []},
+    "nothing": _nothing,
+    "page": _page,
+    "shell": _shell,
+    "inner": _inner,
+}
+
+
 # ---- the rows
 
 
-def _words(fields: str) -> tuple[str, ...]:
-    return tuple(fields.split())
-
-
-def _block(needed: str, optional: str = "") -> Shape:
-    """Returns the shape of one of Anthropic's blocks."""
-    return Shape(_words(needed), frozenset({"type", *needed.split(), *optional.split()}))
-
-
-def _text(name: str, field: str = "text", **more: Any) -> PartType:
-    return PartType(name, text=field, reads=(field,), cuts=(field,), **more)
-
-
-def _call(name: str, id_: str, input_: str, reads: str | None, **more: Any) -> PartType:
-    return PartType(
-        name, step="call", id=(id_,), input=_words(input_), reads=None if reads is None else _words(reads), **more
+def _row(name: str, *, anthropic: Any = None, cleared: str | None = None, **given: Any) -> PartType:
+    """Makes the row of a table of parts.toml."""
+    given["anthropic"] = anthropic and Shape(
+        tuple(anthropic["needed"]), frozenset({"type", *anthropic["needed"], *anthropic.get("optional", ())})
     )
+    given["cleared"] = None if cleared is None else _CLEARED[cleared]
+    fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in given.items()}
+    return PartType(name, **fields)
 
 
-def _server_result(name: str, optional: str = "cache_control", **more: Any) -> PartType:
-    """Makes the row of a result of a tool that Anthropic's servers run."""
-    return PartType(
-        name, step="result", id=("tool_use_id",), reads=("tool_use_id", "content"), role="assistant",
-        **{"anthropic": _block("content tool_use_id", optional)} | more,
-    )  # fmt: skip
-
-
-def _call_output(name: str, needed: str, **more: Any) -> PartType:
-    """Makes the row of an item that answers the call after which it is named."""
-    return PartType(
-        name, step="result", reads=("call_id", "output"), item=_words(needed),
-        **{"id": ("call_id",), "answers": (name.removesuffix("_output"),)} | more,
-    )  # fmt: skip
-
-
-_READ: dict[str, Any] = {"cuts": ("content",), "cleared": _inner}
-_RAN: dict[str, Any] = {"reads": ("stdout", "stderr", "content"), "cuts": ("stdout", "stderr"), "cleared": _code}
-_ROWS = (
-    # Texts, pictures, sounds and files
-    _text("text", anthropic=_block("text", "cache_control citations"), chat=("text",)),
-    _text("refusal", "refusal", chat=("refusal",), in_reply=("refusal",)),
-    _text("input_text", in_message=("text",)),
-    _text("output_text", in_reply=("text",)),
-    _text("summary_text"),
-    PartType("reasoning_text", reads=("text",), cuts=("text",)),
-    PartType("logs", reads=("logs",), cuts=("logs",)),
-    PartType("message", reads=("content",), cuts=("content",), item=("content", "role")),
-    PartType("image", media="image", anthropic=_block("source", "cache_control transformations")),
-    PartType("document", media="file", anthropic=_block("source", "cache_control citations context title")),
-    PartType("container_upload", reads=("file_id",), media="file", anthropic=_block("file_id", "cache_control")),
-    PartType("image_url", media="image", chat=("image_url",)),
-    PartType("input_audio", media="sound", chat=("input_audio",)),
-    PartType("file", media="file", chat=("file",)),
-    PartType("input_image", media="image", in_message=()),
-    PartType("input_file", media="file", in_message=()),
-    *(PartType(name, media="image") for name in ("output_image", "computer_screenshot")),
-    *(PartType(name, media="sound") for name in ("audio", "output_audio")),
-    *(PartType(name, media="file") for name in ("video", "video_url", "input_video")),
-    # Thinking and compactions
-    PartType(
-        "thinking", is_thinking=True, sealed="signature", role="assistant", reads=("thinking",),
-        anthropic=_block("signature thinking"),
-    ),
-    PartType("redacted_thinking", is_thinking=True, sealed="data", role="assistant", anthropic=_block("data")),
-    PartType(
-        "reasoning", is_thinking=True, sealed="encrypted_content", role="assistant", reads=("summary", "content"),
-        item=("summary",),
-    ),
-    PartType(
-        "compaction", sealed="signature", reads=("content",), item=("encrypted_content",),
-        anthropic=_block("", "cache_control content encrypted_content signature tool_changes"),
-    ),
-    # Anthropic's calls
-    _call(
-        CALL, "id", "input", "id name input", role="assistant", cuts=("input",), answer=RESULT,
-        anthropic=_block("id input name", "cache_control caller toolset_name"),
-    ),
-    _call(
-        "server_tool_use", "id", "input", "id name input", role="assistant", cuts=("input",), by_provider=True,
-        anthropic=_block("id input name", "cache_control caller"),
-    ),
-    _call(
-        "mcp_tool_use", "id", "input", "id server_name name input", role="assistant", cuts=("input",), by_provider=True,
-        anthropic=_block("id input name server_name", "cache_control"),
-    ),
-    # Anthropic's results, and the objects in them
-    PartType(
-        RESULT, step="result", id=("tool_use_id",), answers=(CALL,), role="user", reads=("tool_use_id", "content"),
-        cuts=("content",), cleared=_content,
-        anthropic=_block("tool_use_id", "cache_control content is_error toolset_name"),
-    ),
-    _server_result(
-        "mcp_tool_result", cuts=("content",), cleared=_content,
-        anthropic=_block("tool_use_id", "cache_control content is_error"),
-    ),
-    _server_result("web_search_tool_result", "cache_control caller", sealed="content", cleared=_nothing),
-    _server_result("web_fetch_tool_result", "cache_control caller", **_READ),
-    _server_result("code_execution_tool_result", **_READ),
-    _server_result("bash_code_execution_tool_result", **_READ),
-    _server_result("text_editor_code_execution_tool_result", **_READ),
-    _server_result("advisor_tool_result", **_READ),
-    _server_result("tool_search_tool_result"),
-    PartType(
-        "search_result", reads=("source", "title", "content"), cuts=("content",),
-        anthropic=_block("content source title", "cache_control citations"),
-    ),
-    PartType("web_search_result", reads=("title", "url", "page_age")),
-    PartType("web_fetch_result", reads=("url", "retrieved_at", "content"), cuts=("content",), cleared=_page),
-    PartType("code_execution_result", **_RAN),
-    PartType("bash_code_execution_result", **_RAN),
-    PartType("encrypted_code_execution_result", sealed="encrypted_stdout", reads=("stderr", "content")),
-    PartType("code_execution_output", reads=("file_id",)),
-    PartType("bash_code_execution_output", reads=("file_id",)),
-    PartType("text_editor_code_execution_view_result", cuts=("content",), cleared=_content),
-    PartType(
-        "text_editor_code_execution_str_replace_result", cleared=lambda part, line: {**part, "lines": [line]}
-    ),
-    PartType("advisor_result", cuts=("text",), cleared=lambda part, line: {**part, "text": line}),
-    PartType("tool_reference", reads=("tool_name",)),
-    PartType("tool_addition", role="system", anthropic=_block("tool", "cache_control")),
-    PartType("tool_removal", role="system", anthropic=_block("tool", "cache_control")),
-    PartType("mcp_tool_listing", role="assistant", anthropic=_block("mcp_server_name tools")),
-    PartType("fallback", role="assistant", anthropic=_block("from to", "trigger")),
-    # Calls among the items of Responses
-    _call(
-        "function_call", "call_id", "arguments", "call_id name arguments", cuts=("arguments",),
-        answer="function_call_output", item=("arguments", "call_id", "name"),
-    ),
-    _call(
-        "custom_tool_call", "call_id", "input", "call_id name input", cuts=("input",),
-        answer="custom_tool_call_output", item=("call_id", "input", "name"),
-    ),
-    _call(
-        "computer_call", "call_id", "action actions", "call_id action actions",
-        item=("call_id", "pending_safety_checks"),
-    ),
-    _call("local_shell_call", "call_id", "action", "call_id action", item=("action", "call_id")),
-    _call("shell_call", "call_id", "action", "call_id action", item=("action", "call_id")),
-    _call("apply_patch_call", "call_id", "operation", "call_id operation", item=("call_id", "operation")),
-    _call("tool_search_call", "call_id", "arguments", None, item=("arguments",)),
-    _call("program", "call_id", "code", None, by_provider=True, item=("call_id", "code", "fingerprint")),
-    _call(
-        "mcp_approval_request", "id", "arguments", "server_label name arguments",
-        item=("arguments", "name", "server_label"),
-    ),
-    # Results among the items of Responses. In OpenAI's SDK the result of a local shell has no call_id. Its id is the id
-    # of the call.
-    _call_output(
-        "function_call_output", "output", answers=("function_call", "tool_search_call"), cuts=("output",),
-        cleared=_output,
-    ),
-    _call_output("custom_tool_call_output", "call_id output", cuts=("output",), cleared=_output),
-    _call_output("computer_call_output", "call_id output"),
-    _call_output(
-        "local_shell_call_output", "output", id=("call_id", "id"), cuts=("output",),
-        cleared=lambda part, line: {**part, "output": _JSON.encode(line)},
-    ),
-    _call_output("shell_call_output", "call_id output", cuts=("output",), cleared=_shell),
-    _call_output("apply_patch_call_output", "call_id", cuts=("output",), cleared=_output),
-    PartType("tool_search_output", step="result", id=("call_id",), answers=("tool_search_call",), item=("tools",)),
-    PartType(
-        "program_output", step="result", id=("call_id",), answers=("program",), cuts=("result",),
-        cleared=lambda part, line: {**part, "result": line}, item=("call_id", "result"),
-    ),
-    PartType(
-        "mcp_approval_response", step="result", id=("approval_request_id",), answers=("mcp_approval_request",),
-        reads=("reason",), item=("approval_request_id", "approve"),
-    ),
-    # Items that have both a call and its result
-    PartType(
-        "mcp_call", step="both", id=("id",), input=("arguments",), cuts=("arguments", "output"), cleared=_output,
-        reads=("server_label", "name", "arguments", "output", "error"), item=("arguments", "name", "server_label"),
-    ),
-    PartType("web_search_call", step="both", id=("id",), input=("action",), reads=("action",), item=("action",)),
-    PartType(
-        "file_search_call", step="both", id=("id",), input=("queries",), reads=("queries", "results"),
-        cuts=("results",), cleared=lambda part, line: {**part, "results": [{"text": line}]}, item=("queries",),
-    ),
-    PartType(
-        "code_interpreter_call", step="both", id=("id",), input=("code",), reads=("code", "outputs"),
-        cuts=("code", "outputs"), item=("code", "container_id", "outputs"),
-        cleared=lambda part, line: {**part, "outputs": [{"type": "logs", "logs": line}]},
-    ),
-    PartType("image_generation_call", role="assistant", item=("result",)),
-    # Other items of Responses
-    PartType("mcp_list_tools", reads=("server_label", "tools"), item=("server_label", "tools")),
-    PartType("item_reference", reads=("id",), item=("id",)),
-    PartType("additional_tools", item=("role", "tools")),
-    PartType("configuration_update", item=()),
-    PartType("compaction_trigger", item=()),
-)  # fmt: skip
-PARTS = {row.name: row for row in _ROWS}
+PARTS = {name: _row(name, **given) for name, given in ModuleData(__file__).values.items()}
 
 # The calls and results in the fields of a chat message. The deprecated field `function_call` has no id, only the
 # function's name.
 _IN_FIELD = PartType("tool_calls", step="call", id=("id",), input=("arguments", "input"), role="assistant")
 _FUNCTION = PartType("function", step="call", id=("name",), input=("arguments",), role="assistant")
 _OF_ROLE = {
-    "tool": PartType("tool", step="result", id=("tool_call_id",), cuts=("content",), cleared=_content),
-    "function": PartType("function", step="result", id=("name",), cuts=("content",), cleared=_content),
+    "tool": PartType("tool", step="result", id=("tool_call_id",), cuts=("content",), cleared=_CLEARED["content"]),
+    "function": PartType("function", step="result", id=("name",), cuts=("content",), cleared=_CLEARED["content"]),
 }
 # The row of parts without a type, and the rows of types that are not listed but end like this. Each of Anthropic's
 # server tools has its own type of result.
 UNKNOWN = PartType("")
 _BY_ENDING = (
-    _server_result("_tool_result", anthropic=None),
+    PartType("_tool_result", step="result", id=("tool_use_id",), reads=("tool_use_id", "content"), role="assistant"),
     PartType("_call_output", reads=("call_id", "output")),
     PartType("_call", role="assistant"),
 )
