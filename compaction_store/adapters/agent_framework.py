@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from compaction_store import arguments
-from compaction_store.adapters.batches import batches
-from compaction_store.adapters.calling import Calls
+from compaction_store.adapters.common import Calls, batches, items_in
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.messages.parts import CALL, RESULT
 from compaction_store.models import Payload
-from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
@@ -89,11 +87,8 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
             await self._call("append", name, payloads[part], raw=True)
 
     async def _shown(self, method: str, *given: Any, **options: Any) -> list[Any]:
-        try:
-            view: View = await self._call(method, *given, **options)
-        except ThreadNotFound:
-            return []
-        return [from_payload(payload) for payload in view.messages if not is_erased(payload)]
+        view: View | None = await self._call.found(method, *given, **options)
+        return [from_payload(item.payload) for item in items_in(view)]
 
 
 def _checked(session_id: str | None) -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
-from compaction_store.adapters.batches import batches
-from compaction_store.adapters.calling import Calls
-from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
+from compaction_store.adapters.common import Calls, batches, remember
+from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
 from compaction_store.store.threads import refuse_unknown
@@ -80,7 +78,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
                 break
             except (HeadConflict, SequenceConflict):
                 known = await self._read(name)
-        _remember(self._known, name, await self._compact(name, known), _TRANSCRIPTS)
+        remember(self._known, name, await self._compact(name, known), _TRANSCRIPTS)
 
     async def load(self, key: Any) -> list[Any] | None:
         """Returns all lines, including lines that a compaction replaced, because Claude Code itself skips those."""
@@ -105,7 +103,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
                 lines = await self._lines(thread.thread_id) or []
                 key = {"project_key": project_key, "session_id": names[1]}
                 data = fold_session_summary(None, key, lines)["data"]
-                _remember(self._summaries, thread.thread_id, (thread.head, data), _SUMMARIES)
+                remember(self._summaries, thread.thread_id, (thread.head, data), _SUMMARIES)
             found.append({"session_id": names[1], "mtime": _mtime(thread), "data": data})
         return found
 
@@ -116,13 +114,11 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         if not key.get("subpath"):
             prefix = (key["project_key"], key["session_id"])
             names += [thread.thread_id for _, thread in await self._threads(*prefix)]
-        method, options = ("custody.erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
         # Delete the session last: if the process ends earlier, the session is still listed and can be deleted again.
         for each in reversed(names):
             self._known.pop(each, None)
             self._summaries.pop(each, None)
-            with suppress(ThreadNotFound):
-                await self._call(method, each, reason="delete", actor=self._actor, **options)
+            await self._call.delete(each, self._on_delete, "delete", self._actor)
 
     async def list_subkeys(self, key: Any) -> list[str]:
         return [names[2] for names, _ in await self._threads(key["project_key"], key["session_id"])]
@@ -135,7 +131,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         for message, entry in zip(done, entries, strict=True):
             _note(known, message.seq, entry)
         known = known._replace(head=done.head, last_seq=done[-1].seq)
-        _remember(self._known, name, known, _TRANSCRIPTS)
+        remember(self._known, name, known, _TRANSCRIPTS)
         return known
 
     async def _compact(self, name: str, known: _Known) -> _Known:
@@ -192,7 +188,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             for seq in [seq for seq, line in known.boundaries.items() if line.get("uuid") in done]:
                 del known.boundaries[seq]
         known = known._replace(thread=thread, last_seq=last, head=thread.head)
-        _remember(self._known, name, known, _TRANSCRIPTS)
+        remember(self._known, name, known, _TRANSCRIPTS)
         return known
 
     async def _lines(self, name: str) -> list[Any] | None:
@@ -216,10 +212,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return found
 
     async def _thread(self, name: str) -> Thread | None:
-        with suppress(ThreadNotFound):
-            found: Thread = await self._call("thread", name, hidden=True)
-            return found
-        return None
+        found: Thread | None = await self._call.found("thread", name, hidden=True)
+        return found
 
 
 def thread_id(project_key: str, session_id: str, subpath: str | None = None) -> str:
@@ -232,13 +226,6 @@ def _name(names: tuple[str, ...]) -> str:
         if not isinstance(name, str):
             raise InvalidInput(f"the parts of a session's key must be strings, not {type(name).__name__}")
     return json.dumps(names, ensure_ascii=False)
-
-
-def _remember(cache: OrderedDict[str, Any], name: str, value: Any, most: int) -> None:
-    cache[name] = value
-    cache.move_to_end(name)
-    while len(cache) > most:
-        cache.popitem(last=False)
 
 
 def _payload(entry: Payload) -> Payload:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
-from compaction_store.adapters.calling import Calls
-from compaction_store.errors import Conflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
+from compaction_store.adapters.common import Calls
+from compaction_store.errors import Conflict, InvalidInput, MissingExtra, SequenceConflict
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
 from compaction_store.store.threads import refuse_unknown
@@ -142,9 +142,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Hides the session, or erases its thread, as `on_delete` says. The state of the user and of the app stays."""
         name = thread_id(app_name, user_id, session_id)
-        method, options = ("custody.erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
-        with suppress(ThreadNotFound):
-            await self._call(method, name, reason="delete_session", actor=self._actor, **options)
+        await self._call.delete(name, self._on_delete, "delete_session", self._actor)
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         return await self._state(app_name, user_id)
@@ -223,14 +221,11 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
 
     async def _state(self, *names: str) -> Payload:
         """Returns the state of an app or a user. If the view has many changes, replaces them by one in the view."""
-        try:
-            view = await self._call("view", _name(names))
-        except ThreadNotFound:
-            return {}
+        view = await self._call.found("view", _name(names))
         state: Payload = {}
-        for message in view.messages:
+        for message in () if view is None else view.messages:
             state.update(message.get("state", {}))
-        if len(view.elements) > _FOLD_STATE:
+        if view is not None and len(view.elements) > _FOLD_STATE:
             folded = {"type": _STATE, "state": state}
             # A conflict means that another process has changed the view. A later call then replaces the changes.
             with suppress(Conflict):
@@ -238,10 +233,8 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return state
 
     async def _thread(self, name: str, *, hidden: bool = False) -> Thread | None:
-        with suppress(ThreadNotFound):
-            found: Thread = await self._call("thread", name, hidden=hidden)
-            return found
-        return None
+        found: Thread | None = await self._call.found("thread", name, hidden=hidden)
+        return found
 
 
 def thread_id(app_name: str, user_id: str, session_id: str) -> str:

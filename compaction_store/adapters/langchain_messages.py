@@ -12,7 +12,7 @@ from typing import Any
 
 from langchain_core import messages as lc
 
-from compaction_store.adapters.stand_ins import as_given
+from compaction_store.adapters.common import as_given
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, Self
 
 from compaction_store import arguments
+from compaction_store.adapters.common import deletion
 from compaction_store.adapters.states import Threads
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.store import AsyncStore, Store
@@ -106,20 +108,13 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         yield from self._threads.follow(about["thread_id"], state, f"checkpoint {checkpoint['id']}")
 
     def _deleted(self, thread_id: str) -> Work[None]:
-        about = {"reason": "delete_thread", "actor": self._actor}
-        try:
-            if self._on_delete == "erase":
-                yield from self._threads.call("custody.erase", thread_id, **about)
-            else:
-                yield from self._threads.call("clear", thread_id, hide=True, **about)
-        except ThreadNotFound:
-            return
+        method, options = deletion(self._on_delete)
+        with suppress(ThreadNotFound):
+            yield from self._threads.call(method, thread_id, reason="delete_thread", actor=self._actor, **options)
 
     def _copied(self, source: str, target: str) -> Work[None]:
-        try:
+        with suppress(ThreadNotFound):
             yield from self._threads.call("fork", source, target, reason="copy_thread", actor=self._actor)
-        except ThreadNotFound:
-            return
 
     def _drive(self, work: Work[None]) -> None:
         if not isinstance(self.store, Store):

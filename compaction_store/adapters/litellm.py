@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from compaction_store import arguments
+from compaction_store.adapters.common import remember
 from compaction_store.adapters.litellm_calls import (
     SUMMARY_PREFIX,
     Call,
@@ -334,7 +335,8 @@ class Sessions:
         If the call only asked for a summary, stores nothing, and remembers its meta and usage.
         """
         if call.summary is not None:
-            _remember(self._summaries, call.summary, {**call.meta, **({"usage": call.usage} if call.usage else {})})
+            about = {**call.meta, **({"usage": call.usage} if call.usage else {})}
+            remember(self._summaries, call.summary, about, _SUMMARIES)
             return
         state = after_compaction([json.loads(text) for text in call.messages])
         replies = [json.loads(text) for text in call.replies]
@@ -391,7 +393,7 @@ class Sessions:
         while True:
             if known is None:
                 known, is_fresh = (yield from self._read(call.session)), True
-                _remember(self._sessions, call.session, known, _SESSIONS)
+                remember(self._sessions, call.session, known, _SESSIONS)
             common = [len(each.names & names) for each in known]
             if known and (max(common) > 0 or not names or len(known) == _MOST):
                 return known[common.index(max(common))].thread_id
@@ -429,9 +431,9 @@ class Sessions:
     def _note(self, call: Call, thread_id: str, state: list[Payload], replies: list[Payload]) -> None:
         if call.session is None:
             asked = list(_digests(call.scope, [*state, *replies]))
-            _remember(self._asked, asked[len(state) - 1], thread_id, _CALLS)
+            remember(self._asked, asked[len(state) - 1], thread_id, _CALLS)
             if replies:
-                _remember(self._answered, asked[-1], thread_id, _CALLS)
+                remember(self._answered, asked[-1], thread_id, _CALLS)
             return
         known = self._sessions[call.session]
         names = _names([*state, *replies])
@@ -473,10 +475,3 @@ def _digests(scope: str, messages: list[Payload]) -> Iterator[bytes]:
     for each in messages:
         digest.update(name(compared(each)).encode(errors="surrogatepass") + b"\n")
         yield digest.copy().digest()
-
-
-def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, most: int = _SUMMARIES) -> None:
-    cache[key] = value
-    cache.move_to_end(key)
-    while len(cache) > most:
-        cache.popitem(last=False)

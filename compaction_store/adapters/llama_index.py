@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from compaction_store import arguments
-from compaction_store.adapters.batches import batches
-from compaction_store.adapters.stand_ins import as_given, as_user
+from compaction_store.adapters.common import ViewItem, as_given, as_user, batches, items_in
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.messages.parts import CALL
-from compaction_store.models import Element, Payload
-from compaction_store.models.messages import is_erased
+from compaction_store.models import Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import Store
 
@@ -32,13 +30,6 @@ OnDelete = Literal["clear", "erase"]
 _SYSTEM = {"system", "developer"}
 _CALLS = ("tool_calls", "tool_call_id")
 _DELETED = "delete_messages"
-
-
-class _Item(NamedTuple):
-    """A message of the view, and the element it belongs to."""
-
-    payload: Payload
-    element: Element
 
 
 class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is an extra
@@ -151,7 +142,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
             return True
         return False
 
-    def _change(self, key: str, view: View, items: list[_Item], given: list[Payload]) -> None:
+    def _change(self, key: str, view: View, items: list[ViewItem], given: list[Payload]) -> None:
         """Makes the view equal to `given`."""
         now = [item.payload for item in items]
         start = _common(now, given)
@@ -169,7 +160,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)
         self._append(key, given[first:])
 
-    def _adopt(self, key: str, view: View, items: list[_Item], start: int, end: int, new: list[Payload]) -> bool:
+    def _adopt(self, key: str, view: View, items: list[ViewItem], start: int, end: int, new: list[Payload]) -> bool:
         if start == end or not new:
             # Neither the replaced messages nor the new ones may be empty, so add the next message to both.
             new, end = [*new, items[end].payload], end + 1
@@ -196,14 +187,8 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
             return None
 
 
-def _items(view: View | None) -> list[_Item]:
-    elements = () if view is None else view.elements
-    return [
-        _Item(_as_given(payload), element)
-        for element in elements
-        for payload in element.messages
-        if not is_erased(payload)
-    ]
+def _items(view: View | None) -> list[ViewItem]:
+    return [item._replace(payload=_as_given(item.payload)) for item in items_in(view)]
 
 
 def _common(one: Sequence[Payload], other: Sequence[Payload]) -> int:

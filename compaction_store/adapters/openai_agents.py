@@ -7,14 +7,12 @@ erases the thread instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from compaction_store import arguments
-from compaction_store.adapters.batches import batches
-from compaction_store.adapters.calling import Calls
+from compaction_store.adapters.common import Calls, ViewItem, batches, items_in
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.errors import Conflict, MissingExtra, ThreadNotFound
-from compaction_store.models import Element, Payload
+from compaction_store.errors import Conflict, MissingExtra
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
@@ -29,14 +27,6 @@ from agents.memory.session import _await_mutation, _CompactionSnapshot
 
 OnClear = Literal["clear", "erase"]
 _METHODS = ("get_items", "add_items", "pop_item", "clear_session")
-
-
-class _Item(NamedTuple):
-    """An item of the view, its element, and its place in the element."""
-
-    payload: Payload
-    element: Element
-    place: int
 
 
 class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
@@ -83,7 +73,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         is too large.
         """
         wanted = resolve_session_limit(limit, self.session_settings)
-        items = [item.payload for item in _items(await self._view(self._budget))]
+        items = [item.payload for item in items_in(await self._view(self._budget))]
         return items if wanted is None else items[-wanted:] if wanted > 0 else []
 
     async def add_items(self, items: Sequence[Any]) -> None:
@@ -96,7 +86,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
 
     async def clear_session(self) -> None:
         """Hides all items, or erases the thread, as `on_clear` says."""
-        await _await_mutation(self._clear())
+        await _await_mutation(self._calls.delete(self.session_id, self._on_clear, "clear_session", self._actor))
 
     # ---- compaction: hooks of OpenAIResponsesCompactionSession
 
@@ -112,7 +102,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         if not self._is_plain():
             return None
         view = await self._view()
-        items = _items(view)[-limit:] if limit > 0 else []
+        items = items_in(view)[-limit:] if limit > 0 else []
 
         async def replace_suffix(start: int, output: list[Any]) -> bool:
             if view is None or not items[start:]:
@@ -120,11 +110,11 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
             replaced: bool = await _await_mutation(self._replace(view, items[start], output))
             return replaced
 
-        return _CompactionSnapshot([item.payload for item in items], len(_items(view)) <= limit, replace_suffix)
+        return _CompactionSnapshot([item.payload for item in items], len(items_in(view)) <= limit, replace_suffix)
 
     async def _atomic_replace_items(self, items: list[Any]) -> bool:
         view = await self._view() if self._is_plain() else None
-        present = _items(view)
+        present = items_in(view)
         if view is None or not present:
             return False
         return await self._replace(view, present[0], items)
@@ -135,7 +125,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
 
     # ---- access to the store
 
-    async def _replace(self, view: View, first: _Item, output: list[Any]) -> bool:
+    async def _replace(self, view: View, first: ViewItem, output: list[Any]) -> bool:
         """Puts `output` in place of the view's items from `first` on. Returns False if the view has changed."""
         now = await self._view()
         if now is None or (now.pos, now.head) != (view.pos, view.head):
@@ -155,7 +145,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     async def _pop(self) -> Any:
         while True:
             view = await self._view()
-            if view is None or not (items := _items(view)):
+            if view is None or not (items := items_in(view)):
                 return None
             payload, element, place = items[-1]
             rest = [each for each in element.messages[:place] if not is_erased(each)]
@@ -173,35 +163,13 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
                 continue
             return payload
 
-    async def _clear(self) -> None:
-        try:
-            if self._on_clear == "erase":
-                await self._call("custody.erase", reason="clear_session", actor=self._actor)
-            else:
-                await self._call("clear", hide=True, reason="clear_session", actor=self._actor)
-        except ThreadNotFound:
-            return
-
     async def _view(self, budget: TokenBudget | None = None) -> View | None:
-        try:
-            view: View
-            if budget is None:
-                view = await self._call("view")
-            else:
-                view = await self._call("fit", budget, actor=self._actor)
-        except ThreadNotFound:
-            return None
+        view: View | None
+        if budget is None:
+            view = await self._calls.found("view", self.session_id)
+        else:
+            view = await self._calls.found("fit", self.session_id, budget, actor=self._actor)
         return view
 
     async def _call(self, method: str, *given: Any, **options: Any) -> Any:
         return await self._calls(method, self.session_id, *given, **options)
-
-
-def _items(view: View | None) -> list[_Item]:
-    elements = () if view is None else view.elements
-    return [
-        _Item(payload, element, place)
-        for element in elements
-        for place, payload in enumerate(element.messages)
-        if not is_erased(payload)
-    ]

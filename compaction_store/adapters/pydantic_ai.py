@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from compaction_store import arguments
-from compaction_store.adapters.batches import batches
-from compaction_store.adapters.calling import Calls
+from compaction_store.adapters.common import Calls, batches
 from compaction_store.adapters.pydantic_ai_messages import (
     OURS,
     EntryId,
@@ -262,9 +261,8 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
     # ---- reading
 
     async def _state(self, name: str) -> _State:
-        try:
-            thread: Thread = await self._call("thread", name, hidden=True)
-        except ThreadNotFound:
+        thread: Thread | None = await self._call.found("thread", name, hidden=True)
+        if thread is None:
             return _State(None, None, None)
         refuse_unknown(thread)
         last = None
@@ -310,10 +308,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
 
     async def view(self, name: str) -> View | None:
         """Returns the view of a conversation's thread; None if there is no such thread."""
-        try:
-            view: View = await self._call("view", name)
-        except ThreadNotFound:
-            return None
+        view: View | None = await self._call.found("view", name)
         return view
 
 

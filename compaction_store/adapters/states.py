@@ -15,9 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from compaction_store.adapters.batches import batches
-from compaction_store.adapters.calling import checked_store
-from compaction_store.adapters.stand_ins import as_given, as_user
+from compaction_store.adapters.common import as_given, as_user, batches, checked_store, remember
 from compaction_store.errors import Conflict, ThreadNotFound
 from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Element, Payload
@@ -120,9 +118,7 @@ class Threads:
 
     def remember(self, thread_id: str, head: bytes, state: list[Payload]) -> None:
         """Caches the state of a thread. The cached state is valid as long as the thread has this head."""
-        self._known[thread_id] = (head, list(map(self._compared, state)))
-        if len(self._known) > _KNOWN:
-            self._known.popitem(last=False)
+        remember(self._known, thread_id, (head, list(map(self._compared, state))), _KNOWN)
 
     # ---- one step
 
@@ -189,9 +185,7 @@ class Threads:
             if key not in self._originals:
                 messages = yield Call(partial(self._replayed, view.thread_id, element))
                 names = (name(self._compared(each.payload)) for each in messages if each.payload is not None)
-                self._originals[key] = frozenset(names)
-                if len(self._originals) > _KNOWN:
-                    self._originals.popitem(last=False)
+                remember(self._originals, key, frozenset(names), _KNOWN)
             found[element.number] = self._originals[key]
         return found
 
