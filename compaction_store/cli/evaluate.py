@@ -26,7 +26,7 @@ from compaction_store.probes import PROBE_TYPES
 
 if TYPE_CHECKING:
     from compaction_store import Reader, Store
-    from compaction_store.evaluation import Evaluation, Judge, Policy, PolicyResult, Rate
+    from compaction_store.evaluation import Evaluation, Judge, Policy
     from compaction_store.evaluation.evaluator import Settings, ThreadRuns
     from compaction_store.language.names import NameReader
 
@@ -191,7 +191,11 @@ def show(out: Output, found: Evaluation) -> None:
         out.text()
         out.text(f"{kind}: {PROBE_TYPES[kind]}", "bold")
         rows = [
-            (result.policy, *_cells(rate), "" if (cliff := result.cliff(kind)) is None else f"in round {cliff}")
+            (
+                result.policy,
+                *evaluation_page.probe_cells(rate),
+                "" if (cliff := result.cliff(kind)) is None else f"in round {cliff}",
+            )
             for result in found.policies
             if (rate := result.rates.get(kind)) is not None
         ]
@@ -202,7 +206,8 @@ def show(out: Output, found: Evaluation) -> None:
         "folds", "rejected", "failed", "calls", "tokens a call", "over window", "summarizers", "threads with folds",
         "sealed", "seconds",
     )  # fmt: skip
-    out.grid([Column("policy", fold=True), *figures(*heads)], [_costs(result) for result in found.policies])
+    rows = [(each.policy, *evaluation_page.cost_cells(each), f"{each.seconds:.1f}") for each in found.policies]
+    out.grid([Column("policy", fold=True), *figures(*heads)], rows)
     if any(result.judged for result in found.policies):
         _show_judge(out, found)
     if any(result.money for result in found.policies):
@@ -216,37 +221,12 @@ def show(out: Output, found: Evaluation) -> None:
     out.text(OPEN_LOOP)
 
 
-def _cells(rate: Rate) -> tuple[str, ...]:
-    spread = "" if rate.spread is None else f"{100 * rate.spread[0]:.1f} to {100 * rate.spread[1]:.1f}"
-    return (
-        number(rate.asked), number(rate.kept), f"{100 * rate.share:.1f} %",
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f}", spread,
-    )  # fmt: skip
-
-
-def _costs(result: PolicyResult) -> tuple[str, ...]:
-    outcomes = result.outcomes
-    return (
-        result.policy, number(outcomes["applied"]), number(outcomes["rejected"]), number(outcomes["failed"]),
-        number(result.calls), number(round(result.tokens_per_call)), number(result.over_window),
-        number(result.summarizer_tokens), number(result.folded_threads), number(result.unreadable),
-        f"{result.seconds:.1f}",
-    )  # fmt: skip
-
-
 def _show_judge(out: Output, found: Evaluation) -> None:
     out.text()
     judged = [(result.policy, result.judged) for result in found.policies if result.judged is not None]
     _, first = judged[0]
     out.text(f"judge: {first.model or 'a callable'}, asked {first.replicates} times about each summary", "bold")
-    rows = []
-    for policy, one in judged:
-        people = "" if one.agreement is None else evaluation_page.agreement_text(one.agreement)
-        rows.append((
-            policy, number(one.asked), number(one.good), f"{100 * one.share:.1f} %",
-            f"{100 * one.low:.1f} to {100 * one.high:.1f}", number(one.split), number(one.undecided),
-            number(one.failed), people,
-        ))  # fmt: skip
+    rows = [(policy, *evaluation_page.judge_cells(one)) for policy, one in judged]
     heads = figures("summaries", "good", "share", "95 %", "split", "undecided", "failed")
     out.grid([Column("policy", fold=True), *heads, Column("people", fold=True, optional=True)], rows)
     out.text(
@@ -256,23 +236,16 @@ def _show_judge(out: Output, found: Evaluation) -> None:
 
 def show_money(out: Output, found: Evaluation) -> None:
     """Prints the costs and savings of each policy, and advice."""
-    from compaction_store.evaluation.money import BASES
     from compaction_store.evaluation.results import best_policy
 
     out.text()
     currency = next(result.money[0].currency for result in found.policies if result.money)
     out.text(f"Money in {currency}", "bold")
     rows = []
-    for result in found.policies:
-        for basis in BASES:
-            total = result.money_sum(basis)
-            if total.requests or total.folds:
-                net = f"{total.net:,.4f}"
-                rows.append((
-                    result.policy, basis, f"{total.requests:,.4f}", f"{total.saved:,.4f}", f"{total.billed_anew:,.4f}",
-                    f"{total.summarizers:,.4f}", RedCell(net) if total.net < 0 else net, number(total.losing),
-                    number(total.needed), number(total.unknown),
-                ))  # fmt: skip
+    for result, basis, total, cells in evaluation_page.money_sums(found):
+        net = f"{total.net:,.4f}"
+        counts = map(number, (total.losing, total.needed, total.unknown))
+        rows.append((result.policy, basis, *cells, RedCell(net) if total.net < 0 else net, *counts))
     heads = figures("calls", "saved", "billed anew", "summarizers", "net", "losing", "needed", "unknown")
     out.grid([Column("policy", fold=True), "basis", *heads], rows)
     out.text(

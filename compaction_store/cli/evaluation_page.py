@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compaction_store.evaluation import Evaluation, PolicyResult
-    from compaction_store.evaluation.judge import Agreement
+    from compaction_store.evaluation import Evaluation, Judged, PolicyResult, Rate
+    from compaction_store.evaluation.money import Basis, MoneySum
     from compaction_store.probes import ProbeType
 
 
@@ -58,10 +59,49 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
     return "\n".join(parts)
 
 
-def agreement_text(found: Agreement) -> str:
-    """Returns a text that says in how many verdicts a judge agrees with people."""
-    kappa = "no kappa" if found.kappa is None else f"kappa {found.kappa:.2f}"
-    return f"{found.same:,} of {found.labelled:,}, {kappa}"
+# ---- the cells of the tables, which the command prints too
+
+
+def probe_cells(rate: Rate) -> tuple[str, ...]:
+    """Returns the numbers of asked and kept probes, the share, its interval, and the spread of replicates."""
+    spread = "" if rate.spread is None else f"{100 * rate.spread[0]:.1f} to {100 * rate.spread[1]:.1f}"
+    return f"{rate.asked:,}", f"{rate.kept:,}", *_share(rate), spread
+
+
+def _share(found: Rate | Judged) -> tuple[str, str]:
+    return f"{100 * found.share:.1f} %", f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+
+
+def cost_cells(result: PolicyResult) -> tuple[str, ...]:
+    return (
+        *(f"{result.outcomes[name]:,}" for name in ("applied", "rejected", "failed")), f"{result.calls:,}",
+        f"{result.tokens_per_call:,.0f}", f"{result.over_window:,}", f"{result.summarizer_tokens:,}",
+        f"{result.folded_threads:,}", f"{result.unreadable:,}",
+    )  # fmt: skip
+
+
+def judge_cells(found: Judged) -> tuple[str, ...]:
+    """Returns the numbers of a judge's verdicts, and in how many of them it agrees with people."""
+    people = ""
+    if (same := found.agreement) is not None:
+        people = (
+            f"{same.same:,} of {same.labelled:,}, {'no kappa' if same.kappa is None else f'kappa {same.kappa:.2f}'}"
+        )
+    return (
+        f"{found.asked:,}", f"{found.good:,}", *_share(found), f"{found.split:,}", f"{found.undecided:,}",
+        f"{found.failed:,}", people,
+    )  # fmt: skip
+
+
+def money_sums(found: Evaluation) -> Iterator[tuple[PolicyResult, Basis, MoneySum, list[str]]]:
+    """Yields the costs and savings of each policy on each basis that has any, and the first four of them as cells."""
+    from compaction_store.evaluation.money import BASES
+
+    for result, basis in product(found.policies, BASES):
+        total = result.money_sum(basis)
+        if total.requests or total.folds:
+            names = ("requests", "saved", "billed_anew", "summarizers")
+            yield result, basis, total, [f"{getattr(total, name):,.4f}" for name in names]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -84,9 +124,7 @@ def _probes(kind: ProbeType, results: Sequence[PolicyResult]) -> list[str]:
             continue
         cliff = result.cliff(kind)
         rows.append((
-            escape(result.policy), f"{rate.asked:,}", f"{rate.kept:,}", f"{100 * rate.share:.1f} %",
-            f"{100 * rate.low:.1f} to {100 * rate.high:.1f}",
-            "" if rate.spread is None else f"{100 * rate.spread[0]:.1f} to {100 * rate.spread[1]:.1f}",
+            escape(result.policy), *probe_cells(rate),
             _bars(result.rounds.get(kind, ())),
             "" if cliff is None else f'<span class="loss">in round {cliff}</span>',
         ))  # fmt: skip
@@ -128,26 +166,12 @@ def _costs(results: Sequence[PolicyResult]) -> list[str]:
         "threads with folds",
         "sealed",
     )
-    return table(heads, [
-        (
-            escape(result.policy), *(f"{result.outcomes[name]:,}" for name in ("applied", "rejected", "failed")),
-            f"{result.calls:,}", f"{result.tokens_per_call:,.0f}", f"{result.over_window:,}",
-            f"{result.summarizer_tokens:,}", f"{result.folded_threads:,}", f"{result.unreadable:,}",
-        )
-        for result in results
-    ])  # fmt: skip
+    return table(heads, [(escape(result.policy), *cost_cells(result)) for result in results])
 
 
 def _judge(results: Sequence[PolicyResult]) -> list[str]:
     judged = [(result.policy, result.judged) for result in results if result.judged is not None]
-    rows = [
-        (
-            escape(policy), f"{one.asked:,}", f"{one.good:,}", f"{100 * one.share:.1f} %",
-            f"{100 * one.low:.1f} to {100 * one.high:.1f}", f"{one.split:,}", f"{one.undecided:,}", f"{one.failed:,}",
-            "" if one.agreement is None else agreement_text(one.agreement),
-        )
-        for policy, one in judged
-    ]  # fmt: skip
+    rows = [(escape(policy), *judge_cells(one)) for policy, one in judged]
     first = judged[0][1]
     heads = ("policy", "summaries", "good", "share", "95 %", "split", "undecided", "failed", "agrees with people")
     about = (
@@ -158,20 +182,15 @@ def _judge(results: Sequence[PolicyResult]) -> list[str]:
 
 
 def _money(found: Evaluation) -> list[str]:
-    from compaction_store.evaluation.money import BASES
     from compaction_store.evaluation.results import best_policy
 
-    rows = []
-    for result in found.policies:
-        for basis in BASES:
-            total = result.money_sum(basis)
-            if total.requests or total.folds:
-                rows.append((
-                    escape(result.policy), basis,
-                    *(f"{getattr(total, name):,.4f}" for name in ("requests", "saved", "billed_anew", "summarizers")),
-                    _red(f"{total.net:,.4f}", is_red=total.net < 0), _red(f"{total.losing:,}", is_red=total.losing > 0),
-                    f"{total.needed:,}", f"{total.unknown:,}",
-                ))  # fmt: skip
+    rows = [
+        (
+            escape(result.policy), basis, *cells, _red(f"{total.net:,.4f}", is_red=total.net < 0),
+            _red(f"{total.losing:,}", is_red=total.losing > 0), f"{total.needed:,}", f"{total.unknown:,}",
+        )
+        for result, basis, total, cells in money_sums(found)
+    ]  # fmt: skip
     currency = escape(next(result.money[0].currency for result in found.policies if result.money))
     heads = (
         "policy", "basis", f"calls, {currency}", "saved", "billed anew", "summarizers", "net", "losing", "needed",
