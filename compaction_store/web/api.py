@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -69,28 +70,22 @@ def api_app(
     `hosts` are the host names of the API; requests to any other host are refused. So are requests when `most_at_once`
     others are being answered. No call takes more than `longest` seconds, and most have a shorter limit.
     """
-    return Starlette(routes=[Mount("/", app=_Api(store, callers, strategies, hosts, most_at_once, longest))])
+    names = frozenset(host.casefold() for host in hosts)
+    api = _Api(impatient(store, _PATIENCE), callers, strategies, names, most_at_once, longest)
+    return Starlette(routes=[Mount("/", app=api)])
 
 
+@dataclass
 class _Api:
-    def __init__(
-        self,
-        store: AsyncStore,
-        callers: Callers,
-        strategies: Mapping[str, Callback],
-        hosts: Iterable[str],
-        most: int,
-        longest: float,
-    ) -> None:
-        self._store = impatient(store, _PATIENCE)
-        # Stores are kept, because each remembers where its threads ended and notices if they have lost messages.
-        self._stores: dict[str, AsyncStore] = {}
-        self._callers = callers
-        self._strategies = dict(strategies)
-        self._hosts = frozenset(host.casefold() for host in hosts)
-        self._free = most
-        self._longest = longest
-        self._held = 0
+    store: AsyncStore
+    callers: Callers
+    strategies: Mapping[str, Callback]
+    hosts: frozenset[str]
+    free: int
+    longest: float
+    held: int = 0
+    # Stores are kept, because each remembers where its threads ended and notices if they have lost messages.
+    stores: dict[str, AsyncStore] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,7 +100,7 @@ class _Api:
         route = None
         try:
             route, path = _found(request)
-            async with asyncio.timeout(min(route.deadline, self._longest)):
+            async with asyncio.timeout(min(route.deadline, self.longest)):
                 return await self._answer(request, route, path)
         except Refusal as refusal:
             return _error(request, STATUS[refusal.kind], refusal.kind, str(refusal), refusal.headers)
@@ -132,30 +127,30 @@ class _Api:
                 given = read(asked(route), _query(request), texts=True)
             else:
                 given = read(asked(route), await self._arrived(request, route, body))
-            if self._free <= 0:
+            if self.free <= 0:
                 raise Refusal("Unavailable", "the server is busy: try again soon")
-            self._free -= 1
+            self.free -= 1
             try:
                 found = await self._call(route, caller, path, dict(given))
             finally:
-                self._free += 1
+                self.free += 1
         finally:
-            self._held -= len(body)
+            self.held -= len(body)
         if caller is not None:
             request.scope["reader"] = caller.actor
             log_access(request, route.name, tenant=caller.tenant, id=path.get("thread_id"))
         return Response(json.dumps(found, separators=(",", ":"), allow_nan=False), route.made, None, "application/json")
 
     async def _call(self, route: Route, caller: Caller | None, path: dict[str, Any], given: dict[str, Any]) -> Any:
-        store = self._store if caller is None else self._of_tenant(caller.tenant)
+        store = self.store if caller is None else self._of_tenant(caller.tenant)
         limit = given.pop("limit", 0)
         for name, value in given.items():
             if isinstance(value, ViewUsed):
                 given[name] = await _used(store, path["thread_id"], value)
             elif name == "strategy":
-                if value not in self._strategies:
-                    raise InvalidInput(f"strategy must be one of {', '.join(self._strategies) or '(there is none)'}")
-                given[name] = self._strategies[value]
+                if value not in self.strategies:
+                    raise InvalidInput(f"strategy must be one of {', '.join(self.strategies) or '(there is none)'}")
+                given[name] = self.strategies[value]
             elif name == "after" and value is not None and route.name == "compactions":
                 number, _, thread = value.partition(":")
                 if not _DIGITS.fullmatch(number):
@@ -169,19 +164,19 @@ class _Api:
         return await _page(found, limit) if limit else _whole(await found)
 
     def _caller(self, request: Request, rights: str) -> Caller:
-        if host_of(request.headers) not in self._hosts:
+        if host_of(request.headers) not in self.hosts:
             raise Refusal("WrongHost", "the host in the address is not one of this server's")
-        caller = self._callers.who(request)
+        caller = self.callers.who(request)
         if rights == "write" and caller.rights != "write":
             raise Refusal("Forbidden", "the program may only read")
         return caller
 
     def _of_tenant(self, tenant: str) -> AsyncStore:
-        if tenant not in self._stores:
-            if len(self._stores) >= _MOST_TENANTS:
-                self._stores.clear()
-            self._stores[tenant] = self._store.of_tenant(tenant)
-        return self._stores[tenant]
+        if tenant not in self.stores:
+            if len(self.stores) >= _MOST_TENANTS:
+                self.stores.clear()
+            self.stores[tenant] = self.store.of_tenant(tenant)
+        return self.stores[tenant]
 
     async def _arrived(self, request: Request, route: Route, body: bytearray) -> Any:
         """Reads a body. What is above the limit is read too, but not kept: a client that sends does not listen yet."""
@@ -193,15 +188,15 @@ class _Api:
                 async for part in request.stream():
                     size += len(part)
                     if size <= route.most_bytes:
-                        self._held += len(part)
+                        self.held += len(part)
                         body += part
-                    if size > 2 * route.most_bytes or self._held > _MOST_HELD:
+                    if size > 2 * route.most_bytes or self.held > _MOST_HELD:
                         break
         except TimeoutError:
             raise Refusal("RequestTimeout", f"the body did not arrive within {_LONGEST_ARRIVAL:g} seconds") from None
         if size > route.most_bytes:
             raise Refusal("TooLarge", f"the body must have at most {route.most_bytes:,} bytes")
-        if self._held > _MOST_HELD:
+        if self.held > _MOST_HELD:
             raise Refusal("Unavailable", "the server is busy: try again soon")
         request.scope["has_arrived"] = True
         try:
@@ -228,14 +223,14 @@ def _found(request: Request) -> tuple[Route, dict[str, Any]]:
 
 
 def _in_path(name: str, text: str) -> str | int:
-    if name != "thread_id":
-        if not _DIGITS.fullmatch(text):
-            raise InvalidInput(f"{name} must be an integer >= 1")
-        return int(text)
     try:
-        return unquote(text, errors="strict")
+        if name == "thread_id":
+            return unquote(text, errors="strict")
     except ValueError:
         raise InvalidInput("thread_id must be percent-encoded UTF-8") from None
+    if not _DIGITS.fullmatch(text):
+        raise InvalidInput(f"{name} must be an integer >= 1")
+    return int(text)
 
 
 def _query(request: Request) -> dict[str, str]:

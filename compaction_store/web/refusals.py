@@ -8,55 +8,27 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from compaction_store.compaction.plan import BudgetExceeded
-from compaction_store.errors import (
-    CompactionNotFound,
-    CompactionStoreError,
-    Conflict,
-    DatabaseUnavailable,
-    InvalidInput,
-    LoginRefused,
-    MessageNotFound,
-    NotConfigured,
-    NotPrimary,
-    NotRenderable,
-    OutcomeUnknown,
-    PermissionDenied,
-    PositionNotFound,
-    Rejected,
-    StoreClosed,
-    ThreadErased,
-    ThreadNotFound,
-    UnknownEntry,
-    own_text,
-)
+from compaction_store import errors
+from compaction_store.errors import CompactionStoreError, InvalidInput, own_text
 
 # A name of a field, and neither a type of several nor a text that may be content.
 _FIELD = re.compile("(?!(int|float|datetime)$)[a-z][a-z_0-9]{0,29}")
 _M = TypeVar("_M", bound=BaseModel)
-# The status and the title of the error page for each class of error. The first class that fits an error is used.
-ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
+_NOT_FOUND = (errors.CompactionNotFound, errors.MessageNotFound, errors.PositionNotFound, errors.ThreadNotFound)
+_AWAY = (errors.DatabaseUnavailable, errors.LoginRefused)
+# The status and the title for each class of error. The first class that fits an error is used.
+ERRORS: tuple[tuple[Any, tuple[int, str]], ...] = (
     (InvalidInput, (400, "This address is wrong")),
-    (CompactionNotFound, (404, "Not found")),
-    (MessageNotFound, (404, "Not found")),
-    (PositionNotFound, (404, "Not found")),
-    (ThreadNotFound, (404, "Not found")),
-    (ThreadErased, (410, "Erased")),
-    (Conflict, (409, "The thread has changed meanwhile")),
-    (PermissionDenied, (403, "Not allowed")),
-    (Rejected, (422, "A rule forbids this")),
-    (NotRenderable, (422, "This cannot be rendered")),
-    (BudgetExceeded, (422, "The view does not fit")),
-    (NotConfigured, (422, "This is not set up")),
-    (UnknownEntry, (501, "This release cannot show this")),
-    (OutcomeUnknown, (503, "It may have been written")),
-    (DatabaseUnavailable, (503, "This cannot be read now")),
-    (LoginRefused, (503, "This cannot be read now")),
-    (NotPrimary, (503, "This cannot be written now")),
-    (StoreClosed, (503, "The server is stopping")),
+    (_NOT_FOUND, (404, "Not found")),
+    (errors.ThreadErased, (410, "Erased")),
+    (errors.Conflict, (409, "The thread has changed meanwhile")),
+    (errors.PermissionDenied, (403, "Not allowed")),
+    ((errors.Rejected, errors.NotRenderable, errors.NotConfigured), (422, "A rule forbids this")),
+    (errors.UnknownEntry, (501, "This release cannot show this")),
+    (errors.OutcomeUnknown, (503, "It may have been written")),
+    ((*_AWAY, errors.NotPrimary, errors.StoreClosed), (503, "This cannot be read now")),
     (CompactionStoreError, (500, "This cannot be shown")),
 )
-_AWAY = "The database does not answer now. Try again soon. The server's log has the reason"
 # The refusals that are not the store's, by their types.
 STATUS = {
     "InvalidRequest": 400, "Unauthorized": 401, "Forbidden": 403, "NotFound": 404, "MethodNotAllowed": 405,
@@ -80,8 +52,9 @@ def answer_to(error: CompactionStoreError) -> tuple[int, str, str]:
     A failure to connect names the database's host, which is for the operator and not for the reader.
     """
     status, title = next(answer for kind, answer in ERRORS if isinstance(error, kind))
-    text = _AWAY if isinstance(error, DatabaseUnavailable | LoginRefused) else own_text(error)
-    return status, title, text or "The text of this error is not shown, because other code wrote it"
+    if isinstance(error, _AWAY):
+        return status, title, "The database does not answer now. Try again soon. The server's log has the reason"
+    return status, title, own_text(error) or "The text of this error is not shown, because other code wrote it"
 
 
 def read(model: type[_M], given: Any, *, texts: bool = False) -> _M:
@@ -92,9 +65,9 @@ def read(model: type[_M], given: Any, *, texts: bool = False) -> _M:
     try:
         return model.model_validate_strings(given) if texts else model.model_validate(given)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        all_of_them = error.errors(include_url=False, include_context=False, include_input=False)
         # A value of several types has an error for each. The last one is about the type that takes most.
-        found = [each for each in errors if each["loc"][:1] == errors[0]["loc"][:1]][-1]
+        found = [each for each in all_of_them if each["loc"][:1] == all_of_them[0]["loc"][:1]][-1]
         steps = (str(step) for step in found["loc"] if isinstance(step, int) or _FIELD.fullmatch(step))
         place = ".".join(steps) or "a name"
         text = found["msg"].removeprefix("Value error, ")
