@@ -36,15 +36,19 @@ RENDERERS: dict[str, Callable[[View], Rendered]] = {
 }
 
 
+Format = Literal["anthropic", "openai-chat", "openai-responses"]
+
+
 class ViewUsed(BaseModel, extra="forbid", strict=True):
     """The view that a program worked with, and the format of the request that was made from it, if there was one."""
 
     pos: int
     head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    format: Literal["anthropic", "openai-chat", "openai-responses"] | None = None
+    format: Format | None = None
 
 
 Object = dict[str, Any]
+Mark = int | float
 # The types in a request, by the type of the store. A strategy has a name, and a record has a place in a list.
 _TAKEN: dict[Any, Any] = {
     bytes: Annotated[str, Field(pattern="^[0-9a-f]{64}$"), AfterValidator(bytes.fromhex)],
@@ -54,13 +58,6 @@ _TAKEN: dict[Any, Any] = {
     Callback: str,
     Compaction: str,
 }
-
-
-class Raised(BaseModel):
-    """An error of a callback or a summarizer. The text of other code is null, because it may quote a message."""
-
-    type: str
-    text: str | None
 
 
 class Route(NamedTuple):
@@ -168,7 +165,7 @@ def _given(hint: Any) -> Any:
     if hint is bytes:
         return Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
     if hint is Exception:
-        return Raised
+        return _model("Raised", {"type": str, "text": str | None}, "An error. The text of other code is null.")
     is_value = isinstance(hint, type) and origin is None and (is_dataclass(hint) or hasattr(hint, "_fields"))
     return _model_of(hint) if is_value else hint
 
@@ -192,7 +189,7 @@ async def request(
     store: AsyncStore,
     thread_id: str,
     *,
-    format: Literal["anthropic", "openai-chat", "openai-responses"],  # noqa: A002
+    format: Format,  # noqa: A002
     at: int | datetime | None = None,
 ) -> Rendered:
     """Returns the arguments of a request to a model's API, with the thread's view."""
@@ -206,8 +203,8 @@ async def compact(
     strategy: Callback,
     window: int | None = None,
     reserve: int = 0,
-    trigger: float = 0.8,
-    target: float = 0.5,
+    trigger: Mark = 0.8,
+    target: Mark = 0.5,
     force: bool = False,
     authority: Object | None = None,
     actor: str | None = None,
@@ -247,14 +244,7 @@ ROUTES = (
     Route("GET", f"{_THREAD}/messages/{{seq}}/seen", "seen_by"),
     Route("GET", "/v1/compactions", "compactions", "thread_id newest_first after filters"),
     Route("GET", _RECORD, "compaction"),
-    Route(
-        "POST",
-        f"{_THREAD}/compact",
-        "compact",
-        "strategy window reserve trigger target force authority",
-        "write",
-        300.0,
-    ),
+    Route("POST", f"{_THREAD}/compact", "compact", _COMPACT, "write", 300.0),
     Route("POST", f"{_RECORD}/revoke", "revoke", "view reason authority", "write", made=201),
     Route("POST", f"{_THREAD}/fork", "fork", "new_thread_id at key reason authority", "write", 120.0, made=201),
     Route("POST", f"{_THREAD}/rewind", "rewind", "seq view reason authority", "write", made=201),

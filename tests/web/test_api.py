@@ -117,6 +117,20 @@ def test_a_thread_is_written_read_compacted_and_proved(url: str, tmp_path: Path)
         assert [m.seq for m in store.replay("ticket/8812")] == list(range(1, 23))
 
 
+def test_the_marks_of_a_budget_are_tokens_or_fractions(url: str, tmp_path: Path) -> None:
+    async def steps(client: Client) -> None:
+        await client.talk("t", 20)
+        compact = "/v1/threads/t/compact"
+        within = {"strategy": "window", "window": 100_000, "trigger": 90_000, "target": 0.5}
+        assert (await client.post(compact, within)).body["reason"] == "the view is within its budget"
+        wrong = await client.post(compact, {**within, "trigger": 1.5})
+        assert (wrong.status, wrong.body["message"].partition(" must ")[0]) == (400, "trigger")
+        over = {"strategy": "window", "window": 1000, "trigger": 100, "target": 50, "reserve": 10}
+        assert {r["outcome"] for r in (await client.post(compact, over)).body["records"]} == {"applied"}
+
+    visit(url, tmp_path, steps, strategies=STRATEGIES)
+
+
 def test_a_retry_with_the_same_key_stores_once(url: str, tmp_path: Path) -> None:
     async def steps(client: Client) -> None:
         body = {"messages": [{"role": "user", "content": "hi"}], "key": "k"}
