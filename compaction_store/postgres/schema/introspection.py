@@ -2,7 +2,7 @@
 
 The queries in `facts` read the catalog, where n is always the namespace compaction_store. They qualify every name with
 its schema, so that no object in the database can replace a catalog table. They need no privileges. `schema_check` has
-the expected facts. `partitions` reads the facts about partitions, which these queries leave out.
+the expected facts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.models.roles import GROUPS
 from compaction_store.postgres import queries, tables
-from compaction_store.postgres.schema import partitions, role_members
+from compaction_store.postgres.schema import role_members
 from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 from compaction_store.postgres.schema.role_members import Member
 
@@ -103,15 +103,15 @@ def read(connection: Connection) -> Facts:
     with queries.reading(connection):
         found: dict[str, str] = {}
         for name in _QUERIES:
-            found.update(_facts(connection, name))
-        roles: dict[str, str] = dict(_facts(connection, "roles"))
+            found.update(facts(connection, name))
+        roles: dict[str, str] = dict(facts(connection, "roles"))
         members = role_members.read(connection)
-        notes = [note for (note,) in _facts(connection, "notes")]
+        notes = [note for (note,) in facts(connection, "notes")]
         cluster = _cluster(connection)
-        return Facts(found, roles, members, notes, cluster, partitions.read(connection))
+        return Facts(found, roles, members, notes, cluster, dict(facts(connection, "partitions")))
 
 
-def _facts(connection: Connection, name: str) -> list[tuple[Any, ...]]:
+def facts(connection: Connection, name: str) -> list[tuple[Any, ...]]:
     """Sends a query of the folder. Its parameter `ours` has the schema's roles."""
     text = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     return queries.fetch(
