@@ -28,20 +28,25 @@ def said(payload: Payload | None) -> str:
     content = payload.get("content")
     if isinstance(content, str) and payload.keys() <= {"role", "content"}:
         return content
-    return "\n".join(piece for piece in _pieces(payload) if piece) or json.dumps(payload, ensure_ascii=False)
+    return "\n".join(text for _, text in pieces(payload) if text) or json.dumps(payload, ensure_ascii=False)
 
 
-def _pieces(payload: Payload) -> Iterator[str]:
+def pieces(payload: Payload) -> Iterator[tuple[str | None, str]]:
+    """Yields the texts, calls and results of a message, each with its step: None for a text."""
     found = list(walk(payload))
     if found and not found[0][0] and found[0][1].step in _STEPS and "role" not in payload:
-        yield _part(found[0][1], payload)
+        yield found[0][1].step, _part(found[0][1], payload)
         return
     # A field with a call or a result is formatted part by part, unless the walk leaves out some of its parts.
     parts = Counter(path[0] for path, _, _ in found if path)
     steps = {path[0] for path, kind, _ in found if path and kind.step in _STEPS}
     divided = {field for field in steps if field == "function_call" or parts[field] == len(payload[str(field)])}
-    yield from _texts({name: value for name, value in payload.items() if name not in divided})
-    yield from (_part(kind, part) for path, kind, part in found if path and path[0] in divided)
+    yield from (
+        (None, text) for text in _texts({name: value for name, value in payload.items() if name not in divided})
+    )
+    for path, kind, part in found:
+        if path and path[0] in divided:
+            yield kind.step if kind.step in _STEPS else None, _part(kind, part)
 
 
 def _texts(payload: Payload) -> list[str]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import heapq
 import os
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 import typer
 
@@ -28,9 +31,10 @@ from compaction_store.cli.options import TenantOptions, naming
 from compaction_store.cli.output import note, private, without_bars
 from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import Conflict, InvalidBundle
+from compaction_store.store.copies import pinned
 
 if TYPE_CHECKING:
-    from compaction_store import Reader
+    from compaction_store import Compaction, Event, Message, Reader
     from compaction_store import Thread as ThreadValue
     from compaction_store.checkpoints import CheckpointLog
 
@@ -64,6 +68,9 @@ def export(
     no_bodies: bool = option(
         "--no-bodies", "Leave out all content. The bundle can then be verified, but not imported.", False
     ),
+    form: Literal["markdown"] | None = option(
+        "--format", "Write transcripts for people instead of bundles, with compactions and events in them.", None
+    ),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,
@@ -84,26 +91,49 @@ def export(
         raise misuse("give either thread names, or --all, or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
         raise misuse("is required for more than one thread", "--to")
+    if form is not None and (no_bodies or checkpoints is not None):
+        raise misuse("must not be given with --format markdown", "--no-bodies" if no_bodies else "--checkpoints")
     log = checkpoint.open_log(checkpoints, public_key)
     written: list[dict[str, str]] = []
     findings = 0
     with db.reachable() as address, ProgressBar("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [db.tenant]:
             with naming(name), compaction_store.Reader.open(address, tenant=name) as store:
-                if to is None:
-                    for thread in threads or ():
-                        carried = None if log is None else log.proof(store.thread(thread, hidden=True).thread_uid)
-                        lines = store.audit.export(thread, bodies=not no_bodies, checkpoint=carried)
-                        shown = map(_on_terminal, lines) if sys.stdout.isatty() else lines
-                        _write(sys.stdout.buffer, progress.over(shown))
+                run = _Export(store, name, to or Path(), log, progress, not no_bodies, written)
+                if form is not None:
+                    _transcripts(run, to, threads)
                     continue
-                _export_all(_Export(store, name, to, log, progress, not no_bodies, written), threads)
+                (_export_all if to else _print_all)(run, threads)
                 if log is not None and not threads:
                     findings += _name_missing(log, name, store)
     if to is not None and not written:
         checkpoint.refuse_empty("any tenant" if every_tenant else f"tenant {db.tenant!r}", allowed=allow_empty)
     if findings:
         raise typer.Exit(exits.REFUSED)
+
+
+def _transcripts(run: _Export, to: Path | None, threads: list[str] | None) -> None:
+    from compaction_store.audit import transcripts
+
+    store = run.store
+    for given in map(partial(store.thread, hidden=True), threads) if threads else store.threads(hidden=True):
+        # The name may belong to another thread by now.
+        its, name = pinned(store, given.thread_id, given.thread_uid), given.thread_id
+        kinds: list[Iterable[Message | Compaction | Event]] = [
+            its.replay(name), its.compactions(name), its.audit.events(name)
+        ]  # fmt: skip
+        entries = run.progress.over(heapq.merge(*kinds, key=attrgetter("pos")))
+        parts = (part.encode() for part in transcripts.markdown(given, entries))
+        if to is None:
+            _write(sys.stdout.buffer, parts)
+            continue
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+            with private(to / f"{_readable(name)}{given.thread_uid}.md").open("wb") as stream:
+                _write(stream, parts)
+        except OSError as error:
+            raise misuse(f"cannot write to {to}: {error.strerror}", "--to") from None
+        run.written.append({})
 
 
 def _name_missing(log: CheckpointLog, tenant: str, store: Reader) -> int:
@@ -127,6 +157,13 @@ class _Export:
     progress: ProgressBar
     bodies: bool
     written: list[dict[str, str]]
+
+
+def _print_all(run: _Export, threads: list[str] | None) -> None:
+    for thread in threads or ():
+        carried = None if run.log is None else run.log.proof(run.store.thread(thread, hidden=True).thread_uid)
+        lines = run.store.audit.export(thread, bodies=run.bodies, checkpoint=carried)
+        _write(sys.stdout.buffer, run.progress.over(map(_on_terminal, lines) if sys.stdout.isatty() else lines))
 
 
 def _export_all(run: _Export, threads: list[str] | None) -> None:
@@ -178,13 +215,17 @@ def _end_of_name(run: _Export, thread: ThreadValue) -> str:
 
 def _file_name(run: _Export, thread: ThreadValue) -> str:
     """Returns the file's name: the valid characters of the thread's name, then the end that identifies the thread."""
+    return f"{_readable(thread.thread_id)}{_end_of_name(run, thread)}"
+
+
+def _readable(name: str) -> str:
     from compaction_store.integrity import erasure
 
-    is_stub = erasure.stub_uid(thread.thread_id) is not None
-    readable = "erased" if is_stub else _UNFIT.sub("-", thread.thread_id).strip("-.")[:_NAME_CHARACTERS]
+    is_stub = erasure.stub_uid(name) is not None
+    readable = "erased" if is_stub else _UNFIT.sub("-", name).strip("-.")[:_NAME_CHARACTERS]
     if _DEVICES.match(readable):
         readable = f"_{readable}"
-    return f"{readable}{'.' * bool(readable)}{_end_of_name(run, thread)}"
+    return f"{readable}{'.' * bool(readable)}"
 
 
 def _index_row(file: Path) -> dict[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from compaction_store.audit import words
+from compaction_store.audit import transcripts, words
 from compaction_store.audit._sync.threads import kept_threads
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import Kept
@@ -185,6 +186,7 @@ def replay(
     payloads: bool = option(
         "--payloads", "Print only the stored JSON of each message, byte for byte, one per line.", False
     ),
+    form: Literal["markdown"] | None = option("--format", "Print a transcript for people.", None),
     full: _Full = False,
     *,
     db: TenantOptions,
@@ -197,7 +199,10 @@ def replay(
     out = printed.output()
     with db.reader() as store, ProgressBar("replay", "messages") as progress:
         found = progress.over(store.replay(thread, after=after, until=until, last=last))
-        if payloads:
+        if form is not None:
+            for part in transcripts.markdown(store.thread(thread), found):
+                sys.stdout.write(part)
+        elif payloads:
             for message in found:
                 out.json_text(message.text or "null")
         elif out.as_json:

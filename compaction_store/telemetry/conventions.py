@@ -19,47 +19,19 @@ from compaction_store.models.vocabulary import COMPACTED, OUTCOMES
 Attributes = dict[str, str | int | float | tuple[str, ...]]
 
 #: The methods of a store that have a span, by the group that has them.
-OPERATIONS = {
+_OPERATIONS = {
     "": (
-        "append",
-        "set_metadata",
-        "view",
-        "message",
-        "thread",
-        "compact",
-        "fit",
-        "plan",
-        "send",
-        "revoke",
-        "adopt",
-        "repair",
-        "rewind",
-        "clear",
-        "compaction",
-        "seen_by",
-        "fork",
-        "leases",
+        "append set_metadata view message thread compact fit plan send revoke adopt repair rewind clear compaction "
+        "seen_by fork leases"
     ),
     "audit": (
-        "tree",
-        "explain",
-        "token_steps",
-        "verify",
-        "verify_schema",
-        "verify_entry",
-        "checkpoint",
-        "review",
-        "record_evaluation",
-        "outline",
-        "elements",
-        "names_of",
-        "sample",
-        "neighbours",
-        "compare",
+        "tree explain token_steps verify verify_schema verify_entry checkpoint review record_evaluation outline "
+        "elements names_of sample neighbours compare"
     ),
-    "custody": ("redact", "erase", "hold", "release", "retain", "set_subject"),
-    "load": ("messages", "bundle"),
+    "custody": "redact erase hold release retain set_subject",
+    "load": "messages bundle",
 }
+OPERATIONS = {group: tuple(names.split()) for group, names in _OPERATIONS.items()}
 # Histogram boundaries that the conventions recommend.
 DATABASE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
 MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
