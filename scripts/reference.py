@@ -88,6 +88,8 @@ STORE: dict[str, tuple[str, ...]] = {
         "custody.release",
         "custody.retain",
         "custody.apply_retention",
+        "custody.set_retention",
+        "custody.retention_rule",
         "custody.set_subject",
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +14,7 @@ from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.erase import DryRun, LegalBasis, Yes
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import DeedOptions, PrintOptions, Reason, TenantOptions
+from compaction_store.cli.output import Output
 from compaction_store.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -25,11 +26,21 @@ _WORDS = {
 
 
 def retention(
-    action: Annotated[str, argument("ACTION", "apply: erase the threads that are old enough.")],
+    action: Annotated[
+        Literal["apply", "set", "show", "unset"],
+        argument("ACTION", "apply erases the threads that are old enough; set, show and unset are about the rule."),
+    ],
     older_than: Annotated[
-        str, option("--older-than AGE", "The least age of a thread's last message, such as 180d, 26w or 6y.")
+        str,
+        option(
+            "--older-than AGE", "The least age of a thread's last message, such as 180d, 26w or 6y. [default: the rule]"
+        ),
     ] = "",
     prefix: Annotated[str, option("--prefix TEXT", "Only threads whose names begin with this text.")] = "",
+    subject: Annotated[str | None, option("--subject NAME", "Only threads of this subject.")] = None,
+    new_threads: Annotated[
+        str, option("--new-threads AGE", "With set: retain threads that are opened from now on for this long.")
+    ] = "",
     reason: Reason = "",
     legal_basis: LegalBasis = None,
     dry_run: DryRun = False,
@@ -45,19 +56,29 @@ def retention(
     each run. A run that was stopped at any point can be repeated: the next one erases what is left. An erasure cannot
     be undone: use --dry-run first, which lists exactly what would be erased and kept. The exit code is 1 if a thread
     was not erased because it is damaged.
+
+    set stores one rule for the tenant, and replaces only the parts that are given: an age and a prefix for apply, and a
+    term for new threads. unset ends the rule. Threads that were opened under a rule keep their term.
     """
-    if action != "apply":
-        raise misuse("must be apply", "ACTION")
-    age = _age(older_than, "--older-than")
+    age, term = _age(older_than, "--older-than"), _age(new_threads, "--new-threads")
     out = printed.output()
+    if action != "apply" and (dry_run or yes or subject is not None or legal_basis is not None):
+        raise misuse("--subject, --legal-basis and --yes need apply", "--dry-run")
+    if action != "apply":
+        _rule(action, age, prefix, term, reason, deed, db, out)
+        return
+    if term is not None:
+        raise misuse("needs set", "--new-threads")
     counts: dict[str | None, int] = {}
     with db.store() as store:
         if not dry_run:
-            which = f"whose last message is older than {older_than}"
+            which = f"whose last message is older than {older_than or 'its rule says'}"
             which += f" and whose names begin with {named(prefix)}" if prefix else ""
+            which += f" and whose subject is {named(subject)}" if subject else ""
             options.confirm(f"Erase the threads of tenant {named(db.tenant)} {which} permanently?", yes=yes)
         done = store.custody.apply_retention(
-            older_than=age, prefix=prefix, reason=reason or None, **deed.given, legal_basis=legal_basis, dry_run=dry_run
+            older_than=age, prefix=prefix, subject=subject, reason=reason or None, **deed.given,
+            legal_basis=legal_basis, dry_run=dry_run,
         )  # fmt: skip
         with ProgressBar("retention", "threads") as progress:
             for expiry in progress.over(done):
@@ -80,8 +101,42 @@ def _line(expiry: Expiry, dry_run: bool) -> str:
     return f"{named(expiry.thread_id)}: {'would erase' if dry_run else 'erased'} {what} (last message {at})"
 
 
-def _age(text: str, option: str) -> timedelta:
+def _rule(
+    action: str, age: timedelta | None, prefix: str, term: timedelta | None, reason: str, deed: DeedOptions,
+    db: TenantOptions, out: Output,
+) -> None:  # fmt: skip
+    if action == "set" and age is None and term is None:
+        raise misuse("or --new-threads is required with set", "--older-than")
+    if action != "set" and (age, prefix, term) != (None, "", None):
+        raise misuse(f"must not be given with {action}", "--older-than, --prefix or --new-threads")
+    if action != "show" and not reason:
+        raise misuse("is required: it is stored with the rule", "--reason")
+    with db.store() as store:
+        rule = store.custody.retention_rule()
+        if action == "set":
+            body = {} if rule is None else rule.body
+            before, kept = (body.get(f"{name}_seconds") for name in ("older_than", "new_threads"))
+            rule = store.custody.set_retention(
+                older_than=age or (timedelta(seconds=before) if before else None),
+                prefix=prefix or ("" if age else body.get("prefix", "")),
+                new_threads=term or (timedelta(seconds=kept) if kept else None), reason=reason, **deed.given,
+            )  # fmt: skip
+        elif action == "unset" and rule is not None:
+            store.custody.set_retention(reason=reason, **deed.given)
+            rule = None
+    if out.as_json:
+        out.json(None if rule is None else values.event(rule, text=True))
+    elif rule is None:
+        out.text("no rule")
+    else:
+        for name, seconds in rule.body.items():
+            if name.endswith("_seconds"):
+                out.text(f"{name.removesuffix('_seconds').replace('_', ' ')}: {timedelta(seconds=seconds)}")
+        out.text(f"prefix: {named(rule.body.get('prefix', ''))}\nrecorded at pos {rule.pos:,} of the tenant's log")
+
+
+def _age(text: str, option: str) -> timedelta | None:
     age = written_age(text)
-    if not age:
-        raise misuse(f"must be an age such as 24h, 180d, 26w or 6y{f', not {text!r}' if text else ''}", option)
+    if text and not age:
+        raise misuse(f"must be an age such as 24h, 180d, 26w or 6y, not {text!r}", option)
     return age

@@ -119,6 +119,7 @@ _FILES = (
     "functions/write_event.sql",
     "functions/retained_until.sql",
     "functions/refuse_held.sql",
+    "functions/term_of.sql",
     "functions/in_hold.sql",
     "functions/kept_by.sql",
     "functions/redaction_body.sql",

@@ -35,7 +35,7 @@ def test_a_dry_run_lists_exactly_what_the_run_then_does(run: Run, store: cs.Stor
     assert run(*OLD, "--prefix", "a/", "--yes", "--table").stdout.splitlines()[-1] == "erased 0 threads, 1 kept: a hold"
 
 
-@pytest.mark.parametrize("age", ["", "180", "-1d", "0d", "soon", "2026-01-01"])
+@pytest.mark.parametrize("age", ["180", "-1d", "0d", "soon", "2026-01-01"])
 def test_an_age_that_is_none_is_refused(run: Run, store: cs.Store, age: str) -> None:
     aged_threads.add(store, "old", 200)
     assert "must be an age such as" in run("retention", "apply", "--older-than", age, "--yes", code=2).stderr
@@ -49,3 +49,46 @@ def test_a_damaged_thread_is_named_and_sets_the_exit_code(
     superuser_edits.unlock(superuser)
     superuser.execute("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq = 2", [uid])
     assert "bad: kept, damaged: run verify (last message missing)" in run(*OLD, "--yes", "--table", code=1).stdout
+
+
+def test_a_rule_is_stored_in_parts_shown_used_and_ended(run: Run, store: cs.Store) -> None:
+    aged_threads.add(store, "chat/old", 200)
+    aged_threads.add(store, "other", 200)
+    assert "the tenant has no rule with an age" in run("retention", "apply", "--yes", code=3).stderr
+    assert run("retention", "show", "--table").stdout == "no rule\n"
+    run("retention", "set", "--older-than", "180d", "--prefix", "chat/", "--reason", "policy 7")
+    run("retention", "set", "--new-threads", "6y", "--reason", "tax law")
+    [shown] = run.json("retention", "show")
+    assert shown["body"] == {
+        "new_threads_seconds": 6 * 366 * 86400, "older_than_seconds": 180 * 86400, "prefix": "chat/",
+        "reason": "tax law",
+    }  # fmt: skip
+    assert "older than: 180 days, 0:00:00\nprefix: chat/" in run("retention", "show", "--table").stdout
+    assert [line["thread_id"] for line in run.json("retention", "apply", "--yes")] == ["chat/old"]
+    store.append("new", {"role": "user", "content": "hi"})
+    refusal = run("erase", "new", "--reason", "r", "--yes", code=1).stderr
+    assert "the thread is retained until" in refusal
+    assert run("retention", "unset", "--reason", "no more", "--table").stdout == "no rule\n"
+    assert store.custody.retention_rule() is None
+    run("erase", "new", "--reason", "r", "--yes", code=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("set", "--reason", "r"), "is required with set"),
+        (("set", "--older-than", "1d"), "--reason"),
+        (("set", "--prefix", "x", "--new-threads", "1d", "--reason", "r"), "prefix must be given with older_than"),
+        (("show", "--older-than", "1d"), "must not be given with show"),
+        (("unset", "--prefix", "x", "--reason", "r"), "must not be given with unset"),
+        (("apply", "--new-threads", "1d", "--older-than", "1d"), "needs set"),
+        (("apply", "--prefix", "x", "--yes"), "prefix must be given with older_than"),
+        (("set", "--new-threads", "101y", "--reason", "r"), "at most"),
+        (("expire",), "apply"),
+        (("set", "--older-than", "1d", "--reason", "r", "--dry-run"), "need apply"),
+        (("unset", "--reason", "r", "--subject", "x"), "need apply"),
+    ],
+)
+def test_a_wrong_call_says_what_must_be(run: Run, store: cs.Store, given: tuple[str, ...], told: str) -> None:
+    assert told in run("retention", *given, code=2).stderr
+    assert list(store.audit.events()) == []

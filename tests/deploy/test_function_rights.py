@@ -35,7 +35,7 @@ MAY: dict[str, str] = {
     **dict.fromkeys(("begin_import", "find_load", "finish_import", "load", "load_threads", "observe"), "loader"),
     "record_verdict": "reviewer",
     # Each of these may record only some kinds of events.
-    "record_in_log": "app reviewer eraser",
+    "record_in_log": "app reviewer eraser custodian",
     "record_event": "custodian",
     "set_subject": "app custodian",
     **dict.fromkeys(("erase", "redact"), "eraser"),
@@ -49,7 +49,7 @@ INTERNAL = """
     refuse_bad_message refuse_bad_name refuse_bad_receipt refuse_bad_record refuse_bad_unusual_message
     refuse_bad_unusual_receipt refuse_change refuse_erased refuse_held refuse_in_log refuse_no_head
     refuse_other_entry refuse_other_seq refuse_other_subject refuse_override refuse_taken refuse_unknown
-    refuse_unsound_records run_records seq_at size span_tokens times_copied view_parts write_event
+    refuse_unsound_records run_records seq_at size span_tokens term_of times_copied view_parts write_event
 """
 _FUNCTIONS = """
     SELECT p.proname, ARRAY(

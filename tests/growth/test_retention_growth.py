@@ -33,7 +33,7 @@ def test_a_page_reads_its_threads_by_index(url: str, superuser: psycopg.Connecti
     superuser.execute("VACUUM ANALYZE")
     [(low, end), *_] = ranges("t0")
     before = datetime.now(UTC) - age
-    given = (before, _LIMIT, "default", low, "t02000", end, _LIMIT, before, _LIMIT)
+    given = (_LIMIT, before, None, None, "default", low, "t02000", end, _LIMIT, _LIMIT)
     with superuser.transaction(force_rollback=True):
         superuser.execute("SET LOCAL ROLE compaction_store_owner")
         superuser.execute("SELECT set_config('compaction_store.tenant', 'default', true)")

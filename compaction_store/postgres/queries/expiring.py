@@ -17,11 +17,12 @@ _RESERVED = (("compaction-store:", "compaction-store;"), (STUB, AFTER_STUBS))
 # last row of a full page is returned in any case, because the next page begins there. A thread without messages is as
 # old as its creation; a thread whose last message is missing is damaged, and must not be passed over in silence.
 EXPIRING = """
-    SELECT p.thread_id, p.thread_uid, p.last_pos, p.last_message_at, (p.last_message_at >= %b) IS NOT TRUE, p.row = %b
+    SELECT p.thread_id, p.thread_uid, p.last_pos, p.last_message_at, p.is_wanted, p.row = %b
     FROM (
-        SELECT page.*, row_number() OVER (ORDER BY page.thread_id) AS row
+        SELECT page.*, row_number() OVER (ORDER BY page.thread_id) AS row,
+            (page.last_message_at >= %b) IS NOT TRUE AND (%b::text IS NULL OR page.subject = %b::text) AS is_wanted
         FROM (
-            SELECT t.thread_id, t.thread_uid, h.last_pos, CASE WHEN h.last_seq = 0 THEN t.created_at ELSE (
+            SELECT t.thread_id, t.thread_uid, h.last_pos, h.subject, CASE WHEN h.last_seq = 0 THEN t.created_at ELSE (
                 SELECT m.created_at FROM compaction_store.messages AS m
                 WHERE m.thread_uid = h.thread_uid AND m.seq = h.last_seq
             ) END AS last_message_at
@@ -31,7 +32,7 @@ EXPIRING = """
             ORDER BY t.thread_id LIMIT %b
         ) AS page
     ) AS p
-    WHERE (p.last_message_at >= %b) IS NOT TRUE OR p.row = %b
+    WHERE p.is_wanted OR p.row = %b
     ORDER BY p.thread_id
 """
 
@@ -59,13 +60,21 @@ def ranges(prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def expiring(
-    connection: Connection, tenant: str, before: datetime, low: str, after: str, end: str, limit: int
+    connection: Connection,
+    tenant: str,
+    before: datetime,
+    subject: str | None,
+    low: str,
+    after: str,
+    end: str,
+    limit: int,
 ) -> list[Expiring]:
     """Looks at up to `limit` threads in the order of their names, and returns those that are old enough.
 
-    If it has looked at `limit` threads, it also returns the last of them.
+    With `subject`, returns only threads of this subject. If it has looked at `limit` threads, it also returns the last
+    of them.
     """
-    given = (before, limit, tenant, low, after, end, limit, before, limit)
+    given = (limit, before, subject, subject, tenant, low, after, end, limit, limit)
     with transaction(connection, tenant, read_only=True):
         return [Expiring(*row) for row in fetch(connection, EXPIRING, given)]
 

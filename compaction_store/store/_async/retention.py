@@ -10,13 +10,13 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.errors import InvalidInput, ThreadDamaged, ThreadNotFound
+from compaction_store.errors import InvalidInput, NotConfigured, ThreadDamaged, ThreadNotFound
 from compaction_store.integrity import erasure
 from compaction_store.jsonable import time_text
 from compaction_store.models import Event, Expiry, Finding, Payload
@@ -31,6 +31,8 @@ from compaction_store.store._async import erasures, pages
 _PAGE = 1000
 # An event lists the keys of threads only up to this number. More are named by a digest of their keys.
 MOST_NAMED = 100
+_LONGEST = timedelta(days=100 * 366)
+OLDER_THAN, NEW_THREADS = "older_than_seconds", "new_threads_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Run:
     run_id: UUID
     older_than: timedelta
     prefix: str
+    subject: str | None
     actor: str | None
     reason: str
     legal_basis: str | None
@@ -49,21 +52,47 @@ class Run:
     dry_run: bool
 
 
-def check_age(older_than: object) -> timedelta:
-    if not isinstance(older_than, timedelta) or older_than <= timedelta(0):
-        raise InvalidInput(f"older_than must be a positive timedelta{arguments.other(older_than)}")
-    return older_than
+def check_age(age: object, what: str) -> None:
+    if not isinstance(age, timedelta) or not timedelta(0) < age <= _LONGEST:
+        given = f", not {age}" if isinstance(age, timedelta) else arguments.other(age)
+        raise InvalidInput(f"{what} must be a positive timedelta of at most {_LONGEST.days:,} days{given}")
+
+
+def rule_body(older_than: timedelta | None, prefix: str, new_threads: timedelta | None, **more: Any) -> str:
+    """Returns the body of a rule. It begins with the term, which the database finds there, in whole seconds."""
+    return erasure.body(
+        new_threads_seconds=None if new_threads is None else -(-new_threads // timedelta(seconds=1)),
+        older_than_seconds=None if older_than is None else older_than.total_seconds(), prefix=prefix or None, **more,
+    )  # fmt: skip
+
+
+async def rule(db: AsyncConnections, tenant: str) -> Event | None:
+    """Returns the newest event of the kind `rule` in the log of a tenant, or None if no rule is in force."""
+    with suppress(ThreadNotFound):
+        log = ThreadKey(None, tenant, arguments.LOG)
+        async for event in pages.events(db, log, 0, ["rule"], newest_first=True):
+            return event if event.body.keys() & {OLDER_THAN, NEW_THREADS} else None
+    return None
+
+
+async def _ruled(run: Run) -> Run:
+    """Returns the run with the age and the prefix of the tenant's rule."""
+    found = await rule(run.db, run.tenant)
+    if found is None or OLDER_THAN not in found.body:
+        raise NotConfigured("older_than must be given, because the tenant has no rule with an age")
+    return replace(run, older_than=timedelta(seconds=found.body[OLDER_THAN]), prefix=found.body.get("prefix", ""))
 
 
 async def apply(run: Run) -> AsyncIterator[Expiry]:
     """Erases the threads, and yields each that was old enough."""
+    if not run.older_than:
+        run = await _ruled(run)
     if run.dry_run:
-        before = _before(await run.db.call(queries.clock), run.older_than)
+        before = await run.db.call(queries.clock) - run.older_than
         async for found in _old(run, before):
             if (expiry := await _expire(run, before, found)) is not None:
                 yield expiry
         return
-    _before(datetime.now(UTC), run.older_than)
     for unfinished in await _unfinished(run):
         await _record_end(run, unfinished, "interrupted", await _found_again(run, unfinished))
     begun = await _record_beginning(run)
@@ -76,14 +105,7 @@ async def apply(run: Run) -> AsyncIterator[Expiry]:
 
 
 def _cut_off(begun: Event) -> datetime:
-    return _before(begun.created_at, timedelta(seconds=begun.body["older_than_seconds"]))
-
-
-def _before(now: datetime, older_than: timedelta) -> datetime:
-    try:
-        return now - older_than
-    except OverflowError:
-        raise InvalidInput(f"older_than must not reach back before the year 1, but it is {older_than}") from None
+    return begun.created_at - timedelta(seconds=begun.body[OLDER_THAN])
 
 
 # ---- the events of a run
@@ -94,7 +116,8 @@ def _before(now: datetime, older_than: timedelta) -> datetime:
 async def _record_beginning(run: Run) -> Event:
     body = erasure.body(
         run=str(run.run_id), state="begun", older_than_seconds=run.older_than.total_seconds(),
-        prefix=run.prefix or None, reason=run.reason, legal_basis=run.legal_basis, authority=run.authority,
+        prefix=run.prefix or None, of_subject=None if run.subject is None else True, reason=run.reason,
+        legal_basis=run.legal_basis, authority=run.authority,
     )  # fmt: skip
     return await erasures.record_in_log(run.db, run.tenant, "policy", body, run.actor)
 
@@ -116,7 +139,13 @@ async def _unfinished(run: Run) -> list[Event]:
             if len(found) == _PAGE:
                 break
     ended = {event.body.get("run") for event in found if event.body.get("state") != "begun"}
-    return [e for e in reversed(found) if e.body.get("state") == "begun" and e.body.get("run") not in ended]
+    return [e for e in reversed(found) if _is_beginning(e) and e.body.get("run") not in ended]
+
+
+def _is_beginning(event: Event) -> bool:
+    """Returns whether an event is the beginning of a run. Its body may be forged."""
+    age: Any = event.body.get(OLDER_THAN)
+    return event.body.get("state") == "begun" and type(age) in (int, float) and 0 < age <= _LONGEST.total_seconds()
 
 
 async def _found_again(run: Run, begun: Event) -> Tally:
@@ -173,7 +202,7 @@ async def findings(db: AsyncConnections, tenant: str) -> list[Finding]:
     begun: dict[str, Event] = {}
     ended: dict[str, Event] = {}
     async for event in pages.events(db, ThreadKey(None, tenant, arguments.LOG), 0, ["policy"], newest_first=False):
-        (begun if event.body.get("state") == "begun" else ended)[str(event.body.get("run"))] = event
+        (begun if _is_beginning(event) else ended)[str(event.body.get("run"))] = event
     # Another run may have taken a run that goes on for an interrupted one.
     ended = {run: end for run, end in ended.items() if end.body.get("state") == "ended" and end.created_at <= now}
     erased: dict[str, list[UUID]] = {run: [] for run in ended}
@@ -202,7 +231,7 @@ async def _old(run: Run, before: datetime) -> AsyncIterator[Expiring]:
     for low, end in ranges(run.prefix):
         after = ""
         while True:
-            page = await run.db.call(queries.expiring, run.tenant, before, low, after, end, _PAGE)
+            page = await run.db.call(queries.expiring, run.tenant, before, run.subject, low, after, end, _PAGE)
             for found in page:
                 if found.is_old:
                     yield found

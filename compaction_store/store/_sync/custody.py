@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from compaction_store import arguments
+from compaction_store.errors import InvalidInput, NotConfigured
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Event, Expiry, Redaction
@@ -120,8 +121,9 @@ class Custody:
     def apply_retention(
         self,
         *,
-        older_than: timedelta,
+        older_than: timedelta | None = None,
         prefix: str = "",
+        subject: str | None = None,
         reason: str | None = None,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
@@ -130,11 +132,14 @@ class Custody:
     ) -> Results[Expiry]:
         """Erases the tenant's threads whose last message is older, and yields each thread that was old enough.
 
+        Without `older_than`, the rule that `set_retention` stored decides, with its prefix.
+
         The database's clock decides, and `last_message_at`: a hold, a verdict or a fork does not make a thread younger.
         A thread without messages is as old as its creation. `prefix` limits the run to threads whose names begin with
-        it. Hidden threads are erased like others. Threads under a hold or a retention are kept, and nothing is written
-        to them. So is a thread that got a message meanwhile. Forks are threads like others: an old one is erased, and a
-        younger one keeps its copies until it is old. `dry_run` erases nothing, and yields what a run would do.
+        it, and `subject` to threads of a subject, which is not stored with the run. Hidden threads are erased like
+        others. Threads under a hold or a retention are kept, and nothing is written to them. So is a thread that got a
+        message meanwhile. Forks are threads like others: an old one is erased, and a younger one keeps its copies until
+        it is old. `dry_run` erases nothing, and yields what a run would do.
 
         Each thread is erased in its own transaction, by an event with the name of the run and the time before which the
         last message had to be. The log of the tenant gets an event `policy` at the beginning and one at the end, with
@@ -143,19 +148,59 @@ class Custody:
 
         Nothing is erased until the result is iterated over. If nobody does, the result warns when it is dropped.
         """
-        older_than = retention.check_age(older_than)
+        if older_than is not None:
+            retention.check_age(older_than, "older_than")
         if prefix != "":
             arguments.name(prefix, "prefix")
+            if older_than is None:
+                raise InvalidInput("prefix must be given with older_than: the tenant's rule has its own")
+        arguments.optional_name(subject, "subject")
         arguments.instance(dry_run, bool, "dry_run")
-        reason = f"the last message is older than {older_than}" if reason is None else reason
+        reason = "the last message is older than the retention policy allows" if reason is None else reason
         erasures.check_reasons(reason)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
         actor = None if dry_run else self._scope.chosen_actor(actor)
         run = retention.Run(
-            self._scope.db, self._scope.tenant, uuid4(), older_than, prefix, actor, reason, legal_basis,
-            encoding.authority(authority), dry_run,
+            self._scope.db, self._scope.tenant, uuid4(), older_than or timedelta(), prefix, subject, actor, reason,
+            legal_basis, encoding.authority(authority), dry_run,
         )  # fmt: skip
         return Results("custody.apply_retention(…)", retention.apply(run))
+
+    def set_retention(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        prefix: str = "",
+        new_threads: timedelta | None = None,
+        reason: str,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> Event:
+        """Stores the tenant's rule as an event in its log. It replaces the earlier rule. An empty rule ends it.
+
+        `older_than` and `prefix` are for `apply_retention`. `new_threads` retains every thread that is opened while the
+        rule is in force, for that long from its opening, as `retain` does. A later rule does not change the terms of
+        these threads. Terms for new threads need one server, not a cluster.
+        """
+        for age, what in ((older_than, "older_than"), (new_threads, "new_threads")):
+            if age is not None:
+                retention.check_age(age, what)
+        if prefix != "":
+            arguments.name(prefix, "prefix")
+            if older_than is None:
+                raise InvalidInput("prefix must be given with older_than")
+        if new_threads is not None and not self._scope.db.server.has_all_threads:
+            raise NotConfigured("new_threads needs one server: on a cluster, use retain for each thread")
+        erasures.check_reasons(reason)
+        body = retention.rule_body(
+            older_than, prefix, new_threads, reason=reason, authority=encoding.authority(authority)
+        )  # fmt: skip
+        actor = self._scope.chosen_actor(actor)
+        return erasures.record_in_log(self._scope.db, self._scope.tenant, "rule", body, actor)
+
+    def retention_rule(self) -> Event | None:
+        """Returns the event with the tenant's rule, or None if there is none."""
+        return retention.rule(self._scope.db, self._scope.tenant)
 
     def set_subject(
         self,

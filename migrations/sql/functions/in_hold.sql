@@ -1,5 +1,6 @@
 -- Returns the pos of the events that forbid erasing from a thread now: the newest hold or release if it is a hold, and
--- the newest retention if it has not ended. The caller has locked the head.
+-- the newest retention if it has not ended. The list begins with 0 if the term that the rule of the tenant gives the
+-- thread has not ended. The caller has locked the head.
 CREATE FUNCTION compaction_store.in_hold(p_thread_uid uuid, p_last_pos bigint) RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -7,8 +8,10 @@ AS $$
 BEGIN
     RETURN ARRAY(
         SELECT e.pos FROM (
+            SELECT 0 AS pos, compaction_store.term_of(p_thread_uid) > clock_timestamp() AS forbids
+            UNION ALL
             (
-                SELECT h.pos, h.kind = 'hold' AS forbids FROM compaction_store.events AS h
+                SELECT h.pos, h.kind = 'hold' FROM compaction_store.events AS h
                 WHERE h.thread_uid = p_thread_uid AND h.pos <= p_last_pos AND h.kind IN ('hold', 'release')
                 ORDER BY h.pos DESC LIMIT 1
             )

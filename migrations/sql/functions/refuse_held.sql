@@ -34,7 +34,11 @@ BEGIN
         SELECT e.pos, e.kind, compaction_store.retained_until(e.body::text) INTO refused_by, v_kind, v_until
         FROM compaction_store.events AS e WHERE e.thread_uid = p_head.thread_uid AND e.pos = ANY (v_forbidding)
         ORDER BY e.kind LIMIT 1;
-        IF NOT FOUND THEN
+        IF refused_by IS NULL AND 0 = ANY (v_forbidding) THEN
+            refused_by := 0;
+            v_until := compaction_store.term_of(p_head.thread_uid);
+        END IF;
+        IF refused_by IS NULL THEN
             RETURN;
         END IF;
         refusal := CASE v_kind

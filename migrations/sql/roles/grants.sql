@@ -88,7 +88,7 @@ BEGIN
 
     -- The function allows each caller only some kinds of events.
     GRANT EXECUTE ON FUNCTION compaction_store.record_in_log
-        TO compaction_store_app, compaction_store_reviewer, compaction_store_eraser;
+        TO compaction_store_app, compaction_store_reviewer, compaction_store_eraser, compaction_store_custodian;
 
     -- Applications must not have this function, because nobody should judge their own compactions.
     GRANT EXECUTE ON FUNCTION compaction_store.record_verdict TO compaction_store_reviewer;

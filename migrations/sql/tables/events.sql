@@ -27,6 +27,8 @@ CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) W
 -- The forks of a tenant. An import looks for those that name the imported thread as their parent.
 CREATE INDEX events_origin_idx ON compaction_store.events (tenant, thread_uid) WHERE pos = 1 AND kind = 'origin';
 CREATE INDEX events_audit_idx ON compaction_store.events (tenant, created_at, thread_uid, pos);
+-- The rules in the log of a tenant, which every erasure reads.
+CREATE INDEX events_rule_idx ON compaction_store.events (thread_uid, pos) WHERE kind = 'rule';
 -- The critical events of unknown kinds. Views of a thread that has one are refused. The condition must be the same as
 -- in refuse_unknown.
 CREATE INDEX events_unknown_idx ON compaction_store.events (thread_uid, pos) WHERE critical AND kind NOT IN ('redaction');

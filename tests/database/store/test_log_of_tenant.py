@@ -199,7 +199,7 @@ def test_a_lost_reply_is_asked_for_again_with_the_same_salt(log: Face, superuser
     ("role", "kinds"),
     [
         ("app", {"verification"}), ("reviewer", {"verification"}), ("eraser", {"verification", "policy", "removal"}),
-        ("owner", set(LOG_EVENTS)), ("auditor", set()), ("custodian", set()), ("loader", set()),
+        ("owner", set(LOG_EVENTS)), ("auditor", set()), ("custodian", {"rule", "verification"}), ("loader", set()),
     ],
 )  # fmt: skip
 def test_each_role_records_its_kinds_of_events(superuser: psycopg.Connection[Any], role: str, kinds: set[str]) -> None:
