@@ -160,8 +160,11 @@ class _Api:
             given["actor"] = caller.actor
         is_own = route.call.__module__ == Route.__module__
         call = partial(route.call, store) if is_own else getattr(store, route.name)
+        if route.name == "threads":
+            # One more shows whether there is a next page.
+            given["limit"] = limit + 1
         found = call(**path, **given)
-        return await _page(found, limit) if limit else _whole(await found)
+        return await _page(found, limit, given.get("order")) if limit else _whole(await found)
 
     def _caller(self, request: Request, rights: str) -> Caller:
         if host_of(request.headers) not in self.hosts:
@@ -255,7 +258,7 @@ async def _used(store: AsyncStore, thread_id: str, used: ViewUsed) -> View | Ren
     return found if used.format is None else RENDERERS[used.format](found)
 
 
-async def _page(rows: AsyncResults[Any], limit: int) -> Any:
+async def _page(rows: AsyncResults[Any], limit: int, order: str | None) -> Any:
     """Returns a page of a list. Its `next` is what comes `after` it, or None at the end."""
     items: list[Any] = []
     size, last = 0, ""
@@ -265,7 +268,7 @@ async def _page(rows: AsyncResults[Any], limit: int) -> Any:
                 return {"items": items, "next": last}
             items.append(plain(row))
             size += len(json.dumps(items[-1]))
-            last = _CURSORS[type(row)].format(row=row)
+            last = row.cursor if order == "recent" else _CURSORS[type(row)].format(row=row)
     return {"items": items, "next": None}
 
 

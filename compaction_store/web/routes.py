@@ -20,7 +20,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import Callback
 from compaction_store.compaction.plan import CompactionRun
 from compaction_store.errors import InvalidInput
-from compaction_store.models import Appended, Compaction, Message, Report
+from compaction_store.models import Appended, Compaction, Message, Report, Thread
 from compaction_store.models.record_filters import FILTERS, RecordFilters
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store import AsyncStore
@@ -57,6 +57,7 @@ _TAKEN: dict[Any, Any] = {
     Rendered: ViewUsed,
     Callback: str,
     Compaction: str,
+    Thread: str,
 }
 
 
@@ -235,7 +236,7 @@ _COMPACT = "strategy window reserve trigger target force authority"
 ROUTES = (
     Route("GET", "/healthz", "healthz", "", None, 5.0),
     Route("GET", "/readyz", "readyz", "", None, 5.0),
-    Route("GET", "/v1/threads", "threads", "after hidden"),
+    Route("GET", "/v1/threads", "threads", "subject prefix metadata order after hidden"),
     Route("GET", _THREAD, "thread", "hidden"),
     Route("POST", f"{_THREAD}/messages", "append", _APPEND, "write", 60.0, 32 * 1024 * 1024, 201),
     Route("GET", f"{_THREAD}/messages", "replay", "after"),

@@ -180,6 +180,30 @@ def test_the_pages_of_a_list_have_each_row_once(url: str, tmp_path: Path, limit:
     visit(url, tmp_path, steps)
 
 
+def test_threads_are_listed_by_subject_metadata_and_recency(url: str, tmp_path: Path) -> None:
+    async def steps(client: Client) -> None:
+        for name, subject in (("c", "ann"), ("a", "ben"), ("b", "ann"), ("d", "ann")):
+            body = {"messages": [{"role": "user", "content": "x"}], "subject": subject}
+            assert (await client.post(f"/v1/threads/{name}/messages", body)).status == 201
+
+        async def names(**query: Any) -> list[str]:
+            page = checked(await client.get("/v1/threads", **query), "get", "/v1/threads")
+            found = [each["thread_id"] for each in page["items"]]
+            return found + (await names(**query | {"after": page["next"]}) if page["next"] else [])
+
+        for limit in (1, 2, 3, 100):
+            assert await names(subject="ann", order="recent", limit=limit) == ["d", "b", "c"]
+            assert await names(order="recent", limit=limit) == ["d", "b", "a", "c"]
+            assert await names(subject="ann", limit=limit) == ["b", "c", "d"]
+            assert await names(prefix="a", limit=limit) == ["a"]
+            assert await names(metadata='{"a":1}', limit=limit) == []
+        wrong = await client.get("/v1/threads", order="recent", after="nobody's cursor")
+        assert (wrong.status, wrong.kind) == (400, "InvalidInput")
+        assert await names(subject="ann", token=STRANGER) == []
+
+    visit(url, tmp_path, steps)
+
+
 def test_a_page_of_large_messages_ends_early(url: str, tmp_path: Path) -> None:
     async def steps(client: Client) -> None:
         for _ in range(5):

@@ -97,7 +97,7 @@ def test_what_other_programs_write_is_stored_without_loss(url: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("path", "status", "says"), [
-    ("/v1/threads?nme=x", 400, "nme must be one of after, hidden, limit"),
+    ("/v1/threads?nme=x", 400, "nme must be one of subject, prefix, metadata, order, after, hidden, limit"),
     ("/v1/threads?limit=0", 400, "limit must be greater"),
     ("/v1/threads?limit=1001", 400, "limit must be less"),
     ("/v1/threads?limit=x", 400, "limit must be a valid integer"),
