@@ -29,7 +29,7 @@ _BOUNDARY = "provider:compact_boundary"
 _TRANSCRIPTS, _SUMMARIES = 64, 1000
 
 
-class _Known(NamedTuple):
+class _KnownLines(NamedTuple):
     """The cached state of a thread.
 
     `seqs` maps the uuid of a line to its seq. `boundaries` maps the seq of a compact boundary to its line, until its
@@ -61,7 +61,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         self.store = store
         self._on_delete = on_delete
         self._actor = actor
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _KnownLines] = OrderedDict()
         self._summaries: OrderedDict[str, tuple[bytes, Any]] = OrderedDict()
 
     async def append(self, key: Any, entries: list[Any]) -> None:
@@ -125,7 +125,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
 
     # ---- writing
 
-    async def _append(self, name: str, known: _Known, entries: list[Any]) -> _Known:
+    async def _append(self, name: str, known: _KnownLines, entries: list[Any]) -> _KnownLines:
         expected: Payload = {"expected_seq": 0} if known.head is None else {"expected_head": known.head}
         done = await self._call("append", name, [_payload(entry) for entry in entries], raw=True, **expected)
         for message, entry in zip(done, entries, strict=True):
@@ -134,7 +134,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         remember(self._known, name, known, _TRANSCRIPTS)
         return known
 
-    async def _compact(self, name: str, known: _Known) -> _Known:
+    async def _compact(self, name: str, known: _KnownLines) -> _KnownLines:
         """Writes a compaction record for each boundary that a message line follows. That line may be the summary.
 
         No record is written if the view shows nothing that the boundary replaced.
@@ -165,13 +165,13 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
 
     # ---- reading
 
-    async def _read(self, name: str) -> _Known:
+    async def _read(self, name: str) -> _KnownLines:
         """Returns the state of a thread. If a valid state is cached, reads only the lines that this state lacks."""
         thread = await self._thread(name)
         if thread is None:
-            return _Known(None, 0, None, {}, {}, {})
+            return _KnownLines(None, 0, None, {}, {}, {})
         start, old = thread.hidden_seq or 0, self._known.get(name)
-        known = _Known(thread, start, thread.head, {}, {}, {})
+        known = _KnownLines(thread, start, thread.head, {}, {}, {})
         if old is not None and old.thread is not None and old.thread.thread_uid == thread.thread_uid:
             known = old if old.last_seq >= start else known
         last = known.last_seq
@@ -252,7 +252,7 @@ def _unknown(entries: list[Any], seqs: dict[str, int]) -> list[Any]:
     return found
 
 
-def _note(known: _Known, seq: int, entry: Payload) -> None:
+def _note(known: _KnownLines, seq: int, entry: Payload) -> None:
     """Adds a stored line to the known state of the thread."""
     if isinstance(own := entry.get("uuid"), str):
         known.seqs[own] = seq

@@ -37,7 +37,7 @@ _STARTED, _STATE = "session", "state"
 _FOLD_STATE = 200
 
 
-class _Stored(NamedTuple):
+class _StoredSession(NamedTuple):
     """A session as it is stored: the message that started it, and its events with their seqs.
 
     The ADK's compactions are among the events. The seq of a compaction is 0 if it is stored in a compaction record and
@@ -192,7 +192,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
                 # Another writer came first: read again.
                 continue
 
-    async def _stored(self, thread: Thread) -> _Stored | None:
+    async def _stored(self, thread: Thread) -> _StoredSession | None:
         """Reads a session from its thread. Messages before the last deletion are ignored."""
         refuse_unknown(thread)
         name, after = thread.thread_id, thread.hidden_seq or 0
@@ -209,7 +209,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
                 if record.revoked_by is None and (record.start_seq or 0) > after:
                     events += [(record.pos, 0, each) for each in record.replacement or () if each and "actions" in each]
             events.sort(key=lambda each: each[0])
-        return _Stored(started, [(seq, payload) for _, seq, payload in events])
+        return _StoredSession(started, [(seq, payload) for _, seq, payload in events])
 
     async def _change_states(self, app_name: str, user_id: str, app: Payload, user: Payload) -> None:
         for names, change in (((app_name,), app), ((app_name, user_id), user)):

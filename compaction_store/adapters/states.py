@@ -37,7 +37,7 @@ _OF_STATES = ("adoption", *WITHDRAWALS)
 Covered = Mapping[int, frozenset[str]]
 
 
-class Item(NamedTuple):
+class StateItem(NamedTuple):
     """A message of the view, with its element.
 
     `payload` is None if the message was erased. An element without messages, such as a removal, is one item, with
@@ -49,7 +49,7 @@ class Item(NamedTuple):
     is_message: bool = True
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One step towards a state: a replacement of the view's items from `start` up to, but not including, `end`.
 
     The messages `new` of the state replace the items `gone`. The range may have more items than these; the others are
@@ -207,21 +207,21 @@ def name(payload: Payload) -> str:
     return found if isinstance(found, str) and found else json.dumps(payload, sort_keys=True)
 
 
-def items_of(view: View) -> list[Item]:
-    found: list[Item] = []
+def items_of(view: View) -> list[StateItem]:
+    found: list[StateItem] = []
     for element in view.elements:
-        found.extend(Item(None if is_erased(each) else as_given(each), element) for each in element.messages)
+        found.extend(StateItem(None if is_erased(each) else as_given(each), element) for each in element.messages)
         if not element.messages:
-            found.append(Item(None, element, is_message=False))
+            found.append(StateItem(None, element, is_message=False))
     return found
 
 
 def difference(
-    items: Sequence[Item],
+    items: Sequence[StateItem],
     state: list[Payload],
     covered: Covered,
     is_summary: Callable[[Payload], bool] | None,
-) -> tuple[Change | None, int]:
+) -> tuple[StateChange | None, int]:
     """Returns the first change from the view to the state, and the place in the state where they begin to differ.
 
     The change is None if the view only lacks messages at its end. Without `is_summary`, the change is a rewind.
@@ -233,19 +233,19 @@ def difference(
     first = next(place for place, item in enumerate(items) if item.element is items[i].element)
     found = None if is_summary is None else _replacement(items, state, i, j, is_summary)
     if found is None:
-        return Change(first, None), j
+        return StateChange(first, None), j
     gone, new = found
     last = max(place for place, item in enumerate(items) if item.element is items[gone.stop - 1].element)
     if any(is_system(message) for item in items[first : last + 1] for message in item.element.messages):
-        return Change(first, None), j
-    return Change(first, last + 1, gone, new), j
+        return StateChange(first, None), j
+    return StateChange(first, last + 1, gone, new), j
 
 
-def payloads(items: Sequence[Item]) -> list[Payload]:
+def payloads(items: Sequence[StateItem]) -> list[Payload]:
     return [item.payload for item in items if item.payload is not None]
 
 
-def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tuple[int, int]:
+def _common(items: Sequence[StateItem], state: list[Payload], covered: Covered) -> tuple[int, int]:
     """Returns how many items of the view, and how many messages of the state, come before the first difference."""
     i = j = 0
     while i < len(items):
@@ -271,7 +271,7 @@ def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tu
 
 
 def _replacement(
-    items: Sequence[Item], state: list[Payload], i: int, j: int, is_summary: Callable[[Payload], bool]
+    items: Sequence[StateItem], state: list[Payload], i: int, j: int, is_summary: Callable[[Payload], bool]
 ) -> tuple[slice, slice] | None:
     """Returns the slice of `items` to replace, and the slice of `state` that replaces it.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from compaction_store.importers.line_files import Files, Line, LineFile, Run, Unreadable, parsed
+from compaction_store.importers.line_files import Files, Line, LineFile, LineRange, Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, count, moment, text, to_load
 from compaction_store.models import Observed
 
@@ -48,7 +48,7 @@ class ClaudeCode(Files):
             for chain, runs in _chains(file).items():
                 notes = Notes(self.skip_bad)
                 source_id = session if chain is None else f"{session}/{chain}"
-                yield SourceThread(source_id, _Reading(file, runs, notes).items(), notes)
+                yield SourceThread(source_id, _Chain(file, runs, notes).items(), notes)
 
 
 def session_of(file: LineFile) -> str:
@@ -60,12 +60,12 @@ def session_of(file: LineFile) -> str:
         return next((found for found in ids if found), file.path.stem)
 
 
-def _chains(file: LineFile) -> dict[str | None, list[Run]]:
+def _chains(file: LineFile) -> dict[str | None, list[LineRange]]:
     """Finds the lines of each chain. The key of the main chain is None.
 
     Memory grows only with the number of switches between chains.
     """
-    chains: dict[str | None, list[Run]] = {}
+    chains: dict[str | None, list[LineRange]] = {}
     tips: OrderedDict[str, str] = OrderedDict()
     last: str | None = None
     for line in file.lines():
@@ -75,7 +75,7 @@ def _chains(file: LineFile) -> dict[str | None, list[Run]]:
         if runs and runs[-1].end == line.start:
             runs[-1] = runs[-1]._replace(end=line.end)
         else:
-            runs.append(Run(line.number, line.start, line.end))
+            runs.append(LineRange(line.number, line.start, line.end))
     file.done = 0
     return chains
 
@@ -99,10 +99,10 @@ def _chain(line: Line, tips: OrderedDict[str, str], last: str | None) -> str | N
     return root
 
 
-class _Reading:
+class _Chain:
     """The items of one chain."""
 
-    def __init__(self, file: LineFile, runs: list[Run], notes: Notes) -> None:
+    def __init__(self, file: LineFile, runs: list[LineRange], notes: Notes) -> None:
         self._file = file
         self._runs = runs
         self._notes = notes

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compaction_store.importers.line_files import Files, Line, LineFile, Run
+from compaction_store.importers.line_files import Files, Line, LineFile, LineRange
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 
 CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
@@ -23,7 +23,7 @@ _IDS = ("thread_id", "conversation_id", "session_id", "custom_id", "id")
 _TIMES = ("created_at", "created", "timestamp")
 
 
-class _Part(NamedTuple):
+class _LineMessage(NamedTuple):
     """A message from a line, with its meta."""
 
     message: Any
@@ -56,7 +56,7 @@ class Conversations(Files):
 
         Memory grows only with the number of times that the value changes from one line to the next.
         """
-        threads: dict[str, list[tuple[LineFile, list[Run]]]] = {}
+        threads: dict[str, list[tuple[LineFile, list[LineRange]]]] = {}
         notes = Notes(self.skip_bad)
         for file in files:
             for line, found in file.objects(notes):
@@ -71,7 +71,7 @@ class Conversations(Files):
                 if runs and runs[-1].end == line.start:
                     runs[-1] = runs[-1]._replace(end=line.end)
                 else:
-                    runs.append(Run(line.number, line.start, line.end))
+                    runs.append(LineRange(line.number, line.start, line.end))
             file.done = 0
         for name, places in threads.items():
             # Lines that were skipped are reported with the first thread.
@@ -80,7 +80,7 @@ class Conversations(Files):
         if notes.skipped:
             yield SourceThread(_stem(files[0]), (), notes)
 
-    def _items(self, places: Sequence[tuple[LineFile, list[Run] | None]], notes: Notes) -> Iterator[Item]:
+    def _items(self, places: Sequence[tuple[LineFile, list[LineRange] | None]], notes: Notes) -> Iterator[Item]:
         for file, runs in places:
             for line, found in file.objects(notes, runs):
                 if request(found) is not None:
@@ -89,7 +89,7 @@ class Conversations(Files):
                     continue
                 if self._field is not None:
                     del found[self._field]
-                yield from self._checked(file, line, notes, answered(found) or [_Part(found, _known(found))])
+                yield from self._checked(file, line, notes, answered(found) or [_LineMessage(found, _known(found))])
 
     def _each_line(self, file: LineFile) -> Iterator[SourceThread]:
         notes = Notes(self.skip_bad)
@@ -102,14 +102,14 @@ class Conversations(Files):
             if self._field is not None:
                 names.insert(0, _named(found.get(self._field)))
             source_id = next((name for name in names if name), f"{_stem(file)}:{line.number}")
-            said = [_Part(message, _known(message)) for message in said_in(asked)]
+            said = [_LineMessage(message, _known(message)) for message in said_in(asked)]
             # Bad lines are reported with the next thread.
             own = notes.take()
             yield SourceThread(source_id, self._checked(file, line, own, said), own)
         if notes.skipped:
             yield SourceThread(_stem(file), (), notes)
 
-    def _checked(self, file: LineFile, line: Line, notes: Notes, said: list[_Part]) -> Iterator[Item]:
+    def _checked(self, file: LineFile, line: Line, notes: Notes, said: list[_LineMessage]) -> Iterator[Item]:
         for part in said:
             if not is_message(part.message, self.format):
                 why = f"it is not a message of the format {self.format}"
@@ -164,7 +164,7 @@ def said_in(asked: dict[str, Any]) -> list[Any]:
     return [*first, *items, *(output if isinstance(output, list) else [])]
 
 
-def answered(found: dict[str, Any]) -> list[_Part] | None:
+def answered(found: dict[str, Any]) -> list[_LineMessage] | None:
     """Returns the messages of an OpenAI response, or None. Of several choices, only the first is returned.
 
     Anthropic's response is itself a message.
@@ -174,10 +174,10 @@ def answered(found: dict[str, Any]) -> list[_Part] | None:
         "occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model")),
     }  # fmt: skip
     if kind == "response" and isinstance(found.get("output"), list):
-        parts = [_Part(item, about | {"external_id": _id(item)}) for item in found["output"]]
+        parts = [_LineMessage(item, about | {"external_id": _id(item)}) for item in found["output"]]
     elif kind == "chat.completion" and isinstance(found.get("choices"), list):
         choices = [choice.get("message") for choice in found["choices"][:1] if isinstance(choice, dict)]
-        parts = [_Part(message, about) for message in choices]
+        parts = [_LineMessage(message, about) for message in choices]
     else:
         return None
     if parts and isinstance(found.get("usage"), dict):

@@ -30,7 +30,7 @@ from compaction_store.models import Observed
 FORMAT = "langgraph"
 
 
-class Element(NamedTuple):
+class StateMessage(NamedTuple):
     """A message of a state: its id, or a name if it has no id; the hash of its bytes; and the message itself."""
 
     name: str
@@ -44,7 +44,7 @@ class State(NamedTuple):
     If `goes_on` is true, `elements` contains only the messages that the checkpoint adds to the previous one.
     """
 
-    elements: list[Element]
+    elements: list[StateMessage]
     goes_on: bool
 
 
@@ -102,7 +102,7 @@ class StateComparison:
         self.body = b""
         self.length = 0
 
-    def named(self, found: Any, *, goes_on: bool) -> Iterator[Element]:
+    def named(self, found: Any, *, goes_on: bool) -> Iterator[StateMessage]:
         """Names the messages. A message without an id is named by its hash and its number among equal messages."""
         if not goes_on:
             self._alike = {}
@@ -112,7 +112,7 @@ class StateComparison:
             if name is None:
                 self._alike[form] = self._alike.get(form, 0) + 1
                 name = f"{form.hex()} {self._alike[form]}"
-            yield Element(name, form, value)
+            yield StateMessage(name, form, value)
 
     def items(self, checkpoint: str, at: Any, state: State) -> Iterator[Item]:
         about = {"checkpoint_id": checkpoint, "occurred_at": moment(at)}
@@ -127,7 +127,7 @@ class StateComparison:
         self._shown.update(element.name for element in state.elements)
         self._forms.update((element.name, element.form) for element in state.elements)
 
-    def _gone(self, about: dict[str, Any], elements: list[Element], new: list[Element]) -> Iterator[Item]:
+    def _gone(self, about: dict[str, Any], elements: list[StateMessage], new: list[StateMessage]) -> Iterator[Item]:
         """Yields a record for each span of messages that are no longer in the state, with their summary, if any."""
         there = {element.name for element in elements}
         places = sorted(self._places[name] for name in self._shown if name not in there and name in self._places)
@@ -146,7 +146,7 @@ class StateComparison:
                 provider={"checkpoint_id": about["checkpoint_id"]} | ({} if message is None else {"message": message}),
             )  # fmt: skip
 
-    def _rewritten(self, about: dict[str, Any], elements: list[Element]) -> Iterator[Item]:
+    def _rewritten(self, about: dict[str, Any], elements: list[StateMessage]) -> Iterator[Item]:
         for element in elements:
             form = self._forms.get(element.name)
             if form is not None and form != element.form and (place := self._places.get(element.name)):
@@ -157,7 +157,7 @@ class StateComparison:
                     },
                 )  # fmt: skip
 
-    def _message(self, about: dict[str, Any], element: Element) -> Iterator[Item]:
+    def _message(self, about: dict[str, Any], element: StateMessage) -> Iterator[Item]:
         where = f"a message of checkpoint {about['checkpoint_id']}"
         message = chat_message(element.value)
         if message is None:

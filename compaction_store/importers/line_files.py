@@ -35,7 +35,7 @@ class Line(NamedTuple):
     data: bytes | None
 
 
-class Run(NamedTuple):
+class LineRange(NamedTuple):
     """A range of lines: the number of the first line, and the start and end of the range in the file."""
 
     number: int
@@ -58,9 +58,9 @@ class LineFile:
     def where(self, number: int) -> str:
         return f"line {number:,} of {self.name}"
 
-    def lines(self, runs: Iterable[Run] | None = None) -> Iterator[Line]:
+    def lines(self, runs: Iterable[LineRange] | None = None) -> Iterator[Line]:
         """Yields the lines in some ranges, or all lines. Skips blank lines."""
-        wanted = [Run(1, 0, self.size)] if runs is None else runs
+        wanted = [LineRange(1, 0, self.size)] if runs is None else runs
         try:
             with self.path.open("rb") as file:
                 for number, start, end in wanted:
@@ -89,7 +89,7 @@ class LineFile:
                 yield Line(number, at, start, whole)
             number += 1
 
-    def objects(self, notes: Notes, runs: Iterable[Run] | None = None) -> Iterator[tuple[Line, dict[str, Any]]]:
+    def objects(self, notes: Notes, runs: Iterable[LineRange] | None = None) -> Iterator[tuple[Line, dict[str, Any]]]:
         """Yields the lines that are JSON objects. Other lines are refused with `notes`."""
         for line in self.lines(runs):
             why = "it is not a JSON object"

@@ -36,7 +36,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
 _STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 
-class _Refused(ValueError):
+class _DocumentRefused(ValueError):
     """Raised for a document that breaks the rules. Only this module sees it."""
 
 
@@ -100,11 +100,11 @@ def read(kind: Kind, text: str) -> dict[str, Any]:
     try:
         data = text.encode()
         if len(data) > most:
-            raise _Refused(f"is longer than {most:,} bytes")
+            raise _DocumentRefused(f"is longer than {most:,} bytes")
         if _is_deeper(data, levels):
-            raise _Refused(f"nests deeper than {levels} levels")
+            raise _DocumentRefused(f"nests deeper than {levels} levels")
         found = _parsed(text, data, unique=kind not in {"payload", "receipt"})
-    except _Refused as refusal:
+    except _DocumentRefused as refusal:
         raise ValueError(f"the {kind} {refusal}") from None
     except (ValueError, RecursionError):
         raise ValueError(f"the {kind} is not JSON") from None
@@ -117,9 +117,9 @@ def whole(data: bytes) -> Any:
     """Parses any JSON. Raises ValueError for what is not JSON, and for what other parsers would read differently."""
     try:
         if _is_deeper(data, BODY_LEVELS):
-            raise _Refused(f"nests deeper than {BODY_LEVELS} levels")
+            raise _DocumentRefused(f"nests deeper than {BODY_LEVELS} levels")
         return _DECODE(data.decode())
-    except _Refused as refusal:
+    except _DocumentRefused as refusal:
         what = str(refusal)
     except UnicodeDecodeError:
         what = "is not UTF-8"
@@ -167,18 +167,18 @@ def _parsed(text: str, data: bytes, *, unique: bool) -> Any:
 
 def _whole(digits: str) -> int:
     if len(digits.removeprefix("-")) > DIGITS:
-        raise _Refused(f"has an integer of more than {DIGITS:,} digits")
+        raise _DocumentRefused(f"has an integer of more than {DIGITS:,} digits")
     return int(digits)
 
 
 def _refuse_constant(_name: str) -> None:
-    raise _Refused("has a number that is NaN or infinite")
+    raise _DocumentRefused("has a number that is NaN or infinite")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Refused("has a name twice in one object")
+        raise _DocumentRefused("has a name twice in one object")
     return found
 
 

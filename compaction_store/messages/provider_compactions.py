@@ -25,7 +25,7 @@ _NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction has no su
 _LONGEST_NAME = 100
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record without its span.
 
     If `folds` is true, the span will be all messages before the one that it was found in.
@@ -55,7 +55,7 @@ def _is_plain(reply: Any, stored: Payload) -> bool:
     return is_text and stored.get("type") != "compaction" and "context_management" not in reply
 
 
-def compactions_of(reply: Any, stored: Payload) -> Iterator[Found]:
+def compactions_of(reply: Any, stored: Payload) -> Iterator[FoundRecord]:
     """Yields the compactions in one message."""
     if stored.get("role", "assistant") != "assistant":
         # A message of a user or a tool is content, even if it looks like a compaction.
@@ -125,7 +125,7 @@ def _spent(usage: Any, place: int) -> Payload | None:
     return spent[place] if place < len(spent) else None
 
 
-def _compaction(model: str | None, block: Payload, usage: Payload | None) -> Found:
+def _compaction(model: str | None, block: Payload, usage: Payload | None) -> FoundRecord:
     text = block.get("content")
     folds = _folds(block)
     body: Payload = {"provider": block}
@@ -135,12 +135,12 @@ def _compaction(model: str | None, block: Payload, usage: Payload | None) -> Fou
         body["error"] = _NO_SUMMARY
     if usage is not None:
         body["usage"] = usage
-    return Found(_record("summary", "compaction", body, model=model), folds)
+    return FoundRecord(_record("summary", "compaction", body, model=model), folds)
 
 
-def _edit(model: str | None, edit: Payload) -> Found:
+def _edit(model: str | None, edit: Payload) -> FoundRecord:
     what = name(edit.get("type")) or "edit"
-    return Found(_record("truncation", what, {"provider": edit}, model=model), folds=False)
+    return FoundRecord(_record("truncation", what, {"provider": edit}, model=model), folds=False)
 
 
 class Record(NamedTuple):

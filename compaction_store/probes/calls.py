@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from compaction_store.module_data import ModuleData
-from compaction_store.probes.speech import Call
+from compaction_store.probes.speech import ToolCall
 
 FileState = Literal["written", "deleted", "moved"]
 
@@ -48,7 +48,7 @@ class FileChange(NamedTuple):
     state: FileState
 
 
-def signature(call: Call) -> str:
+def signature(call: ToolCall) -> str:
     """Returns a text that is equal for two calls if they call the same tool with the same input.
 
     Ignores fields of the input such as a reason or a timeout.
@@ -73,7 +73,7 @@ def _humps(name: str) -> list[str]:
     return [hump.lower() for hump in _HUMP.findall(name)]
 
 
-def looks_up(call: Call) -> bool:
+def looks_up(call: ToolCall) -> bool:
     """Returns whether a call only reads or searches."""
     command = shell_command(call)
     if command is not None:
@@ -85,7 +85,7 @@ def looks_up(call: Call) -> bool:
     return any(hump in _LOOKS_UP for hump in humps) and not any(hump in _CHANGES for hump in humps)
 
 
-def shell_command(call: Call) -> str | None:
+def shell_command(call: ToolCall) -> str | None:
     """Returns the shell command that a call runs, or None if it runs no shell command."""
     given = call.given
     if not any(hump in _SHELLS for hump in _humps(call.name)):
@@ -139,7 +139,7 @@ def _step_looks_up(step: Sequence[str]) -> bool:
     return step[0] in _SHELL_LOOKS_UP or step[0] in ("sort", "uniq", "cut", "tr", "xargs", "column")
 
 
-def changed_files(call: Call) -> list[FileChange]:
+def changed_files(call: ToolCall) -> list[FileChange]:
     """Returns the files that a call changes, in order. Of a shell command, leaves out paths that look like folders."""
     command = shell_command(call)
     if command is not None:
@@ -151,7 +151,7 @@ def changed_files(call: Call) -> list[FileChange]:
     return [change] if change is not None else []
 
 
-def _edited(call: Call) -> FileChange | None:
+def _edited(call: ToolCall) -> FileChange | None:
     """Returns the file that a call of an editor changes, or None if the call changes none or its input has no path.
 
     A tool that edits something else, such as orders or users, has no path in its input.
@@ -177,7 +177,7 @@ def _is_file(path: str) -> bool:
     return "." in name.strip(".") or name.startswith(".") or name in ("Makefile", "Dockerfile", "LICENSE", "README")
 
 
-def _patch(call: Call) -> str | None:
+def _patch(call: ToolCall) -> str | None:
     given = call.given
     if isinstance(given, str):
         return given if "*** Begin Patch" in given else None

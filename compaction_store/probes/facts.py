@@ -25,7 +25,7 @@ from compaction_store.models import Payload
 from compaction_store.models.probe import Place
 from compaction_store.module_data import ModuleData
 from compaction_store.probes.calls import FileChange, changed_files, looks_up, signature
-from compaction_store.probes.speech import Call, Reading, Result, Said
+from compaction_store.probes.speech import MessageReading, Said, ToolCall, ToolResult
 
 # A longer text in a call is content to write and not a reference. A longer text of a user is mostly pasted text.
 _LONGEST_GIVEN = 400
@@ -95,8 +95,8 @@ class MessageFacts:
     tokens: int | None
     at: datetime | None
     said: list[Said]
-    calls: list[Call]
-    results: list[Result]
+    calls: list[ToolCall]
+    results: list[ToolResult]
     #: The names in the message by their keys, including the names inside paths. Also the thread's quotations in it.
     names: dict[str, Name]
     needs: list[Need] = field(default_factory=list)
@@ -193,7 +193,7 @@ class ThreadFacts:
         return found
 
     def _read(self, message: ThreadMessage) -> MessageFacts:
-        reading = Reading(message.payload, is_summary=message.is_summary)
+        reading = MessageReading(message.payload, is_summary=message.is_summary)
         facts = MessageFacts(
             message.seq, message.payload, message.tokens, message.at, reading.said, reading.calls, reading.results,
             self._names(said.text for said in reading.said), planted=message.planted,
@@ -274,7 +274,7 @@ class _Values:
         for result in facts.results:
             self._result(facts, result)
 
-    def _state(self, facts: MessageFacts, said: Said, statement: Statement) -> None:
+    def _state(self, facts: MessageFacts, said: Said, statement: StatedValue) -> None:
         at = place_of(facts.seq, said, statement.start, statement.end)
         if statement.old is not None:
             facts.superseded.append(Supersession("", statement.old, statement.value, at, at))
@@ -284,7 +284,7 @@ class _Values:
             facts.superseded.append(Supersession(statement.about, before[0], statement.value, before[1], at))
         self._newest[statement.about] = statement.value, at
 
-    def _result(self, facts: MessageFacts, result: Result) -> None:
+    def _result(self, facts: MessageFacts, result: ToolResult) -> None:
         signed = self._made.pop(result.id, None) if result.id is not None else None
         if signed is None or result.failed:
             return
@@ -320,7 +320,7 @@ _LONGEST_VALUE = 60
 _LONGEST_JSON = 200_000
 
 
-class Statement(NamedTuple):
+class StatedValue(NamedTuple):
     """A thing, its value, and the place of the value. `old` is the value that the same sentence replaces, if any."""
 
     about: str
@@ -330,7 +330,7 @@ class Statement(NamedTuple):
     old: str | None = None
 
 
-def statements(text: str) -> Iterator[Statement]:
+def statements(text: str) -> Iterator[StatedValue]:
     """Yields the values that a text states, sentence by sentence."""
     plain = prose(text)
     for start, end in sentences(plain):
@@ -340,7 +340,7 @@ def statements(text: str) -> Iterator[Statement]:
                 yield said._replace(start=said.start + start, end=said.end + start)
 
 
-def _changes(sentence: str) -> Iterator[Statement]:
+def _changes(sentence: str) -> Iterator[StatedValue]:
     for pattern, is_back in ((_CHANGES, False), (_CHANGES_BACK, True)):
         for found in pattern.finditer(sentence):
             first = found.lastindex or 2
@@ -349,19 +349,19 @@ def _changes(sentence: str) -> Iterator[Statement]:
                 old, new = new, old
             before, after = plain_value(found[old]), plain_value(found[new])
             if before and after and before != after and _is_value(before) and _is_value(after):
-                yield Statement("", after, *found.span(new), before)
+                yield StatedValue("", after, *found.span(new), before)
 
 
-def _assignments(sentence: str) -> Iterator[Statement]:
+def _assignments(sentence: str) -> Iterator[StatedValue]:
     for found in _IS.finditer(sentence):
         if about := _about(sentence[max(0, found.start() - 60) : found.start()]):
             value = plain_value(found[1])
             if value and _is_value(value):
-                yield Statement(about, value, *found.span(1))
+                yield StatedValue(about, value, *found.span(1))
     for found in _TO.finditer(sentence):
         value = plain_value(found[2])
         if (about := _about(found[1])) and value and _is_value(value):
-            yield Statement(about, value, *found.span(2))
+            yield StatedValue(about, value, *found.span(2))
 
 
 def _about(before: str) -> str:

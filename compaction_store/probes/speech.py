@@ -56,7 +56,7 @@ class Said(NamedTuple):
     raw: str | None = None
 
 
-class Call(NamedTuple):
+class ToolCall(NamedTuple):
     """A tool call. `given` is its input, parsed if it is JSON."""
 
     id: str | None
@@ -65,7 +65,7 @@ class Call(NamedTuple):
     given: Any
 
 
-class Result(NamedTuple):
+class ToolResult(NamedTuple):
     """A tool result: the id of its call, whether it reports a failure, and the number of characters in its texts."""
 
     id: str | None
@@ -73,13 +73,13 @@ class Result(NamedTuple):
     size: int
 
 
-class Reading:
+class MessageReading:
     """The texts, calls and results of one message, in order."""
 
     def __init__(self, payload: Payload | None, *, is_summary: bool = False) -> None:
         self.said: list[Said] = []
-        self.calls: list[Call] = []
-        self.results: list[Result] = []
+        self.calls: list[ToolCall] = []
+        self.results: list[ToolResult] = []
         if not isinstance(payload, dict) or is_erased(payload):
             return
         framed = parts_of(payload) if is_summary else None
@@ -141,7 +141,7 @@ class Reading:
         tool = str(body.get("name") or row.name)
         raw = given if isinstance(given, str) else None
         given = given if raw is None else _parsed(raw)
-        self.calls.append(Call(row.id_of(call), tool, field, given))
+        self.calls.append(ToolCall(row.id_of(call), tool, field, given))
         where = f"{prefix}{given_field}"
         self.said.append(Said("label", f"{prefix}name", tool))
         if labels := " ".join(_field_names(given)):
@@ -159,7 +159,7 @@ class Reading:
                 self._leaves(value, f"{prefix}{field}", "result")
         failed = result.get("is_error") is True or result.get("status") in ("failed", "incomplete")
         size = sum(len(said.text) for said in self.said[before:])
-        self.results.append(Result(call, failed or bool(result.get("error")), size))
+        self.results.append(ToolResult(call, failed or bool(result.get("error")), size))
 
     def _leaves(self, value: Any, prefix: str, who: SpeechKind) -> None:
         self.said.extend(Said(who, place, text) for place, text in leaves(value, prefix.rstrip(".")))

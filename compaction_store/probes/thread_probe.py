@@ -26,7 +26,7 @@ from compaction_store.probes.calls import FileState
 from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
 from compaction_store.probes.own_text import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.passages import Passages
-from compaction_store.probes.speech import Reading, Said
+from compaction_store.probes.speech import MessageReading, Said
 
 # Words that say that a file was deleted or moved, in the ten languages in which orders are recognized.
 _GONE = re.compile(
@@ -156,7 +156,7 @@ class ThreadProbe:
         first = bisect_left(self._starts, fold.start_seq)
         end = bisect_right(self._starts, fold.end_seq)
         removed = self._shown[first:end]
-        reading = [Reading(payload, is_summary=fold.is_summary) for payload in fold.replacement]
+        reading = [MessageReading(payload, is_summary=fold.is_summary) for payload in fold.replacement]
         texts = [said.text for one in reading for said in one.said]
         element = _Shown(
             fold.start_seq, fold.end_seq, list(self._facts.keys_in(texts)), None,
@@ -355,7 +355,9 @@ class ThreadProbe:
             detail = state if named and says_state else f"{state}: not named" if not named else f"{state}: not said"
             yield _probe("artifact", state, fold.record, place, path, kept=named and says_state, detail=detail)
 
-    def _stale(self, fold: Fold, element: _Shown, reading: Sequence[Reading], passages: Passages) -> Iterator[Probe]:
+    def _stale(
+        self, fold: Fold, element: _Shown, reading: Sequence[MessageReading], passages: Passages
+    ) -> Iterator[Probe]:
         if not element.superseded or not fold.is_summary:
             return
         said = [(n, one) for n, reading_ in enumerate(reading) for one in reading_.said]
@@ -382,7 +384,7 @@ class ThreadProbe:
             kept = there.issuperset(one.wanted)
             yield _probe(_PLANTED[one.kind], one.kind, fold.record, place, one.text, kept=kept)
 
-    def _invented(self, fold: Fold, reading: Sequence[Reading]) -> None:
+    def _invented(self, fold: Fold, reading: Sequence[MessageReading]) -> None:
         sources = fold.sources or (fold.start_seq, fold.end_seq)
         for number, one in enumerate(reading):
             for said in one.said:

@@ -14,7 +14,7 @@ from compaction_store.recall.definitions import NAMES, Tool
 from compaction_store.recall.pages import Recalled, is_recalled
 
 
-class Call(NamedTuple):
+class AnswerableCall(NamedTuple):
     """A tool call, and a function that converts its result to the format that the call came in."""
 
     name: Any
@@ -38,7 +38,7 @@ def for_openai(tools: Iterable[Tool], api: Literal["chat", "responses"]) -> list
     raise InvalidInput(f"api must be 'chat' or 'responses', not {api!r}")
 
 
-def read(given: Any) -> Call:
+def read(given: Any) -> AnswerableCall:
     """Parses a tool call from a model's reply, given as a dict or as an object of the API's SDK.
 
     The call is a `tool_use` block, a `function_call` item or an entry of `tool_calls`.
@@ -47,10 +47,10 @@ def read(given: Any) -> Call:
     row = row_of({"type": kind})
     if row.answer is not None and isinstance(name := _field(given, row.id[0]), str):
         arguments = _parsed(_field(given, row.input[0]))
-        return Call(_field(given, "name"), arguments, lambda result: _part(row, name, result))
+        return AnswerableCall(_field(given, "name"), arguments, lambda result: _part(row, name, result))
     if kind in ("function", None) and function is not None and isinstance(name := _field(given, "id"), str):
         arguments = _parsed(_field(function, "arguments"))
-        return Call(_field(function, "name"), arguments, lambda result: _message(name, result))
+        return AnswerableCall(_field(function, "name"), arguments, lambda result: _message(name, result))
     raise InvalidInput(
         "call must be a tool_use block with an id, a function_call item with a call_id, or an entry of tool_calls with"
         f" an id{'' if isinstance(given, Mapping) else other(given)}"

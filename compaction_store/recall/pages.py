@@ -45,7 +45,7 @@ class Recalled(NamedTuple):
         return f"Recalled({len(self.text)} characters, is_error={self.is_error})"
 
 
-class Entry(NamedTuple):
+class PageEntry(NamedTuple):
     """An entry as JSON, and the arguments of a call whose result begins with this entry."""
 
     text: str
@@ -60,7 +60,7 @@ class ResultPage:
         self._max_tokens = max_tokens
         self._list_name = list_name
         self._header = header
-        self._entries: list[Entry] = []
+        self._entries: list[PageEntry] = []
         self.room = max(_RESERVE, max_tokens - counter.text(self._framed({})) - _RESERVE)
 
     @property
@@ -73,7 +73,7 @@ class ResultPage:
 
     def put(self, text: str, begin: Payload) -> None:
         self.room -= self._counter.text(text + ",")
-        self._entries.append(Entry(text, begin))
+        self._entries.append(PageEntry(text, begin))
 
     def add(self, text: str, begin: Payload) -> bool:
         """Adds an entry if it fits or is the first one. Returns whether the entry was added."""

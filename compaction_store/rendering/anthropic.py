@@ -17,7 +17,7 @@ from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
 from compaction_store.rendering import breakpoints
-from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, Part, parts, refuse
+from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, PlacedBlock, parts, refuse
 from compaction_store.rendering.pairs import NO_RESULT, paired
 from compaction_store.rendering.turns import BEGINNING
 
@@ -119,11 +119,11 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
     return last
 
 
-def _ours(part: Part, element: Element, *, first: bool) -> Part:
+def _ours(part: PlacedBlock, element: Element, *, first: bool) -> PlacedBlock:
     """Keeps a record's compaction block at the beginning, its only valid place. Elsewhere, makes framed notes of it."""
     if not _is_compaction(part.block) or first:
         return part
-    return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
+    return PlacedBlock(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
 
 
 def notes(block: Payload, element: Element) -> str:
@@ -135,7 +135,7 @@ def notes(block: Payload, element: Element) -> str:
     return framed
 
 
-def _messages(found: list[Part], payload: Payload) -> Iterator[_Message]:
+def _messages(found: list[PlacedBlock], payload: Payload) -> Iterator[_Message]:
     """Yields the parts of a payload as messages of one role each. This is nearly always one message."""
     seq, message = (found[0].seq, None) if found else (0, None)
     for part in found:

@@ -27,7 +27,7 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII
 BY_NAME = "function:"
 
 
-class Part(NamedTuple):
+class PlacedBlock(NamedTuple):
     """One block, the seq of its message, and its role: "system", "user" or "assistant"."""
 
     seq: int
@@ -35,31 +35,31 @@ class Part(NamedTuple):
     block: Payload
 
 
-def parts(seq: int, payload: Payload) -> list[Part]:
+def parts(seq: int, payload: Payload) -> list[PlacedBlock]:
     """Converts a message to blocks."""
     return list(_parts(seq, payload))
 
 
-def _parts(seq: int, payload: Payload) -> Iterator[Part]:
+def _parts(seq: int, payload: Payload) -> Iterator[PlacedBlock]:
     role = payload.get("role")
     if role is None:
         yield from _item(seq, payload)
     elif role in ("system", "developer"):
         for block in _content(seq, payload.get("content")):
-            yield Part(seq, "system", block)
+            yield PlacedBlock(seq, "system", block)
     elif role == "tool":
-        yield Part(seq, "user", result(seq, payload.get("tool_call_id"), payload.get("content"), "tool_call_id"))
+        yield PlacedBlock(seq, "user", result(seq, payload.get("tool_call_id"), payload.get("content"), "tool_call_id"))
     elif role == "function":
         name = payload.get("name")
         call = BY_NAME + name if isinstance(name, str) else None
-        yield Part(seq, "user", result(seq, call, payload.get("content"), "name"))
+        yield PlacedBlock(seq, "user", result(seq, call, payload.get("content"), "name"))
     elif role == "user":
         blocks = list(_content(seq, payload.get("content"), leaves_out=claims_reply(payload)))
         for block in blocks or [_text(EMPTY)]:
-            yield Part(seq, "user", block)
+            yield PlacedBlock(seq, "user", block)
     elif role == "assistant":
         for block in _content(seq, payload.get("content"), is_reply=True):
-            yield Part(seq, role, block)
+            yield PlacedBlock(seq, role, block)
         yield from _chat_calls(seq, payload)
     else:
         refuse(seq, "role", "its role cannot be converted to the requested format")
@@ -204,7 +204,7 @@ def arguments(text: Any) -> Payload:
     return found if isinstance(found, dict) else {"INVALID_JSON": text}
 
 
-def _chat_calls(seq: int, payload: Payload) -> Iterator[Part]:
+def _chat_calls(seq: int, payload: Payload) -> Iterator[PlacedBlock]:
     if "tool_calls" not in payload and "function_call" not in payload:
         return
     calls = payload.get("tool_calls")
@@ -218,7 +218,7 @@ def _chat_calls(seq: int, payload: Payload) -> Iterator[Part]:
             name = f"{BY_NAME}{body.get('name')}"
         elif body is call:
             refuse(seq, "tool_calls", "a call must be of a function or of a custom tool")
-        yield Part(seq, "assistant", _call(seq, body.get("name"), name, _input(row, call)))
+        yield PlacedBlock(seq, "assistant", _call(seq, body.get("name"), name, _input(row, call)))
 
 
 def _input(row: PartType, call: Payload) -> Payload:
@@ -226,12 +226,12 @@ def _input(row: PartType, call: Payload) -> Payload:
     return {"input": given} if field == "input" else arguments(given)
 
 
-def _item(seq: int, item: Payload) -> Iterator[Part]:
+def _item(seq: int, item: Payload) -> Iterator[PlacedBlock]:
     """Yields the parts of an item of OpenAI's Responses API that is not a message."""
     row = row_of(item)
     if row.item is not None and row.answer is not None:
-        yield Part(seq, "assistant", _call(seq, item.get("name"), item.get(row.id[0]), _input(row, item)))
+        yield PlacedBlock(seq, "assistant", _call(seq, item.get("name"), item.get(row.id[0]), _input(row, item)))
     elif row.item is not None and row.answers and PARTS[row.answers[0]].answer == row.name:
-        yield Part(seq, "user", result(seq, item.get(row.id[0]), item.get(row.returns), row.id[0]))
+        yield PlacedBlock(seq, "user", result(seq, item.get(row.id[0]), item.get(row.returns), row.id[0]))
     elif row.anthropic is not None or not row.is_thinking:
         refuse(seq, "type", "this kind of item cannot be converted to the requested format")

@@ -52,7 +52,7 @@ class Parts(NamedTuple):
     system: Any
 
 
-class Place(NamedTuple):
+class PromptPlace(NamedTuple):
     """The argument that a system prompt is added to, and the function that adds it."""
 
     name: str
@@ -89,13 +89,13 @@ def _as_instructions(_request: Payload, system: Any) -> Any:
     return system
 
 
-ANTHROPIC = Place("system", _with_own)
-OPENAI_CHAT = Place("messages", _as_message)
-OPENAI_CHAT_JOINED = Place("messages", _in_first)
-OPENAI_RESPONSES = Place("instructions", _as_instructions)
+ANTHROPIC = PromptPlace("system", _with_own)
+OPENAI_CHAT = PromptPlace("messages", _as_message)
+OPENAI_CHAT_JOINED = PromptPlace("messages", _in_first)
+OPENAI_RESPONSES = PromptPlace("instructions", _as_instructions)
 
 
-def whole(parts: Parts, place: Place, cache: str | None) -> Payload:
+def whole(parts: Parts, place: PromptPlace, cache: str | None) -> Payload:
     """Returns the arguments of a request, with cache breakpoints at the end of the tools and of the system prompt."""
     request = dict(parts.rendered)
     if parts.system:
@@ -111,7 +111,7 @@ def whole(parts: Parts, place: Place, cache: str | None) -> Payload:
     return request
 
 
-def taken_apart(request: Payload, known: Parts, place: Place, cache: str | None) -> Parts:
+def taken_apart(request: Payload, known: Parts, place: PromptPlace, cache: str | None) -> Parts:
     """Returns the current parts of a request. The caller may have changed them since they were `known`."""
     sent = whole(known, place, cache)
     left = {**request}
@@ -127,7 +127,7 @@ def taken_apart(request: Payload, known: Parts, place: Place, cache: str | None)
     return Parts(rendered, _checked(tools_of, tools), _checked(system_of, system))
 
 
-def _restore(request: Payload, known: Parts, sent: Payload, place: Place) -> bool:
+def _restore(request: Payload, known: Parts, sent: Payload, place: PromptPlace) -> bool:
     """Takes the prompt out of a request. Returns false if the caller has changed or removed the prompt."""
     name = place.name
     now = request.get(name)

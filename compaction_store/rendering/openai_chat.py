@@ -25,7 +25,7 @@ from compaction_store.rendering.blocks import (
     OF_ASSISTANT,
     OF_ERASED,
     OF_NO_CALL,
-    Part,
+    PlacedBlock,
     claims_reply,
     parts,
     refuse,
@@ -128,13 +128,13 @@ def converted(
                 yield {"role": "user", "content": _content(element.seq, blocks, image)}
 
 
-def _summary(part: Part, element: Element) -> Part | None:
+def _summary(part: PlacedBlock, element: Element) -> PlacedBlock | None:
     """Converts a compaction block to framed notes. Returns None for thinking and for a failed compaction."""
     kind = part.block["type"]
     if row_of(part.block).is_thinking or (kind == "compaction" and not part.block.get("content")):
         return None
     if kind == "compaction":
-        return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
+        return PlacedBlock(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
     return part
 
 

@@ -253,7 +253,7 @@ def _way_out(view: View, seq: int) -> str:
     return f"compact(thread_id, lambda ctx: ctx.remove({start}, {end}{allow})) takes it out of the view"
 
 
-def _place(renderer: str, options: Payload) -> given.Place:
+def _place(renderer: str, options: Payload) -> given.PromptPlace:
     if renderer == OPENAI_CHAT:
         return given.OPENAI_CHAT_JOINED if options["join"] else given.OPENAI_CHAT
     return given.ANTHROPIC if renderer == ANTHROPIC else given.OPENAI_RESPONSES

@@ -231,14 +231,14 @@ def _pins(pin: PinOption, items: Sequence[Any]) -> Pins:
 
 def _payloads(items: Sequence[Any]) -> list[Payload]:
     """Returns items as payloads. The payload of an object has only its speaker, its calls and its results."""
-    pairs = _Pairs()
+    pairs = _CallPairs()
     for place, item in enumerate(items):
         if not isinstance(item, Mapping):
             pairs.read(place, item)
     return [dict(item) if isinstance(item, Mapping) else pairs.payload(place, item) for place, item in enumerate(items)]
 
 
-class _Pairs:
+class _CallPairs:
     """Pairs calls with results, by the ids that the objects return or else by their order."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from compaction_store.language.words import Phrases, words
 from compaction_store.probes import ThreadFacts, ThreadMessage
 from compaction_store.probes.facts import statements
 from compaction_store.probes.passages import Passages
-from compaction_store.probes.speech import Reading
+from compaction_store.probes.speech import MessageReading
 
 Payload = dict[str, Any]
 # Quadratic work on so many characters would take hours.
@@ -162,7 +162,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "secrets": has_secret,
     "a user's message": lambda text: ThreadFacts([ThreadMessage(1, user(text))]),
     "a call": lambda text: ThreadFacts([ThreadMessage(1, call("bash", {"command": text}))]),
-    "a raw call": lambda text: Reading({"type": "function_call", "call_id": "c", "name": "f", "arguments": text}),
+    "a raw call": lambda text: MessageReading(
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": text}
+    ),
     "a result": lambda text: ThreadFacts([ThreadMessage(1, result(text))]),
     "a summary": lambda text: Passages([text]).says("Never push to main."),
 }

@@ -16,7 +16,7 @@ from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import Notes, detect, line_files, open_source
-from compaction_store.importers.line_files import LineFile, Run
+from compaction_store.importers.line_files import LineFile, LineRange
 from compaction_store.models import Observed, ToLoad
 
 GOOD = b'{"role":"user","content":"fine"}'
@@ -114,7 +114,7 @@ def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.
 def test_runs_are_read_from_where_they_begin(tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl"
     path.write_bytes(b"".join(b"%d\n" % i for i in range(10, 20)))
-    found = LineFile(path).lines([Run(3, 6, 12), Run(9, 24, 27)])
+    found = LineFile(path).lines([LineRange(3, 6, 12), LineRange(9, 24, 27)])
     assert [(line.number, line.data) for line in found] == [(3, b"12\n"), (4, b"13\n"), (9, b"18\n")]
 
 

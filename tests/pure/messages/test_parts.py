@@ -13,7 +13,7 @@ from compaction_store.importers.detecting import of_messages
 from compaction_store.messages import parts, tool_pairs
 from compaction_store.messages.parts import PARTS, PartType, Shape, walk
 from compaction_store.models import Payload
-from compaction_store.probes.speech import Reading
+from compaction_store.probes.speech import MessageReading
 from compaction_store.rendering import View, for_anthropic, for_openai
 from compaction_store.rendering.acceptance import accepted
 from compaction_store.strategies import plan_clear_tool_results
@@ -102,7 +102,7 @@ def test_a_row_has_a_new_block_cleared() -> None:
 def test_a_row_displays_and_probes_a_new_block() -> None:
     assert said(THREAD[1]) == 'I look.\ncall: sql({"sql": "select count(*)"})'
     assert said(THREAD[2]) == f"result: {LONG}"
-    asked, told = Reading(THREAD[1]), Reading(THREAD[2])
+    asked, told = MessageReading(THREAD[1]), MessageReading(THREAD[2])
     assert [(call.id, call.name, call.given) for call in asked.calls] == [("q1", "sql", {"sql": "select count(*)"})]
     assert [(result.id, result.size) for result in told.results] == [("q1", len(LONG))]
     summary = ExtractiveSummarizer(share=0.5)(elements_of(THREAD[:3]))

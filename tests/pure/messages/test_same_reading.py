@@ -19,7 +19,7 @@ from compaction_store.errors import NotRenderable
 from compaction_store.messages import tool_pairs
 from compaction_store.messages.parts import PARTS
 from compaction_store.models import Payload
-from compaction_store.probes.speech import Reading
+from compaction_store.probes.speech import MessageReading
 from compaction_store.rendering import View, for_anthropic, for_openai
 from compaction_store.strategies.contents import contents_of
 from compaction_store.strategies.outline import elements_of, speaker
@@ -30,7 +30,7 @@ CASES: list[dict[str, Any]] = [json.loads(line) for line in FILE.read_text(encod
 
 
 def probes(message: Payload) -> Any:
-    reading = Reading(message)
+    reading = MessageReading(message)
     return reading.said, reading.calls, reading.results
 
 

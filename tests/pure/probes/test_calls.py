@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from compaction_store.probes.calls import changed_files, looks_up, signature
-from compaction_store.probes.speech import Call
+from compaction_store.probes.speech import ToolCall
 
 
-def made(name: str, given: Any) -> Call:
-    return Call("c1", name, "content[0]", given)
+def made(name: str, given: Any) -> ToolCall:
+    return ToolCall("c1", name, "content[0]", given)
 
 
 @pytest.mark.parametrize(

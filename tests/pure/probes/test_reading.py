@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from support.thread_patterns import calm
 
 from compaction_store.messages.framing import frame
-from compaction_store.probes.speech import Reading
+from compaction_store.probes.speech import MessageReading
 
 Payload = dict[str, Any]
 
 
 def said(payload: Payload) -> list[tuple[str, str, str]]:
-    return [(one.kind, one.field, one.text) for one in Reading(payload).said if one.kind != "label"]
+    return [(one.kind, one.field, one.text) for one in MessageReading(payload).said if one.kind != "label"]
 
 
 ARGUMENTS = json.dumps({"path": "a.py", "limit": 20, "more": ["b"]})
@@ -34,7 +34,7 @@ CALLS: dict[str, Payload] = {
 
 @pytest.mark.parametrize("form", CALLS)
 def test_a_call_is_read_in_every_form(form: str) -> None:
-    reading = Reading(CALLS[form])
+    reading = MessageReading(CALLS[form])
     [call] = reading.calls
     assert call.name == "read"
     assert call.given == json.loads(ARGUMENTS)
@@ -65,7 +65,7 @@ RESULTS: dict[str, Payload] = {
 
 @pytest.mark.parametrize("form", RESULTS)
 def test_a_result_is_read_in_every_form(form: str) -> None:
-    reading = Reading(RESULTS[form])
+    reading = MessageReading(RESULTS[form])
     assert [result.id for result in reading.results] == ["c"]
     assert [text for kind, _, text in said(RESULTS[form]) if kind == "result"] == ["seen"]
     assert not reading.results[0].failed
@@ -73,7 +73,7 @@ def test_a_result_is_read_in_every_form(form: str) -> None:
 
 def test_a_failed_result_says_so() -> None:
     part = {"type": "tool_result", "tool_use_id": "c", "content": "no", "is_error": True}
-    assert Reading({"role": "user", "content": [part]}).results[0].failed
+    assert MessageReading({"role": "user", "content": [part]}).results[0].failed
 
 
 def test_speech_is_by_who_says_it_and_has_its_place() -> None:
@@ -91,7 +91,7 @@ def test_speech_is_by_who_says_it_and_has_its_place() -> None:
 
 
 def test_the_text_of_a_framed_summary_is_read_without_its_frame() -> None:
-    [one] = Reading(frame("They met.", 1, 4), is_summary=True).said
+    [one] = MessageReading(frame("They met.", 1, 4), is_summary=True).said
     assert (one.kind, one.text) == ("notes", "They met.")
 
 
@@ -121,6 +121,6 @@ _JUNK: st.SearchStrategy[Any] = st.recursive(
 @calm
 @given(_JUNK)
 def test_it_reads_anything_without_an_error(junk: Any) -> None:
-    reading = Reading(junk)
+    reading = MessageReading(junk)
     assert all(isinstance(one.text, str) for one in reading.said)
-    assert Reading({"role": "assistant", "content": junk, "tool_calls": junk}).results is not None
+    assert MessageReading({"role": "assistant", "content": junk, "tool_calls": junk}).results is not None
