@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
@@ -17,8 +19,6 @@ from compaction_store.errors import InvalidInput
 from compaction_store.models.roles import APPLICATION, AUDITOR, GROUPS, OWNER
 from compaction_store.postgres import queries
 from compaction_store.postgres.schema import role_members
-
-_CONSOLE = "make logins in SQL: logins from the console are members of {}"
 
 
 class Platform(NamedTuple):
@@ -43,78 +43,9 @@ class Platform(NamedTuple):
     encrypts_by: str | None = None
 
 
+_FILE = Path(__file__).with_suffix(".toml")
 PLATFORMS: Mapping[str, Platform] = {
-    "rds": Platform(
-        "Amazon RDS",
-        "rds_superuser",
-        "in the DB parameter group of the instance",
-        "RDS Proxy",
-        r"\.proxy-\w+\.",
-        "the endpoint of the instance",
-        iam_group="rds_iam",
-        encrypts_by="rds.force_ssl",
-    ),
-    "aurora": Platform(
-        "Amazon Aurora",
-        "rds_superuser",
-        "in the DB cluster parameter group",
-        "RDS Proxy",
-        r"\.proxy-\w+\.",
-        "the writer endpoint of the cluster",
-        has_own_storage=True,
-        iam_group="rds_iam",
-        encrypts_by="rds.force_ssl",
-    ),
-    "cloud-sql": Platform(
-        "Google Cloud SQL",
-        "cloudsqlsuperuser",
-        "as a database flag of the instance",
-        "Managed Connection Pooling",
-        r":6432$",
-        "port 5432",
-        _CONSOLE.format("cloudsqlsuperuser"),
-        iam_group="cloudsqliamuser",
-    ),
-    "alloydb": Platform(
-        "Google AlloyDB",
-        "alloydbsuperuser",
-        "as a database flag of the instance",
-        "managed connection pooling",
-        r":6432$",
-        "port 5432",
-        has_own_storage=True,
-        iam_group="alloydbiamuser",
-    ),
-    "neon": Platform(
-        "Neon",
-        "neon_superuser",
-        "by Neon's support; a setting that needs no restart can be set for a role or a database",
-        "Neon's pooler",
-        r"^[^.]+-pooler\.",
-        "the host name without -pooler",
-        "make logins in SQL: grant refuses logins from the console; give each branch its own checkpoints",
-        has_own_storage=True,
-    ),
-    "supabase": Platform(
-        "Supabase",
-        "service_role",
-        "with supabase postgres-config update",
-        "Supavisor",
-        r"\.pooler\.supabase\.|:6543$",
-        "db.PROJECT.supabase.co, or port 5432 of the pooler, its session mode",
-        "make logins in SQL: authenticator can become service_role, which no policy restricts",
-    ),
-    "azure": Platform(
-        "Azure Database",
-        "azure_pg_admin",
-        "among the server parameters",
-        "its PgBouncer",
-        r":6432$",
-        "port 5432",
-        "make logins in SQL, and not as members of azure_pg_admin",
-        iam_group="azure_ad_user",
-        encrypts_by="require_secure_transport",
-    ),
+    name: Platform(**facts) for name, facts in tomllib.loads(_FILE.read_text(encoding="utf-8")).items()
 }
 
 _ADMIN_SINCE = 160000

@@ -37,38 +37,9 @@ _ON_SHARDS = """
     SELECT s.shardid::int8, s.success, s.result
     FROM pg_catalog.run_command_on_shards(pg_catalog.format('compaction_store.%%I', %b::text)::regclass, %b::text) AS s
 """
-_ON_SHARD = """
-    SELECT pg_catalog.concat_ws(', ', CASE WHEN c.relrowsecurity THEN 'row security' ELSE 'no row security' END,
-            CASE WHEN c.relforcerowsecurity THEN 'forced' END,
-            CASE WHEN NOT c.relhastriggers THEN 'triggers not looked for' END)
-        || '; policies ' || coalesce((
-            SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', p.polname,
-                CASE WHEN NOT p.polpermissive THEN 'restrictive' END, p.polcmd::text,
-                CASE WHEN p.polroles <> '{0}' THEN 'to some' END,
-                'using ' || pg_catalog.pg_get_expr(p.polqual, p.polrelid),
-                'check ' || pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid)), '; ' ORDER BY p.polname)
-            FROM pg_catalog.pg_policy AS p WHERE p.polrelid = c.oid), 'none')
-        || '; triggers ' || coalesce((
-            SELECT pg_catalog.string_agg(pg_catalog.regexp_replace(g.tgname, '_[0-9]+$', '') || ' '
-                || g.tgenabled::text || ' ' || g.tgtype::text, '; ' ORDER BY g.tgname)
-            FROM pg_catalog.pg_trigger AS g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal), 'none')
-    FROM pg_catalog.pg_class AS c WHERE c.oid = '%s'::regclass
-"""
 _ON_NODES = """
     SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
     FROM pg_catalog.run_command_on_workers(%b::text) AS w
-"""
-# A digest of all properties that determine the behaviour of the functions.
-_ON_NODE = """
-    SELECT coalesce(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
-        pg_catalog.concat_ws(' ', p.proname, pg_catalog.pg_get_function_arguments(p.oid), l.lanname,
-            p.provolatile::text, p.prosecdef::text, p.proconfig::text, pg_catalog.pg_get_userbyid(p.proowner)::text,
-            p.prosrc, (p.prosqlbody IS NOT NULL)::text),
-        ' ' ORDER BY p.proname, p.oid), 'UTF8')), 'hex'), 'none')
-    FROM pg_catalog.pg_proc AS p
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-    JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
-    WHERE n.nspname = 'compaction_store'
 """
 
 
@@ -113,18 +84,22 @@ def read(connection: Connection) -> Facts:
 
 def facts(connection: Connection, name: str) -> list[tuple[Any, ...]]:
     """Sends a query of the folder. Its parameter `ours` has the schema's roles."""
-    text = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
-    return queries.fetch(
-        connection, text.replace("%", "%%").replace(":ours", "%(ours)s::text[]"), {"ours": list(GROUPS)}
-    )
+    text = _text(name).replace("%", "%%").replace(":ours", "%(ours)s::text[]")
+    return queries.fetch(connection, text, {"ours": list(GROUPS)})
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def _cluster(connection: Connection) -> ClusterFacts:
     shards = _shards(connection) if queries.fetch(connection, _IS_SHARDED)[0][0] else []
     if not shards:
         return ClusterFacts()
-    nodes: list[tuple[str, str]] = [*queries.fetch(connection, _ON_NODES, (_ON_NODE,))]
-    [(functions,)] = queries.fetch(connection, _ON_NODE)
+    # A digest of all properties that determine the behaviour of the functions.
+    digest = _text("on_node")
+    nodes: list[tuple[str, str]] = [*queries.fetch(connection, _ON_NODES, (digest,))]
+    [(functions,)] = queries.fetch(connection, digest)
     return ClusterFacts(shards, nodes, functions)
 
 
@@ -134,5 +109,5 @@ def _shards(connection: Connection) -> list[tuple[str, int, str]]:
     return [
         (name, shard, result)
         for (name,) in queries.fetch(connection, _SHARDED, (names,))
-        for shard, _, result in queries.fetch(connection, _ON_SHARDS, (name, _ON_SHARD))
+        for shard, _, result in queries.fetch(connection, _ON_SHARDS, (name, _text("on_shard")))
     ]
