@@ -71,6 +71,11 @@ class Server:
         #: Whether other nodes may commit a write that this server reports as failed.
         self.has_nodes = has_citus
 
+    @property
+    def as_stored(self) -> Server:
+        """The server without what opens sealed content."""
+        return self
+
     def call(self, query: Callable[..., _T], connection: Connection, *arguments: Any) -> _T:
         """Runs a query, or the form of it that this kind of server needs."""
         return query(connection, *arguments)

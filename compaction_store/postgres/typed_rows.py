@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from compaction_store.arguments import about
-from compaction_store.errors import Unreadable
+from compaction_store.errors import NotConfigured, Unreadable
 from compaction_store.messages import documents
 from compaction_store.models import (
     ComparedPart,
@@ -34,6 +34,7 @@ from compaction_store.postgres.queries.functions import (
     ViewRow,
 )
 from compaction_store.rendering.view import View
+from compaction_store.sealing.seals import is_sealed
 
 
 def message(row: ReplayRow | NewestRow) -> Message:
@@ -46,7 +47,7 @@ def message(row: ReplayRow | NewestRow) -> Message:
 
 
 def thread(row: ThreadRow) -> Thread:
-    metadata, fault = documents.parsed("metadata", row.metadata)
+    metadata, fault = documents.parsed("metadata", "{}" if row.metadata is None else row.metadata)
     own = {"metadata": metadata or {}, "view_tokens": row.view_tokens if row.unknown_pos is None else None}
     return Thread(**row._asdict() | own, fault=fault)
 
@@ -96,6 +97,8 @@ def _read(kind: documents.Kind, text: str, what: str, thread_id: str) -> Payload
     found, fault = documents.parsed(kind, text)
     if found is None:
         raise _unreadable(fault or "", what, thread_id)
+    if is_sealed(found):
+        raise NotConfigured(f"{what} is sealed: open the store with seal=Keys(…){about(thread_id)}")
     return found
 
 

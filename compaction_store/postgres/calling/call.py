@@ -132,6 +132,12 @@ class Caller:
         other.retries = False
         return other
 
+    def as_stored(self) -> Self:
+        """Returns a copy that reads sealed content as it is stored, to verify or copy it."""
+        other = copy.copy(self)
+        other.server = self.server.as_stored
+        return other
+
     def _with_deadline(self, deadline: float) -> Self:
         other = copy.copy(self)
         other.deadline = other.patience = deadline

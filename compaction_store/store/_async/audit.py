@@ -111,7 +111,7 @@ class AsyncAudit:
 
         Nothing is verified until the result is iterated over. If nobody does, the result warns when it is dropped.
         """
-        wanted = verification.Verification(self._scope.db, self._scope.tenant, level, checkpoints, progress)
+        wanted = verification.Verification(self._scope.db.as_stored(), self._scope.tenant, level, checkpoints, progress)
         if thread_id is None:
             if since is not None:
                 raise InvalidInput("since must be given with a thread")
@@ -140,7 +140,7 @@ class AsyncAudit:
             raise InvalidInput(f"exactly one of seq, number and pos must be given, not {len(given)}")
         [(kind, name, ordinal)] = given
         arguments.number(ordinal, name, least=1)
-        return await verification.verify_entry(self._scope.db, self._scope.key(thread_id), kind, ordinal)
+        return await verification.verify_entry(self._scope.db.as_stored(), self._scope.key(thread_id), kind, ordinal)
 
     async def checkpoint(
         self,
@@ -497,6 +497,7 @@ class AsyncStoreAudit(AsyncAudit):
 async def bundle_lines(
     db: AsyncConnections, thread: ThreadKey, bodies: export_rows.Bodies, checkpoint: Mapping[str, Any] | None
 ) -> AsyncIterator[bytes]:
+    db = db.as_stored()
     row = await db.call(queries.thread, thread)
     thread = thread._replace(uid=typed_rows.thread(row).thread_uid)
     state = ThreadHead._make(await db.call(queries.thread_state, thread, None))

@@ -41,8 +41,10 @@ from compaction_store.postgres.calling.call import deadline_for_opening
 from compaction_store.postgres.calling.engines_aio import AsyncEngine
 from compaction_store.postgres.cluster import Cluster, Server
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ListFilter
+from compaction_store.postgres.sealed_server import SealedServer
 from compaction_store.rendering.view import SeenView, View
 from compaction_store.results import AsyncResults
+from compaction_store.sealing.keys import Keys
 from compaction_store.store._async import forks, pages
 from compaction_store.store._async.scope import AsyncScope
 from compaction_store.store.awaitable_context import awaitable_context
@@ -108,6 +110,7 @@ class AsyncReader:
         settings: Mapping[str, str] | None = None,
         share_commits: bool = True,
         telemetry: Telemetry | None = None,
+        seal: Keys | None = None,
     ) -> Self:
         """Connects to the database and checks its schema.
 
@@ -119,7 +122,8 @@ class AsyncReader:
         `{"default_transaction_read_only": "on"}`. `actor` is recorded with every message, compaction, revocation,
         erasure and hold for which the call names no other actor; with `require_actor`, a call without an actor is
         refused. Appends of concurrent callers share commits unless `share_commits` is false. With `telemetry`, the
-        store reports to OpenTelemetry.
+        store reports to OpenTelemetry. With the keys `seal`, or those in the folder $COMPACTION_STORE_KEYS, content is
+        sealed before it leaves the process, and opened after reading.
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")
@@ -139,9 +143,10 @@ class AsyncReader:
         count = tokens.chosen(counter)
         if telemetry is not None:
             arguments.instance(telemetry, Telemetry, "telemetry")
+        keys = Keys.chosen(seal)
         db, share = await open_database(
             url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline,
-            settings=begun_with, telemetry=telemetry,
+            settings=begun_with, telemetry=telemetry, keys=keys,
         )  # fmt: skip
         shared_commits = AsyncSharedCommits(engines.pool_size(db.engine), is_on=share_commits)
         return cls._made(
@@ -442,6 +447,7 @@ async def open_database(
     deadline: float,
     settings: Mapping[str, str],
     telemetry: Telemetry | None,
+    keys: Keys | None,
 ) -> Opened:
     share = None
     if engine is None:
@@ -463,5 +469,7 @@ async def open_database(
         raise
     observer = None if telemetry is None else telemetry.observer(*engines.address(first.engine))
     server = Cluster() if citus.is_used else Server(has_citus=citus.is_installed)
+    if keys is not None:
+        server = SealedServer(server, keys)
     db = AsyncConnections(engine, deadline, server=server, observer=observer)
     return Opened(db, share)

@@ -112,7 +112,7 @@ class Audit:
 
         Nothing is verified until the result is iterated over. If nobody does, the result warns when it is dropped.
         """
-        wanted = verification.Verification(self._scope.db, self._scope.tenant, level, checkpoints, progress)
+        wanted = verification.Verification(self._scope.db.as_stored(), self._scope.tenant, level, checkpoints, progress)
         if thread_id is None:
             if since is not None:
                 raise InvalidInput("since must be given with a thread")
@@ -141,7 +141,7 @@ class Audit:
             raise InvalidInput(f"exactly one of seq, number and pos must be given, not {len(given)}")
         [(kind, name, ordinal)] = given
         arguments.number(ordinal, name, least=1)
-        return verification.verify_entry(self._scope.db, self._scope.key(thread_id), kind, ordinal)
+        return verification.verify_entry(self._scope.db.as_stored(), self._scope.key(thread_id), kind, ordinal)
 
     def checkpoint(
         self,
@@ -498,6 +498,7 @@ class StoreAudit(Audit):
 def bundle_lines(
     db: Connections, thread: ThreadKey, bodies: export_rows.Bodies, checkpoint: Mapping[str, Any] | None
 ) -> Iterator[bytes]:
+    db = db.as_stored()
     row = db.call(queries.thread, thread)
     thread = thread._replace(uid=typed_rows.thread(row).thread_uid)
     state = ThreadHead._make(db.call(queries.thread_state, thread, None))

@@ -42,8 +42,10 @@ from compaction_store.postgres.calling.call import deadline_for_opening
 from compaction_store.postgres.calling.engines import Engine
 from compaction_store.postgres.cluster import Cluster, Server
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ListFilter
+from compaction_store.postgres.sealed_server import SealedServer
 from compaction_store.rendering.view import SeenView, View
 from compaction_store.results import Results
+from compaction_store.sealing.keys import Keys
 from compaction_store.store._sync import forks, pages
 from compaction_store.store._sync.scope import Scope
 from compaction_store.store.threads import KnownThreads, recency, refuse_unknown
@@ -107,6 +109,7 @@ class Reader:
         settings: Mapping[str, str] | None = None,
         share_commits: bool = True,
         telemetry: Telemetry | None = None,
+        seal: Keys | None = None,
     ) -> Self:
         """Connects to the database and checks its schema.
 
@@ -118,7 +121,8 @@ class Reader:
         `{"default_transaction_read_only": "on"}`. `actor` is recorded with every message, compaction, revocation,
         erasure and hold for which the call names no other actor; with `require_actor`, a call without an actor is
         refused. Appends of concurrent callers share commits unless `share_commits` is false. With `telemetry`, the
-        store reports to OpenTelemetry.
+        store reports to OpenTelemetry. With the keys `seal`, or those in the folder $COMPACTION_STORE_KEYS, content is
+        sealed before it leaves the process, and opened after reading.
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")
@@ -138,9 +142,10 @@ class Reader:
         count = tokens.chosen(counter)
         if telemetry is not None:
             arguments.instance(telemetry, Telemetry, "telemetry")
+        keys = Keys.chosen(seal)
         db, share = open_database(
             url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline,
-            settings=begun_with, telemetry=telemetry,
+            settings=begun_with, telemetry=telemetry, keys=keys,
         )  # fmt: skip
         shared_commits = SharedCommits(engines.pool_size(db.engine), is_on=share_commits)
         return cls._made(
@@ -441,6 +446,7 @@ def open_database(
     deadline: float,
     settings: Mapping[str, str],
     telemetry: Telemetry | None,
+    keys: Keys | None,
 ) -> Opened:
     share = None
     if engine is None:
@@ -462,5 +468,7 @@ def open_database(
         raise
     observer = None if telemetry is None else telemetry.observer(*engines.address(first.engine))
     server = Cluster() if citus.is_used else Server(has_citus=citus.is_installed)
+    if keys is not None:
+        server = SealedServer(server, keys)
     db = Connections(engine, deadline, server=server, observer=observer)
     return Opened(db, share)

@@ -1,0 +1,235 @@
+"""The keys that seal content: one for each owner, wrapped by a master key, in a folder of small files.
+
+The folder is not in the database, and must not be in its backups: a backup of the database that was made before
+`destroy` then has only sealed text, and nothing that opens it. The owner of a thread is its subject, or the thread.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+from uuid import uuid4
+
+from compaction_store.arguments import instance
+from compaction_store.errors import InvalidInput, MissingExtra, NotConfigured
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+ID_BYTES = 16
+#: Names the folder of the keys where a program gives none.
+ENVIRONMENT = "COMPACTION_STORE_KEYS"
+_MASTER = "master.key"
+_LONGEST_FILE = 64 * 1024
+
+
+def owner_of(tenant: str, thread_id: str, subject: str | None = None) -> str:
+    """Returns the owner of the key that seals a thread: its subject, or the thread alone if it has none."""
+    return f"thread\n{tenant}\n{thread_id}" if subject is None else f"subject\n{tenant}\n{subject}"
+
+
+class Master(Protocol):
+    """Wraps the owners' keys: your own class around a key management service.
+
+    `name` is the owner's key's name. It must be authenticated, so that no wrapped key can be passed off as another.
+    """
+
+    def wrap(self, key: bytes, name: bytes, /) -> bytes: ...
+
+    def unwrap(self, wrapped: bytes, name: bytes, /) -> bytes: ...
+
+
+class OwnerKey(NamedTuple):
+    """The key of an owner. `id` is written beside each sealed text."""
+
+    id: bytes
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"OwnerKey(id={self.id.hex()})"
+
+
+class FileMaster:
+    """A master key of 32 bytes in a file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            found = urlsafe_b64decode(_read(Path(path)))
+        except FileNotFoundError:
+            raise InvalidInput(
+                f"{os.fspath(path)!r} must be a file with the master key, which Keys.make writes, but is missing"
+            ) from None
+        except ValueError:
+            found = b""
+        if len(found) != KEY_BYTES:
+            raise InvalidInput(f"{os.fspath(path)!r} must have a key of {KEY_BYTES} bytes in base64")
+        self._cipher = aes_gcm(found)
+
+    def wrap(self, key: bytes, name: bytes, /) -> bytes:
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + bytes(self._cipher.encrypt(nonce, key, name))
+
+    def unwrap(self, wrapped: bytes, name: bytes, /) -> bytes:
+        return bytes(self._cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], name))
+
+
+class Keys:
+    """The owners' keys in a folder. Several processes may use the folder at the same time.
+
+    Without `master`, the folder's own file `master.key` wraps the keys. A key is read again whenever its file has
+    changed, so a key that another process destroyed is gone here too.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, master: Master | None = None) -> None:
+        self._folder = Path(folder)
+        if not self._folder.is_dir():
+            raise InvalidInput(f"{os.fspath(folder)!r} must be a folder of keys that Keys.make has made")
+        self._master: Master = FileMaster(self._folder / _MASTER) if master is None else master
+        self._read: dict[bytes, tuple[tuple[int, int], OwnerKey]] = {}
+
+    @classmethod
+    def chosen(cls, given: object) -> Keys | None:
+        """Returns the given keys, or those in the folder that the environment names."""
+        if given is not None:
+            instance(given, Keys, "seal")
+            return cast("Keys", given)
+        folder = os.environ.get(ENVIRONMENT)
+        return cls(folder) if folder else None
+
+    @classmethod
+    def make(cls, folder: str | os.PathLike[str], *, master: Master | None = None) -> Keys:
+        """Makes a folder of keys that only its owner can read, with a new master key if none is given."""
+        path = Path(folder)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if master is None:
+            try:
+                _write_new(path / _MASTER, urlsafe_b64encode(os.urandom(KEY_BYTES)))
+            except FileExistsError:
+                raise InvalidInput(f"{os.fspath(folder)!r} must be a new folder, but has a master key") from None
+        return cls(path, master=master)
+
+    def __repr__(self) -> str:
+        return f"Keys({os.fspath(self._folder)!r})"
+
+    def of_owner(self, owner: str) -> OwnerKey:
+        """Returns the key of an owner, and makes it if there is none."""
+        found = self._find(owner)
+        if found is not None:
+            return found
+        made = OwnerKey(uuid4().bytes, os.urandom(KEY_BYTES))
+        _write_new(self._file(made.id), urlsafe_b64encode(self._master.wrap(made.secret, made.id)))
+        try:
+            _write_new(self._pointer(owner), made.id.hex().encode())
+        except FileExistsError:
+            # Another process made the owner's key meanwhile.
+            _destroy(self._file(made.id))
+            return self.of_owner(owner)
+        return made
+
+    def by_id(self, key_id: bytes) -> OwnerKey | None:
+        """Returns the key with an id, or None if it was destroyed. Raises NotConfigured if this folder never had it."""
+        path = self._file(key_id)
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            self._read.pop(key_id, None)
+            if self._stone(key_id).exists():
+                return None
+            raise NotConfigured(
+                f"the content is sealed with the key {key_id.hex()}, which {self!r} does not have"
+            ) from None
+        version = (state.st_ino, state.st_mtime_ns)
+        known = self._read.get(key_id)
+        if known is None or known[0] != version:
+            known = version, OwnerKey(key_id, self._master.unwrap(urlsafe_b64decode(_read(path)), key_id))
+            self._read[key_id] = known
+        return known[1]
+
+    def destroy(self, owner: str) -> bool:
+        """Destroys the key of an owner. Nothing that it sealed can be opened again. Returns False if there was none.
+
+        A copy of the folder would still have the key: do not copy it, or destroy it there too.
+        """
+        found = self._find_id(owner)
+        if found is not None:
+            self._read.pop(found, None)
+            with suppress(FileExistsError):
+                _write_new(self._stone(found), b"")
+            _destroy(self._file(found))
+            _destroy(self._pointer(owner))
+        return found is not None
+
+    def _find(self, owner: str) -> OwnerKey | None:
+        found = self._find_id(owner)
+        if found is None:
+            return None
+        key = None if self._stone(found).exists() else self.by_id(found)
+        if key is None:
+            # The process that destroyed the key may have died before its last step.
+            self.destroy(owner)
+        return key
+
+    def _find_id(self, owner: str) -> bytes | None:
+        with suppress(FileNotFoundError, ValueError):
+            return bytes.fromhex(_read(self._pointer(owner)).decode("ascii"))
+        return None
+
+    def _file(self, key_id: bytes) -> Path:
+        return self._folder / f"{key_id.hex()}.key"
+
+    def _stone(self, key_id: bytes) -> Path:
+        """The file that says that a key was destroyed, and is not only missing."""
+        return self._folder / f"{key_id.hex()}.destroyed"
+
+    def _pointer(self, owner: str) -> Path:
+        return self._folder / f"{sha256(owner.encode()).hexdigest()}.owner"
+
+
+def aes_gcm(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 — an extra
+    except ImportError:
+        raise MissingExtra("sealed content", "audit") from None
+    return AESGCM(key)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LONGEST_FILE)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Writes a new file whole: it appears with its content, on disk, or not at all."""
+    draft = path.with_name(f".{uuid4().hex}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _destroy(path: Path) -> None:
+    """Overwrites a file and removes it. What the disk itself keeps of it is wrapped by the master key."""
+    with suppress(FileNotFoundError):
+        with path.open("r+b") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.write(os.urandom(size))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
