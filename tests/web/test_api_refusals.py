@@ -58,8 +58,8 @@ def message(content: str) -> bytes:
     (b'{"messages":[{"role":"user","content":"x"}],"meta":{"a":"' + b"x" * 9000 + b'"}}', 400, "meta must"),
     (b'{"messages":[{"role":"user","content":"x"}],"view":{"pos":1,"head":"xyz"}}', 400, "view.head"),
     (b'{"messages":[{"role":"user","content":"x"}],"durable":"yes"}', 400, "durable must be"),
-    (b'{"messages":[{"role":"user","content":"x"}],"actor":"somebody else"}', 400, "actor is not one of"),
-    (b'{"messages":[{"role":"user","content":"x"}],"tenant":"globex"}', 400, "tenant is not one of"),
+    (b'{"messages":[{"role":"user","content":"x"}],"actor":"somebody else"}', 400, "actor must be one of"),
+    (b'{"messages":[{"role":"user","content":"x"}],"tenant":"globex"}', 400, "tenant must be one of"),
     (b'{"messages":[' + b",".join([b'{"role":"user","content":"x"}'] * 1001) + b"]}", 400, "at most 1,000 messages"),
 ])  # fmt: skip
 def test_a_wrong_body_is_refused_and_stores_nothing(
@@ -106,7 +106,7 @@ def test_what_other_programs_write_is_stored_without_loss(url: str, tmp_path: Pa
     ("/v1/threads?after=%ff", 400, "percent-encoded"),
     ("/v1/threads?after=%00", 400, "thread_id must be text"),
     ("/v1/threads?" + "a=1&" * 100, 400, "at most 50"),
-    ("/v1/threads?actor=somebody", 400, "actor is not one of"),
+    ("/v1/threads?actor=somebody", 400, "actor must be one of"),
     ("/v1/compactions?since=Elm+Street+12", 400, "since must be a time"),
     ("/v1/compactions?since=2026-05-01T12:30:00", 400, "since"),
     ("/v1/compactions?kind=Elm", 400, "kind must be 'summary'"),
