@@ -46,6 +46,7 @@ _ACROSS = {
     "_REPORTED": "what the replies of a page of them report",
     "tenant_events": "the audit query of events",
     "threads": "a page of them",
+    "_listed": "the conditions of such a page",
     "listings": "for verify_all, what is stored",
     "_read": "what is stored of a page, and how many threads have one of its names",
     "count_heads": "for its progress",
@@ -84,8 +85,8 @@ def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycop
 
 # On a cluster they run on the node that has the name.
 _OF_TURNS = {"take_turn", "renew_turn", "leave_turn", "hold_turn"}
-# Two functions are for many threads, and a store on a cluster does not call them.
-_OF_NO_THREAD = {"append_together", "load_threads", "tenant", "tenants", "checkpoint_turn", *_OF_TURNS}
+# Three functions are for many threads, and a store on a cluster does not call them.
+_OF_NO_THREAD = {"append_together", "feed", "load_threads", "tenant", "tenants", "checkpoint_turn", *_OF_TURNS}
 
 
 def _first_arguments() -> dict[str, str]:
@@ -149,8 +150,9 @@ def test_every_statement_inside_the_functions_names_the_thread(folder: str) -> N
                     loose.append((path.stem, table, alias))
             into = re.findall(rf"INSERT INTO compaction_store\.({'|'.join(_TABLES)})\s*\(([^)]*)\)", statement)
             loose += [(path.stem, *found) for found in into if "thread_uid" not in found[1]]
-    # Lists all tenants, and runs on the coordinator. The other does not run on a cluster.
-    known = {("tenants", "threads", "t"), ("finish_import", "events", "e")}
+    # The first lists all tenants, and runs on the coordinator. The others do not run on a cluster.
+    feed = {("feed", table, table[0]) for table in ("messages", "compactions", "events")}
+    known = {("tenants", "threads", "t"), ("finish_import", "events", "e"), *feed}
     assert [found for found in loose if found not in known] == []
     assert by_name == (_BY_NAME if folder == "functions" else [])
 
