@@ -78,9 +78,18 @@ async def rule(db: AsyncConnections, tenant: str) -> Event | None:
 async def _ruled(run: Run) -> Run:
     """Returns the run with the age and the prefix of the tenant's rule."""
     found = await rule(run.db, run.tenant)
-    if found is None or OLDER_THAN not in found.body:
+    age = None if found is None else _age(found)
+    prefix = "" if found is None else found.body.get("prefix", "")
+    if age is None or not isinstance(prefix, str):
         raise NotConfigured("older_than must be given, because the tenant has no rule with an age")
-    return replace(run, older_than=timedelta(seconds=found.body[OLDER_THAN]), prefix=found.body.get("prefix", ""))
+    return replace(run, older_than=age, prefix=prefix)
+
+
+def _age(event: Event) -> timedelta | None:
+    """Returns the age in a rule or in the beginning of a run. The body may be forged, and then the result is None."""
+    age: Any = event.body.get(OLDER_THAN)
+    is_age = type(age) in (int, float) and 0 < age <= _LONGEST.total_seconds()
+    return timedelta(seconds=age) if is_age else None
 
 
 async def apply(run: Run) -> AsyncIterator[Expiry]:
@@ -138,14 +147,13 @@ async def _unfinished(run: Run) -> list[Event]:
             found.append(event)
             if len(found) == _PAGE:
                 break
-    ended = {event.body.get("run") for event in found if event.body.get("state") != "begun"}
-    return [e for e in reversed(found) if _is_beginning(e) and e.body.get("run") not in ended]
+    ended = {str(event.body.get("run")) for event in found if event.body.get("state") != "begun"}
+    return [e for e in reversed(found) if _is_beginning(e) and e.body["run"] not in ended]
 
 
 def _is_beginning(event: Event) -> bool:
-    """Returns whether an event is the beginning of a run. Its body may be forged."""
-    age: Any = event.body.get(OLDER_THAN)
-    return event.body.get("state") == "begun" and type(age) in (int, float) and 0 < age <= _LONGEST.total_seconds()
+    """Returns whether an event is the beginning of a run."""
+    return event.body.get("state") == "begun" and type(event.body.get("run")) is str and _age(event) is not None
 
 
 async def _found_again(run: Run, begun: Event) -> Tally:
@@ -208,17 +216,20 @@ async def findings(db: AsyncConnections, tenant: str) -> list[Finding]:
     erased: dict[str, list[UUID]] = {run: [] for run in ended}
     if not begun:
         return found
-    async for event in pages.tenant_events(db, tenant, EventFilter(["redaction"], until=now), newest_first=False):
+    # Stubs that were erased before may come from another database, whose log is not here.
+    wanted = EventFilter(["redaction"], since=min(event.created_at for event in begun.values()), until=now)
+    async for event in pages.tenant_events(db, tenant, wanted, newest_first=False):
         run, uid = event.body.get("run"), erasure.stub_uid(event.thread_id)
         if run is None or uid is None:
             continue
         erased.setdefault(str(run), []).append(uid)
         at = begun.get(str(run))
-        if at is None or event.body.get("before", "") > time_text(_cut_off(at)):
+        if at is None or str(event.body.get("before")) > time_text(_cut_off(at)):
             what = "is not in the log" if at is None else "has another age than the log says"
             found.append(Finding(None if at is None else at.pos, f"the run that erased thread {uid} {what}"))
     for run, end in ended.items():
-        if (end.body.get("erased") or {}).get("sha256") != digest(erased[run]):
+        said = end.body.get("erased")
+        if not isinstance(said, dict) or said.get("sha256") != digest(erased[run]):
             found.append(Finding(end.pos, f"{len(erased[run])} threads name this run, but not those that it erased"))
     return found
 

@@ -22,6 +22,7 @@ from support.redactable_thread import LATER, events
 import compaction_store as cs
 from compaction_store import offline
 from compaction_store.arguments import LOG
+from compaction_store.errors import NotConfigured
 from compaction_store.jsonable import time_text
 from compaction_store.models import Expiry
 from compaction_store.store._sync.retention import digest
@@ -276,6 +277,26 @@ def test_a_policy_that_erased_a_younger_thread_is_a_finding(store: Face, superus
         "2 threads name this run, but not those that it erased",
     ]}  # fmt: skip
     assert [f.what for f in store.audit.verify(LOG).findings] == found[LOG]
+
+
+@pytest.mark.one_server("it calls a function without a key")
+@pytest.mark.parametrize("body", [
+    "{}", '{"state":"begun"}', '{"state":"begun","run":"r"}', '{"state":"begun","run":7,"older_than_seconds":1}',
+    '{"state":"begun","run":"r","older_than_seconds":1e300}', '{"state":"begun","run":"r","older_than_seconds":"x"}',
+    '{"state":"ended","run":"r","erased":[1]}', '{"state":"ended","run":["r"],"erased":{"sha256":7}}',
+    '{"older_than_seconds":[],"prefix":7}', '{"older_than_seconds":-1}', '{"older_than_seconds":1,"prefix":7}',
+])  # fmt: skip
+def test_events_of_runs_and_rules_that_were_written_by_hand_break_nothing(
+    store: Face, superuser: psycopg.Connection[Any], body: str
+) -> None:
+    aged_threads.add(store, "old", 200)
+    call = "SELECT compaction_store.record_in_log(NULL, 'default', 'compaction-store:log', %s, NULL, %s, %s)"
+    superuser.execute(call, ["policy" if "state" in body else "rule", os.urandom(16), body])
+    with pytest.raises(NotConfigured):
+        list(store.custody.apply_retention())
+    assert outcome(apply(store)) == {"old": (None, 2)}
+    for report in store.audit.verify():
+        assert [f.what for f in report.findings if "threads name this run" not in f.what] == []
 
 
 def test_an_erasure_that_says_another_time_than_its_thread_is_a_finding_of_both_verifiers(tmp_path: Path) -> None:
