@@ -315,9 +315,9 @@ def rewind(
 ) -> list[RewindRow]:
     return list(map(RewindRow._make, fetch(connection, REWIND, (*of, run_id, seq, kind, hide, expected_head, actor, revoked, body))))
 
-SET_METADATA = "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::text, %b::text)"
-def set_metadata(connection: Connection, of: ThreadKey, metadata: str | None) -> None:
-    fetch(connection, SET_METADATA, (*of, metadata))
+SET_METADATA = "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::text, %b::text, %b::text)"
+def set_metadata(connection: Connection, of: ThreadKey, metadata: str | None, actor: str | None) -> None:
+    fetch(connection, SET_METADATA, (*of, metadata, actor))
 
 SetSubjectRow = NamedTuple("SetSubjectRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),

@@ -163,11 +163,14 @@ class Store(Reader):
         chosen = self._actor if actor is None else actor
         return Turn(self._db, self.append, thread, actor=chosen, wait=wait, lease=lease)
 
-    def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
-        """Replaces the thread's metadata, a JSON object for any data that is not a message."""
-        thread = self._scope.writable_key(thread_id)
+    def set_metadata(self, thread_id: str, metadata: Mapping[str, Any], *, actor: str | None = None) -> None:
+        """Replaces the thread's metadata, a JSON object for any data that is not a message.
+
+        An event of the thread names the fields that were set or removed. The names stay if the thread is erased.
+        """
+        thread, actor = self._scope.writable_key(thread_id), self._scope.chosen_actor(actor)
         text = encoding.encode_metadata(metadata)
-        self._db.call(queries.set_metadata, thread, text, key=call.UNKEYED)
+        self._db.call(queries.set_metadata, thread, text, actor, key=call.UNKEYED)
 
     def fork(
         self,
