@@ -30,7 +30,7 @@ CompactionStoreError
     - ThreadErased               nothing can be added to an erased thread
     - TurnTimeout                other turns held the thread for the whole wait; .actor and .until
     - TurnLost                   the turn's lease expired and another turn began, or the thread was erased
-    - Held                       a hold or a retention forbids the erasure; override= erases anyway
+    - Held                       a hold or a retention forbids the erasure; override= erases anyway, unless locked
     - CheckpointRefused          the database contradicts the last checkpoint; nothing was signed; .findings
   · Rejected                     a rule forbids the compaction; in most cases, a "rejected" record was written
     - SplitPair                  the span separates a tool call from its result
@@ -289,7 +289,10 @@ class TurnLost(Conflict):
 
 
 class Held(Conflict):
-    """A hold or a retention forbids the erasure. `.pos` is the pos of the event of the hold or the retention."""
+    """A hold or a retention forbids the erasure, or a locked retention forbids a shorter one.
+
+    `.pos` is the pos of the event of the hold or the retention.
+    """
 
     def __init__(self, message: str, *, pos: int) -> None:
         super().__init__(message)

@@ -20,7 +20,7 @@ SQL = ROOT / "migrations" / "sql"
 # The two append and load in a binary form of their own, and the last two are only called by other SQL.
 LEFT_OUT = {"append", "append_many", "append_observed", "append_together", "load", "load_threads", "hold_turn",
             "tenant", "refuse_no_tenant", "checkpoint_turn", "audit_json", "audit_tenants",
-            "retained_until", "superseded_by"}  # fmt: skip
+            "retained_until", "is_locked", "superseded_by"}  # fmt: skip
 # These are called on another node of a cluster in another form, and only their statements are used.
 ONLY_STATEMENT = {"begin_import", "finish_import"}
 TYPES = {

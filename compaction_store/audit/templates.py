@@ -133,8 +133,7 @@ def moment(value: datetime | str | None) -> str:
 
 def _kept(kept: Kept | None) -> str:
     """Says whether a thread is on hold or retained."""
-    kept = kept or Kept()
-    return ", ".join(["held"] * kept.held + ([f"retained until {moment(kept.until)}"] if kept.until else []))
+    return ", ".join((kept or Kept()).words(moment))
 
 
 def _json(value: Any) -> str:

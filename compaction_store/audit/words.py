@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -69,19 +69,38 @@ def _part(kind: PartType, part: Any) -> str:
 
 @dataclass(frozen=True)
 class Kept(AsDict):
-    """Whether a thread is on hold, and until when it is retained, if that time is still to come."""
+    """Whether a thread is on hold, and until when it is retained, if that time is still to come.
+
+    `locked` says that the term can only be made longer, and `shortened` that it shortens an earlier one.
+    """
 
     held: bool = False
     until: datetime | None = None
+    locked: bool = False
+    shortened: bool = False
+
+    def words(self, moment: Callable[[datetime], str]) -> list[str]:
+        """Returns words for a list of threads. `moment` formats the end of the term."""
+        what = f"retained{' and locked' * self.locked} until"
+        until = [f"{what} {moment(self.until)}{', shortened' * self.shortened}"] if self.until is not None else []
+        return ["held"] * self.held + until
 
 
 def kept_by(newest_first: Iterable[Event]) -> Kept:
     """Returns what the holds, releases and retentions of a thread say. They must be newest first."""
     events = list(newest_first)
     hold = next((each for each in events if each.kind != "retention"), None)
-    until = next((_until(each) for each in events if each.kind == "retention"), None)
-    is_retained = until is not None and until > datetime.now(UTC)
-    return Kept(hold is not None and hold.kind == "hold", until if is_retained else None)
+    held = hold is not None and hold.kind == "hold"
+    term = next((each for each in events if each.kind == "retention"), None)
+    until = None if term is None else _until(term)
+    if term is None or until is None:
+        return Kept(held)
+    # A term that was shortened to the past stays in the list: otherwise a thread whose protection somebody ended would
+    # look like any other.
+    is_shortened = "shortens" in term.body
+    if until <= datetime.now(UTC) and not is_shortened:
+        return Kept(held)
+    return Kept(held, until, term.body.get("locked") is True, is_shortened)
 
 
 def _until(event: Event) -> datetime | None:
@@ -109,7 +128,10 @@ def described(event: Event) -> str:
         return f"refused to {_text(body, 'refused')}{f' {seqs}' if seqs else ''}: {_text(body, 'because')}"
     if event.kind == "retention":
         until = _until(event)
-        return "until an unknown time" if until is None else f"until {until:%Y-%m-%d %H:%M:%S} UTC"
+        end = "an unknown time" if until is None else f"{until:%Y-%m-%d %H:%M:%S} UTC"
+        shorter = _listed([body.get("shortens")])
+        locked = ", locked" if body.get("locked") is True else ""
+        return f"until {end}{locked}" + (f", shorter than the term of pos {shorter}" if shorter else "")
     if event.kind == "verdict" and (verdict := Verdict.of(event)) is not None:
         return f"{verdict.verdict}: record {verdict.number:,}"
     if event.kind in ("fork", "origin"):

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 from compaction_store.audit.safe_text import named
+from compaction_store.audit.words import described
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
@@ -192,6 +193,7 @@ def retain(
     thread: Thread,
     until: Annotated[str, option("--until WHEN", "The end of the retention, such as 2031-01-01.")],
     reason: Reason,
+    locked: bool = option("--locked", "Nobody can shorten or override the term. It can only be made longer.", False),
     *,
     deed: DeedOptions,
     db: TenantOptions,
@@ -204,8 +206,9 @@ def retain(
     if end is None:  # pragma: no cover — typer requires it
         raise misuse("is required", "--until")
     with db.store() as store:
-        done = store.custody.retain(thread, end, reason=reason, **deed.given)
-    _show_event(printed.output(), done, f"is retained until {end.isoformat(' ', 'minutes')}")
+        done = store.custody.retain(thread, end, reason=reason, locked=locked, **deed.given)
+    # The event says more than the options: a term after a locked one is locked, and one may shorten another.
+    _show_event(printed.output(), done, f"is retained {described(done)}")
 
 
 def subject(

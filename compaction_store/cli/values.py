@@ -27,7 +27,9 @@ def of_tenant(names: Sequence[str]) -> dict[str, Any]:
 
 
 def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[str, Any]:
-    found = value.as_dict() | {"held": kept.held, "retained_until": kept.until}
+    found = value.as_dict() | {
+        "held": kept.held, "retained_until": kept.until, "locked": kept.locked, "shortened": kept.shortened
+    }  # fmt: skip
     if not metadata:
         del found["metadata"]
     return found
@@ -35,9 +37,8 @@ def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[st
 
 def state(value: ThreadValue, kept: Kept) -> str:
     """Returns the cell that says whether a thread is erased, hidden, on hold or retained."""
-    states = {"erased": value.erased_pos, "hidden": value.hidden and not value.erased_pos, "held": kept.held}
-    until = [] if kept.until is None else [f"retained until {moment(kept.until)}"]
-    return ", ".join([*(name for name, is_so in states.items() if is_so), *until])
+    states = {"erased": value.erased_pos, "hidden": value.hidden and not value.erased_pos}
+    return ", ".join([*(name for name, is_so in states.items() if is_so), *kept.words(moment)])
 
 
 def view_tokens(value: ThreadValue) -> str:

@@ -21,7 +21,9 @@ MAY: dict[str, str] = {
     ),
     **dict.fromkeys(("refuse_no_tenant", "tenant"), f"{_READING} eraser"),
     **dict.fromkeys(("thread", "events"), f"{_READING} eraser custodian"),
-    **dict.fromkeys(("audit_json", "audit_tenants", "retained_until", "superseded_by", "tenants"), "app auditor"),
+    **dict.fromkeys(
+        ("audit_json", "audit_tenants", "is_locked", "retained_until", "superseded_by", "tenants"), "app auditor"
+    ),
     "checkpoint_turn": "auditor",
     **dict.fromkeys(
         (
@@ -49,7 +51,7 @@ INTERNAL = """
     refuse_bad_message refuse_bad_name refuse_bad_receipt refuse_bad_record refuse_bad_unusual_message
     refuse_bad_unusual_receipt refuse_change refuse_erased refuse_held refuse_in_log refuse_no_head
     refuse_other_entry refuse_other_seq refuse_other_subject refuse_override refuse_taken refuse_unknown
-    refuse_unsound_records run_records seq_at size span_tokens term_of times_copied view_parts write_event
+    refuse_unsound_records run_records seq_at size span_tokens term_body term_of times_copied view_parts write_event
 """
 _FUNCTIONS = """
     SELECT p.proname, ARRAY(

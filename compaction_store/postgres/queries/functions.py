@@ -216,6 +216,7 @@ def record_evaluation(
 
 RecordEventRow = NamedTuple("RecordEventRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
+    ("written_body", str | Any),
 ])
 RECORD_EVENT = (
     "SELECT * FROM compaction_store.record_event"

@@ -48,7 +48,8 @@ class AsyncCustody:
         The payload, meta and salt of each message are erased. So is the body of every record whose span or inputs
         include the message, directly or through other records. Failed and rejected records are erased too. Commitments
         stay, so the thread still verifies. Messages that are erased already are skipped. A hold or a retention raises
-        `Held`, unless `override` gives a reason to ignore it. Reasons are kept forever, so they should name nobody.
+        `Held`, unless `override` gives a reason to ignore it; nobody can override a locked retention. Reasons are kept
+        forever, so they should name nobody.
         With `dry_run`, nothing is written: the result says what would be erased, and the same errors are raised.
         `confirmed=False` is for an erasure that was ordered but not yet confirmed. Such a call is a dry run, except
         that it records the refusal if a hold or a retention forbids the erasure.
@@ -241,9 +242,18 @@ class AsyncCustody:
         until: datetime,
         *,
         reason: str,
+        locked: bool = False,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Event:
-        """Forbids erasing anything from a thread until the time `until`. The newest retention replaces earlier ones."""
+        """Forbids erasing anything from a thread until the time `until`. The newest retention replaces earlier ones.
+
+        If this shortens a term that has not ended, `shortens` in the event's body is the pos of the earlier retention.
+        Nobody can override a term that is `locked`, or make it shorter, which raises `Held`. A longer term after it is
+        locked too.
+        """
         end = erasure.until_text(until)
-        return await self._scope.record_event(thread_id, "retention", reason, actor, authority, until=end)
+        arguments.instance(locked, bool, "locked")
+        return await self._scope.record_event(
+            thread_id, "retention", reason, actor, authority, until=end, locked=locked or None
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from compaction_store.arguments import LOG, about, instance
 from compaction_store.errors import OutcomeUnknown
@@ -96,6 +95,8 @@ async def record_event(db: AsyncConnections, thread: ThreadKey, kind: str, body:
         row: Any = await db.call(queries.record_evaluation, thread, actor, salt, body, key=salt.hex())
     else:
         row = await db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
+        # A retention says more than was asked for, if it shortens another one or is locked because that one was.
+        body = row.written_body
     return _written(thread, kind, body, actor, row)
 
 

@@ -54,6 +54,7 @@ class AsyncScope(NamedTuple):
         authority: Mapping[str, Any] | None,
         *,
         until: str | None = None,
+        locked: bool | None = None,
         evaluation: dict[str, Any] | None = None,
     ) -> Event:
         """Records an event of a thread that has a reason."""
@@ -61,6 +62,6 @@ class AsyncScope(NamedTuple):
         erasures.check_reasons(reason)
         actor = self.chosen_actor(actor)
         body = erasure.body(
-            until=until, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
+            until=until, locked=locked, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
         )  # fmt: skip
         return await erasures.record_event(self.db, thread, kind, body, actor)

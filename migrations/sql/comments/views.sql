@@ -30,6 +30,8 @@ COMMENT ON COLUMN compaction_store.audit_threads.held_pos IS
     'The pos of the hold that forbids erasing; NULL if the thread is not held.';
 COMMENT ON COLUMN compaction_store.audit_threads.retained_until IS
     'The end of the newest retention, which may have passed; NULL if there is no retention.';
+COMMENT ON COLUMN compaction_store.audit_threads.locked IS
+    'Whether the newest retention is locked, so that nobody can shorten or override it; NULL if there is none.';
 COMMENT ON COLUMN compaction_store.audit_threads.metadata IS
     'The metadata as jsonb; NULL if jsonb cannot represent it.';
 COMMENT ON COLUMN compaction_store.audit_threads.unknown_pos IS
@@ -188,6 +190,10 @@ COMMENT ON COLUMN compaction_store.audit_events.records IS
     'For an erasure, the ranges of the numbers of records.';
 COMMENT ON COLUMN compaction_store.audit_events.retained_until IS
     'For a retention, its end.';
+COMMENT ON COLUMN compaction_store.audit_events.overrides IS
+    'For an erasure, the pos of each hold and retention that it overrode; NULL if there was none.';
+COMMENT ON COLUMN compaction_store.audit_events.shortens IS
+    'For a retention, the pos of the retention in force that it shortened; NULL if there was none.';
 COMMENT ON COLUMN compaction_store.audit_events.body IS
     'The body as jsonb, with U+FFFD for NUL and lone surrogates; NULL if jsonb cannot represent it.';
 COMMENT ON COLUMN compaction_store.audit_events.stored_body IS

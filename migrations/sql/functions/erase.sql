@@ -53,14 +53,12 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    IF p_insist IS NOT TRUE THEN
-        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
-            v_head, 'erase', NULL, p_actor, p_salt, p_body, p_dry_run, NULL
-        ) AS r;
-        IF refused_by IS NOT NULL THEN
-            seqs := NULL;
-            RETURN;
-        END IF;
+    SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
+        v_head, 'erase', NULL, p_actor, p_salt, p_body, p_insist, p_dry_run, NULL
+    ) AS r;
+    IF refused_by IS NOT NULL THEN
+        seqs := NULL;
+        RETURN;
     END IF;
     BEGIN
         forks := compaction_store.redact_forks(
@@ -70,7 +68,7 @@ BEGIN
         -- Entering this handler has rolled back the erasures in other forks.
         GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT;
         SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
-            v_head, 'erase', NULL, p_actor, p_salt, p_body, p_dry_run, refusal
+            v_head, 'erase', NULL, p_actor, p_salt, p_body, p_insist, p_dry_run, refusal
         ) AS r;
         seqs := NULL;
         RETURN;

@@ -43,13 +43,20 @@ BEGIN
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message';
     PERFORM compaction_store.refuse_bad_document('body', s.body)
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
-    -- A retention whose body begins with another field would be listed with an end, but would forbid nothing.
+    -- A retention whose body begins with another field would be listed with an end or a lock, but would forbid nothing.
     IF EXISTS (
         SELECT FROM compaction_store.staged AS s
         WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event' AND s.kind = 'retention'
-            AND compaction_store.retained_until(s.body) IS NULL
+            AND (
+                compaction_store.retained_until(s.body) IS NULL
+                OR NOT compaction_store.is_locked(s.body) AND EXISTS (
+                    SELECT FROM json_object_keys(compaction_store.parsable(s.body)::json) AS k (name)
+                    WHERE k.name = 'locked'
+                )
+            )
     ) THEN
-        RAISE EXCEPTION 'the body of a retention must begin with "until"' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the body of a retention must begin with "until", and then "locked" if it has this field'
+            USING ERRCODE = 'CS019';
     END IF;
     -- Other functions read the start of the bodies of origins and forks, so check it. A fork must have as many copies
     -- as its origin says, because the entries after the copies count as written in the fork.

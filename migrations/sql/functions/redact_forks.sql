@@ -35,6 +35,7 @@ DECLARE
     v_salt bytea;
     v_copied bigint;
     v_holds bigint[];
+    v_forbidding bigint[];
     v_head compaction_store.heads;
     v_done record;
     v_is_distributed boolean := compaction_store.is_distributed();
@@ -131,9 +132,10 @@ BEGIN
                 v_done.numbers := '{}';
                 IF p_reaches THEN
                     v_holds := compaction_store.in_hold(v_child, v_head.last_pos);
-                    IF p_insist IS NOT TRUE AND cardinality(v_holds) > 0 THEN
-                        RAISE EXCEPTION 'the fork % is held or retained by pos %', v_child, v_holds[1]
-                            USING ERRCODE = 'CS013', DETAIL = v_holds[1]::text;
+                    v_forbidding := compaction_store.in_hold(v_child, v_head.last_pos, p_insist);
+                    IF cardinality(v_forbidding) > 0 THEN
+                        RAISE EXCEPTION 'the fork % is held or retained by pos %', v_child, v_forbidding[1]
+                            USING ERRCODE = 'CS013', DETAIL = v_forbidding[1]::text;
                     END IF;
                     v_done.numbers := compaction_store.derived_records(v_child, v_done.seqs);
                     IF p_dry_run IS FALSE THEN

@@ -36,7 +36,7 @@ BEGIN
     -- Views with security_invoker call functions with the rights of the querying login.
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenants, compaction_store.audit_tenants, compaction_store.audit_json,
-        compaction_store.retained_until, compaction_store.superseded_by
+        compaction_store.retained_until, compaction_store.is_locked, compaction_store.superseded_by
         TO compaction_store_app, compaction_store_auditor;
     -- The loader may write only these columns directly; finish_import checks them. staged_by must keep its default, the
     -- number of the transaction.

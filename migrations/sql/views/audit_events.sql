@@ -14,6 +14,8 @@ SELECT
     b.body -> 'seqs' AS seqs,
     b.body -> 'records' AS records,
     CASE e.kind WHEN 'retention' THEN compaction_store.retained_until(e.body::text) END AS retained_until,
+    b.body -> 'overrides' AS overrides,
+    b.body -> 'shortens' AS shortens,
     b.body,
     e.body AS stored_body,
     t.thread_uid

@@ -30,6 +30,13 @@ SELECT
         ORDER BY e.pos DESC
         LIMIT 1
     ) AS retained_until,
+    (
+        SELECT compaction_store.is_locked(e.body::text) AS locked
+        FROM compaction_store.events AS e
+        WHERE e.thread_uid = t.thread_uid AND e.pos <= h.last_pos AND e.kind = 'retention'
+        ORDER BY e.pos DESC
+        LIMIT 1
+    ) AS locked,
     compaction_store.audit_json(t.metadata::text) AS metadata,
     h.unknown_pos,
     h.head,
