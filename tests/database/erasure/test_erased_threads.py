@@ -32,10 +32,10 @@ def test_an_erased_thread_leaves_a_stub_that_verifies(thread: Face, superuser: p
     assert chain.is_name(salt, "t", commitment)
     done = thread.custody.erase("t", reason="asked for", actor="clerk")
     stub = erasure.stub_name(before.thread_uid)
-    assert done == cs.Redaction(stub, 16, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12), (1, 2))
+    assert done == cs.Redaction(stub, 17, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12), (1, 2))
     state = thread.thread(stub)
     assert (state.thread_id, state.thread_uid, state.created_at) == (stub, before.thread_uid, before.created_at)
-    assert (state.metadata, state.erased_pos, state.last_pos) == ({}, 16, 16)
+    assert (state.metadata, state.erased_pos, state.last_pos) == ({}, 17, 17)
     assert [t.thread_id for t in thread.threads()] == [stub]
     assert events(thread, stub)[-1].body == {
         "seqs": [[1, 6], [8, 12]], "records": [[1, 2]], "whole": True, "reason": "asked for",

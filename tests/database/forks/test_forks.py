@@ -199,7 +199,7 @@ def test_content_that_was_erased_later_is_erased_in_the_copy(parent: Face) -> No
     assert shown(parent.view("f", at=done.pos)) == shown(parent.view("p", at=9))
     last = list(parent.audit.events("f"))[-1]
     assert (last.kind, last.body["seqs"], last.body["records"]) == ("redaction", [[2, 2], [7, 7]], [[1, 1]])
-    assert last.body["parent_pos"] == [18, 19]
+    assert last.body["parent_pos"] == [18, 20]
     assert parent.audit.verify("f").findings == ()
 
 
@@ -258,8 +258,8 @@ def test_verify_compares_a_fork_with_its_parent(parent: Face, superuser: Any) ->
     assert parent.audit.verify("f", level="structure").findings == ()
     assert parent.audit.verify("g").findings == ()
     superuser.execute("ALTER TABLE compaction_store.events DISABLE TRIGGER refuse_change")
-    superuser.execute("UPDATE compaction_store.events SET entry = sha256('') WHERE thread_uid = %s AND pos = 18", [uid])
-    assert parent.audit.verify("f").findings[0].what == "the parent of this fork has another entry at pos 18"
+    superuser.execute("UPDATE compaction_store.events SET entry = sha256('') WHERE thread_uid = %s AND pos = 19", [uid])
+    assert parent.audit.verify("f").findings[0].what == "the parent of this fork has another entry at pos 19"
 
 
 def test_verify_compares_a_fork_with_an_erased_parent(parent: Face) -> None:
@@ -293,7 +293,7 @@ def test_a_hidden_thread_is_forked_only_where_it_was_not_hidden(parent: Face) ->
     parent.clear("p", hide=True)
     with pytest.raises(cs.ThreadNotFound):
         parent.fork("p", "f")
-    with pytest.raises(cs.Conflict, match="hidden at pos 19"):
+    with pytest.raises(cs.Conflict, match="hidden at pos 20"):
         parent.fork("p", "f", at=before + 1)
     with pytest.raises(cs.ThreadNotFound):
         parent.thread("f")
