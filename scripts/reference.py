@@ -72,7 +72,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "audit.search",
         "audit.sample",
         "audit.review",
-        "audit.record_evaluation",
+        "audit.record_evaluation", "audit.record_verification",
         "audit.outline",
         "audit.compare",
         "audit.elements",

@@ -12,7 +12,7 @@ import heapq
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -140,10 +140,21 @@ def _name_missing(log: CheckpointLog, tenant: str, store: Reader) -> int:
     """Prints what the newest checkpoint has and the store does not have. Returns how many findings there are."""
     from compaction_store.checkpoints.compare import completeness
 
-    found = completeness(log, tenant, lambda: {thread.thread_uid for thread in store.threads(hidden=True)})
+    found = completeness(log, tenant, lambda: {thread.thread_uid for thread in _everything(store)})
     for finding in found.findings:
         note(finding.what)
     return len(found.findings)
+
+
+def _everything(store: Reader) -> Iterator[ThreadValue]:
+    """Yields all threads of a tenant, and its log if there are threads."""
+    from compaction_store.audit._sync.threads import log_of
+
+    there = False
+    for thread in store.threads(hidden=True):
+        there = True
+        yield thread
+    yield from log_of(store) if there else ()
 
 
 @dataclass(frozen=True)
@@ -169,9 +180,7 @@ def _print_all(run: _Export, threads: list[str] | None) -> None:
 def _export_all(run: _Export, threads: list[str] | None) -> None:
     try:
         run.to.mkdir(parents=True, exist_ok=True)
-        wanted = (
-            [run.store.thread(name, hidden=True) for name in threads] if threads else run.store.threads(hidden=True)
-        )
+        wanted = [run.store.thread(name, hidden=True) for name in threads] if threads else _everything(run.store)
         for thread in wanted:
             _export_one(run, thread)
         _write_index(run.to, run.written)

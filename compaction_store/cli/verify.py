@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import typer
 
+from compaction_store.arguments import LOG
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import checkpoint, exits
 from compaction_store.cli.bundles import argument, option
@@ -24,7 +26,7 @@ from compaction_store.errors import ThreadNotFound
 from compaction_store.models import LEVELS, Report
 
 if TYPE_CHECKING:
-    from compaction_store import Reader
+    from compaction_store import Reader, Store
     from compaction_store.checkpoints import CheckpointLog
     from compaction_store.models import Level
     from compaction_store.reporting.verification import CheckedReport
@@ -60,6 +62,9 @@ def verify(
     Level schema also checks that the database still has its protections. Level checkpoint needs --checkpoints, and also
     compares the threads with signed checkpoints. The exit code is 1 if there are findings, and with --all also if the
     tenant has no threads. The head is printed, so that you can compare it with a head that you keep elsewhere.
+
+    With --all, the result is recorded in the log of the tenant, where the audit pages show it, if the login may write.
+    An auditor alone only reads.
 
     If an argument names a file, the file is verified as a bundle or a report, without a database; - is standard input.
     With --public-key, each bundle, also inside a report, must include a checkpoint that this key signed and that
@@ -160,18 +165,29 @@ def _threads(
     all_tenants, has_schema = verification.all_tenants, False
     unit = "entries" if verification.names else "threads"
     db = TenantsOptions(**vars(given), all_tenants=all_tenants)
-    with db.reader() as store, ProgressBar("verify", unit) as progress:
+    is_whole = not verification.names and not verification.after
+    with db.store() if is_whole else db.reader() as store, ProgressBar("verify", unit) as progress:
         for name, its in db.readers(store):
+            start, threads, found = time.monotonic(), 0, 0
             for report in verification.reports(its, progress):
+                # A log is no thread of the tenant: a tenant that has nothing else is empty.
+                threads += report.thread_uid is not None and report.thread_id != LOG
+                found += len(report.findings)
                 is_schema = report.thread_uid is None and report.level == "schema"
                 if is_schema and has_schema:
                     # All tenants share one schema, so show its report once.
+                    findings -= len(report.findings)
                     continue
                 has_schema = has_schema or is_schema
-                count += report.thread_uid is not None
-                findings += len(report.findings)
                 if report.findings or not findings_only:
                     _show(out, report, tenant=None if is_schema or not all_tenants else name)
+            count, findings = count + threads, findings + found
+            if is_whole and threads:
+                last = None if verification.log is None else verification.log.last()
+                cast("Store", its).audit.record_verification(
+                    level=verification.level, threads=threads, findings=found,
+                    seconds=round(time.monotonic() - start, 3), checkpoint=None if last is None else last.digest,
+                )  # fmt: skip
     unit = "" if verification.names and len(verification.names) == 1 else "thread"
     return _Counted(count, findings, unit), db.where
 

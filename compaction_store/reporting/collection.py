@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from compaction_store import __version__
-from compaction_store.audit._sync.threads import view_steps
+from compaction_store.arguments import LOG
+from compaction_store.audit._sync.threads import log_of, view_steps
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.checkpoints.compare import completeness
 from compaction_store.errors import Conflict, InvalidInput
@@ -58,7 +59,7 @@ def gather(
     stored: list[Thread] = []
 
     def read() -> set[UUID]:
-        stored[:] = reader.threads(hidden=True)
+        stored[:] = [*reader.threads(hidden=True), *log_of(reader)]
         return {thread.thread_uid for thread in stored}
 
     compared = None
@@ -96,7 +97,7 @@ def _changed(threads: list[Thread], period: Period) -> Iterator[str]:
     for thread in threads:
         # The thread began before the end of the period, and changed after its start.
         began_early = period.until is None or thread.created_at <= datetime.fromisoformat(period.until)
-        if began_early and (thread.last_at is None or period.is_since(thread.last_at)):
+        if began_early and thread.thread_id != LOG and (thread.last_at is None or period.is_since(thread.last_at)):
             yield thread.thread_id
 
 

@@ -25,8 +25,8 @@ _OPERATIONS = {
         "seen_by fork leases"
     ),
     "audit": (
-        "tree explain token_steps verify verify_schema verify_entry checkpoint review record_evaluation outline "
-        "elements names_of sample neighbours compare"
+        "tree explain token_steps verify verify_schema verify_entry checkpoint review record_evaluation "
+        "record_verification outline elements names_of sample neighbours compare"
     ),
     "custody": "redact erase hold release retain set_subject",
     "load": "messages bundle",

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from uuid import UUID
 
+from compaction_store.audit._async import threads
 from compaction_store.checkpoints import Checkpoint, CheckpointLog
 from compaction_store.checkpoints.heads import tenant_hash
 from compaction_store.errors import CompactionStoreError, InvalidCheckpoint
+from compaction_store.models import Event
 from compaction_store.store import AsyncReader
 
 # The longest comparison of the store with a checkpoint in seconds, and the number of threads that one query looks for.
@@ -20,6 +22,8 @@ _LONGEST_LOOK, _SOME = 10.0, 5000
 class Alarms:
     """The reasons for red pages: the tenant is empty, the schema does not protect it, or threads are missing.
 
+    The last recorded verification of all threads may also have had findings.
+
     A thread is missing if the newest checkpoint has it and the store has not. The tenant's threads are not verified.
     """
 
@@ -27,6 +31,8 @@ class Alarms:
         self, reader: AsyncReader, tenant: str, checkpoints: CheckpointLog | None, *, allow_empty: bool
     ) -> None:
         self.reasons: tuple[str, ...] = ()
+        #: The newest recorded result of a verification of all threads.
+        self.verification: Event | None = None
         self._reader = reader
         self._tenant = tenant
         self._checkpoints = checkpoints
@@ -60,6 +66,9 @@ class Alarms:
             yield f"The tenant {self._tenant!r} has no threads."
         if findings := (await self._reader.audit.verify_schema()).findings:
             yield f"The schema does not protect the threads: {findings[0].what}{_more(len(findings))}."
+        last = self.verification = await threads.verified(self._reader)
+        if last is not None and last.body.get("findings") != 0:
+            yield f"The verification of all threads at {last.created_at:%Y-%m-%d %H:%M:%S} UTC had findings."
         if self._checkpoints is not None:
             try:
                 async for reason in self._compared(self._checkpoints):

@@ -430,6 +430,7 @@ class _AuditPages:
             "level": chosen,
             "levels": LEVELS,
             "verified": self._verified.newest_first,
+            "all_threads": self._alarms.verification,
             "keys": () if self._checkpoints is None else self._checkpoints.keys,
             "command": commands.check_all(self._tenant, has_checkpoint=newest is not None),
         }

@@ -17,7 +17,7 @@ from compaction_store.cli import formats
 LISTS = (
     ("threads",), ("threads", "--metadata"), ("threads", "--hidden", "--limit", "1"), ("compactions",),
     ("compactions", THREAD, "--text"), ("compactions", "--outcome", "rejected"), ("events",), ("search", "tide"),
-    ("search", "tide", "--text"), ("tenants",), ("verify", "--all"),
+    ("search", "tide", "--text"), ("tenants",), ("verify", THREAD),
 )  # fmt: skip
 
 

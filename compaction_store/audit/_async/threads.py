@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
+from compaction_store.arguments import LOG
 from compaction_store.audit import charts
 from compaction_store.audit.costs import Cost, Costs
 from compaction_store.audit.facts import (
@@ -22,7 +23,7 @@ from compaction_store.audit.facts import (
 )
 from compaction_store.audit.words import KEEPING, Kept, kept_by
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.errors import CompactionNotFound
+from compaction_store.errors import CompactionNotFound, ThreadNotFound
 from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Event, Thread, TokenStep
@@ -198,6 +199,24 @@ async def kept_threads(
     events = await _events_of(reader, names, KEEPING, most)
     kept = {name: kept_by(its) for name, its in events.by_name.items()}
     return {name: its for name, its in kept.items() if its != Kept()}, events.more
+
+
+async def log_of(reader: AsyncReader) -> list[Thread]:
+    """Returns the log of the tenant, which no list of threads has, or an empty list if there is none."""
+    try:
+        return [await reader.thread(LOG)]
+    except ThreadNotFound:
+        return []
+
+
+async def verified(reader: AsyncReader) -> Event | None:
+    """Returns the newest recorded result of a verification of all threads."""
+    try:
+        async for found in reader.audit.events(LOG, kind="verification", newest_first=True):
+            return found
+    except ThreadNotFound:
+        pass
+    return None
 
 
 async def copied(

@@ -63,6 +63,7 @@ from compaction_store.postgres.queries.one_thread import (
     Written,
     append,
     append_observed,
+    may_record_in_log,
     name_of,
     origins,
     other_copies,

@@ -24,6 +24,7 @@ from compaction_store.postgres.driver.cursor import (
     Connection,
     driver_of,
     execute_binary,
+    fetch,
     fetch_value,
     select,
     transaction,
@@ -74,6 +75,13 @@ _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, 
 _APPEND_IN_TURN = (
     b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $19, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
 )
+_MAY_RECORD = """
+    SELECT pg_catalog.current_setting('transaction_read_only') = 'off' AND pg_catalog.bool_or(
+        pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+    )
+    FROM pg_catalog.pg_proc AS p
+    WHERE p.pronamespace = 'compaction_store'::regnamespace AND p.proname = %b::text
+"""
 _TYPES = (
     UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL, TEXT, TEXT
 )  # fmt: skip
@@ -198,6 +206,16 @@ def thread(connection: Connection, key: ThreadKey) -> functions.ThreadRow:
 def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> functions.ThreadStateRow:
     """Returns a thread's head, and its seq, number and entry at a pos, for a verifier."""
     return functions.thread_state(connection, key, pos)[0]
+
+
+def may_record_in_log(connection: Connection, function: str = "record_in_log") -> bool:
+    """Returns whether this login may record something in the log of a tenant, and the server accepts writes.
+
+    Only the owner, which may call `write_event`, records in the log of the database.
+    """
+    may: bool
+    [(may,)] = fetch(connection, _MAY_RECORD, (function,))
+    return may
 
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:

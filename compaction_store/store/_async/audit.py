@@ -18,6 +18,7 @@ from compaction_store.integrity.entry import Kind
 from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
 from compaction_store.messages import encoding
 from compaction_store.models import (
+    LEVELS,
     Compaction,
     CompactionTree,
     Comparison,
@@ -449,7 +450,36 @@ class AsyncAudit:
 
 
 class AsyncStoreAudit(AsyncAudit):
-    """Adds the verdicts of reviewers and the results of evaluations, which are events of a thread."""
+    """Adds what audits record: the verdicts of reviewers, the results of evaluations, and those of verifications."""
+
+    async def record_verification(
+        self,
+        *,
+        level: Level,
+        threads: int,
+        findings: int,
+        seconds: float | None = None,
+        checkpoint: str | None = None,
+        actor: str | None = None,
+    ) -> Event | None:
+        """Records the result of a verification of all threads in the log of the tenant, where the audit pages read it.
+
+        `checkpoint` is the digest of the checkpoint that the threads were compared with. Returns None, and records
+        nothing, if this login may not write, as one that is only an auditor, or if the server is a standby.
+        """
+        arguments.one_of(level, LEVELS, "level")
+        for name, number in (("threads", threads), ("findings", findings)):
+            arguments.number(number, name, least=0)
+        if seconds is not None:
+            arguments.seconds(seconds, "seconds")
+        arguments.text(checkpoint, "checkpoint")
+        actor = self._scope.chosen_actor(actor)
+        if not await self._scope.db.call(queries.may_record_in_log):
+            return None
+        body = erasure.body(
+            level=level, threads=threads, findings=findings, seconds=seconds, checkpoint=checkpoint
+        )  # fmt: skip
+        return await erasures.record_in_log(self._scope.db, self._scope.tenant, "verification", body, actor)
 
     async def review(
         self,
