@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TypeVar
 
 import psycopg
@@ -28,7 +29,7 @@ from compaction_store.errors import (
     PermissionDenied,
     UnsupportedDatabase,
 )
-from compaction_store.postgres import queries, tables
+from compaction_store.postgres import cluster, queries, tables
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.schema import partitions as table_partitions
 
@@ -88,7 +89,11 @@ def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) 
             )
         if (there := _once(url, _count_partitions)) not in (None, partitions):
             raise Conflict(f"the table of messages was made with {there or 'no'} partitions, which cannot be changed")
-    _alembic(url, lambda config: command.upgrade(config, revision), partitions=partitions)
+    before = _alembic(url, lambda config: command.upgrade(config, revision), partitions=partitions)
+    # The first migration makes the tables of the log, and is no event in it.
+    if before is not None and (after := current(url)) != before:
+        said = {"from": before, "to": after, "release": version("compaction-store")}
+        _once(url, lambda connection: cluster.record_in_database(connection, "migration", said))
 
 
 def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:
@@ -208,10 +213,15 @@ def _count_partitions(connection: Connection) -> int | None:
 
 def _alembic(
     url: str, run: Callable[[Config], None], *, delete_everything: bool = False, partitions: int | None = None
-) -> None:
+) -> str | None:
+    """Runs a command of Alembic, and returns the revision that the database had before."""
+    before: str | None = None
+
     def migrate(connection: sa.Connection) -> None:
+        nonlocal before
+        before = connection.scalar(sa.text(_REVISION))
         # Alembic would fail because it does not know a revision of a later release.
-        queries.refuse_newer(connection.scalar(sa.text(_REVISION)))
+        queries.refuse_newer(before)
         config = _config()
         config.attributes["partitions"] = partitions or 0
         config.attributes["connection"] = connection
@@ -219,6 +229,7 @@ def _alembic(
         run(config)
 
     with_connection(url, migrate)
+    return before
 
 
 def _once(url: str, read: Callable[[Connection], _T]) -> _T:

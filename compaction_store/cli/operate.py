@@ -97,6 +97,28 @@ def grant(
         out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {ROLES[role].group}")
 
 
+def roles_(db: ServerOptions, printed: ListOptions) -> None:
+    """Lists the logins that can use each of the schema's roles, what the role may do, and what else a login may do.
+
+    A superuser may do everything, and is listed under a role only if it is a member. doctor says what is wrong.
+    """
+    from compaction_store.deploy import roles
+
+    out = printed.output()
+    with db.reachable() as address:
+        found = roles.members(address)
+    rows = []
+    for name, its in found.items():
+        role = ROLES[name]
+        logins = [f"{one.login} ({', '.join(one.powers)})" if one.powers else one.login for one in its]
+        listed = {
+            "role": name, "group": role.group, "purpose": role.purpose, "may": role.may,
+            "members": [{"login": one.login, "powers": list(one.powers)} for one in its],
+        }  # fmt: skip
+        rows.append((listed, [name, ", ".join(logins) or "nobody", role.may]))
+    out.rows(["role", "members", "may"], rows, none="no roles")
+
+
 def distribute(
     shards: int | None = option("--shards N", "The number of shards. [default: citus.shard_count]", None),
     *,

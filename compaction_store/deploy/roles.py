@@ -8,7 +8,7 @@ role owner cannot also have application, and a login with the role reviewer can 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from psycopg import errors, sql
@@ -17,9 +17,12 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
 from compaction_store.models.roles import APART, GROUPS, ROLES, Role
-from compaction_store.postgres import queries
+from compaction_store.models.vocabulary import LogEvent
+from compaction_store.postgres import cluster, queries
 from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.driver.cursor import together
 from compaction_store.postgres.schema import role_members
+from compaction_store.postgres.schema.role_members import Member
 
 _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
@@ -32,6 +35,11 @@ _TIMEOUT = "idle_in_transaction_session_timeout"
 _HAS_TIMEOUT = """
     SELECT 1 FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
     WHERE r.rolname = %b::text AND EXISTS (SELECT FROM unnest(s.setconfig) AS c WHERE c LIKE %b::text)
+"""
+_DIRECT = """
+    SELECT g.rolname::text FROM pg_catalog.pg_auth_members AS a
+    JOIN pg_catalog.pg_roles AS m ON m.oid = a.member JOIN pg_catalog.pg_roles AS g ON g.oid = a.roleid
+    WHERE m.rolname = %b::text
 """
 _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY (%b::text[])"
 
@@ -56,7 +64,20 @@ def grant(url: str, login: str, role: Role) -> None:
 def revoke(url: str, login: str, role: Role) -> None:
     """Revokes a role from a login. Does nothing if the login does not have the role."""
     name = _checked(login, role)
-    _run(url, lambda connection: _revoke(connection, login, name))
+    _run(url, lambda connection: _revoke(connection, login, role, name))
+
+
+def members(url: str) -> dict[Role, list[Member]]:
+    """Returns the logins that can use each of the schema's roles, with what else each login may do on the server."""
+    found: list[Member] = []
+    _run(url, lambda connection: found.extend(role_members.read(connection)))
+    return {name: [member for member in found if role.group in member.roles] for name, role in ROLES.items()}
+
+
+def direct_roles(connection: Connection, login: str) -> set[Role]:
+    """Returns the roles of the schema that were granted to the login itself."""
+    groups = {group for (group,) in queries.fetch(connection, _DIRECT, (login,))}
+    return {name for name, role in ROLES.items() if role.group in groups}
 
 
 def _given(login: object) -> str:
@@ -113,7 +134,10 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
         inherit = sql.SQL(" WITH INHERIT TRUE, SET TRUE")
     elif not found.inherits:
         raise InvalidInput(f"{login!r} is NOINHERIT: it would not have the privileges of the role")
-    _send(connection, sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit), name)
+    _change(
+        connection, "grant", login, role,
+        sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit),
+    )  # fmt: skip
     if ROLES[role].locks_threads and not queries.fetch(connection, _HAS_TIMEOUT, (login, _TIMEOUT + "=%")):
         # A login that may grant the role may not alter every login. Its administrator then has to.
         with suppress(PermissionDenied):
@@ -126,9 +150,22 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
             )
 
 
-def _revoke(connection: Connection, login: str, name: str) -> None:
+def _revoke(connection: Connection, login: str, role: Role, name: str) -> None:
     _login(connection, login)
-    _send(connection, sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(name), sql.Identifier(login)), name)
+    statement = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(name), sql.Identifier(login))
+    _change(connection, "ungrant", login, role, statement)
+
+
+def _change(connection: Connection, kind: LogEvent, login: str, role: Role, statement: sql.Composed) -> None:
+    """Changes who has a role and, if this changes something, records it in the log of the database.
+
+    On a cluster, these are two transactions, because the log may be on another node.
+    """
+    was = role in direct_roles(connection, login)
+    with nullcontext() if cluster.is_distributed(connection) else together(connection):
+        _send(connection, statement, ROLES[role].group)
+        if was != (role in direct_roles(connection, login)):
+            cluster.record_in_database(connection, kind, {"login": login, "role": role})
 
 
 def _send(connection: Connection, statement: sql.Composed, name: str) -> None:

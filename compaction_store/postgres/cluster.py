@@ -13,6 +13,7 @@ is not erased has its name in the table.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from inspect import signature
@@ -21,7 +22,11 @@ from uuid import UUID
 
 import psycopg
 
+from compaction_store.arguments import DATABASE, LOG
 from compaction_store.integrity import erasure
+from compaction_store.messages import documents
+from compaction_store.models import Payload
+from compaction_store.models.vocabulary import LogEvent
 from compaction_store.postgres import queries
 from compaction_store.postgres.driver.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import ThreadKey
@@ -59,6 +64,21 @@ _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
 _NAME = "SELECT * FROM compaction_store.name_thread(%b::uuid, %b::text, %b::text)"
 _OPEN = "SELECT * FROM compaction_store.open_named_thread(%b::uuid, %b::text, %b::text, %b::text)"
 _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
+
+
+def is_distributed(connection: Connection) -> bool:
+    """Returns whether Citus distributes the tables of the database."""
+    found: bool
+    [(found,)] = fetch(connection, "SELECT pg_catalog.to_regclass('compaction_store.names') IS NOT NULL")
+    return found
+
+
+def record_in_database(connection: Connection, kind: LogEvent, said: Payload) -> None:
+    """Records an event in the log of the database. Does nothing if the login has not the rights of the owner."""
+    if queries.may_record_in_log(connection, "write_event"):
+        server = Cluster() if is_distributed(connection) else Server()
+        log = ThreadKey(None, DATABASE, LOG)
+        server.call(queries.record_in_log, connection, log, kind, None, os.urandom(16), documents.body_text(said))
 
 
 class Server:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from compaction_store.arguments import LOG, about, instance
 from compaction_store.errors import OutcomeUnknown

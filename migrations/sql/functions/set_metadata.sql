@@ -39,7 +39,7 @@ BEGIN
     IF v_body IS NOT NULL THEN
         PERFORM compaction_store.write_event(
             v_head, 'metadata', false, p_actor, compaction_store.new_salt(),
-            -- What parsable put in the place of NUL and of lone surrogates is an escape again.
+            -- Write NUL and lone surrogates as escapes again, for which parsable has put other texts.
             regexp_replace(v_body, ' [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(0000|d[89a-f][0-9a-f]{2})', E'\\\\u\\1', 'g')
         );
     END IF;
