@@ -20,6 +20,7 @@ from support.redactable_thread import BEFORE, LATER, check, events, rows, span
 import compaction_store as cs
 from compaction_store import offline
 from compaction_store.integrity import erasure
+from compaction_store.postgres.queries.functions import EraseRow
 
 
 def test_a_hold_forbids_to_erase_until_it_is_released(thread: Face) -> None:
@@ -240,5 +241,5 @@ def test_the_same_call_again_after_its_reply_was_lost_is_the_same_event(
         assert act() == first
         assert list(thread.threads()) == [state]
         assert first[0][0] == state.last_pos
-    assert erasure.redaction("t", first[0]).seqs == (1, 2, 3, 4, 6, 7, 8, 11, 12)
+    assert erasure.redaction("t", EraseRow._make(first[0])).seqs == (1, 2, 3, 4, 6, 7, 8, 11, 12)
     check(thread, f"erased:{uid}")
