@@ -91,6 +91,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "custody.apply_retention",
         "custody.set_retention",
         "custody.retention_rule",
+        "custody.erase_subject",
         "custody.set_subject",
     ),
 }

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import described
-from compaction_store.cli import options, values
+from compaction_store.cli import exits, options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import DeedOptions, PrintOptions, Reason, TenantOptions, Thread
+from compaction_store.cli.options import DeedOptions, PrintOptions, Reason, Subject, TenantOptions, Thread
 from compaction_store.cli.output import Output
+from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import MessageNotFound
 
 if TYPE_CHECKING:
     from compaction_store import Event, Redaction
-    from compaction_store.models import RedactedFork
+    from compaction_store.models import Expiry, RedactedFork
 
 Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
 DryRun = Annotated[bool, option("--dry-run", "Show what would be erased, but erase nothing.")]
@@ -26,6 +30,11 @@ _Override = Annotated[
     str | None,
     option("--override TEXT", "Erase despite a hold or a retention. TEXT is the reason, stored with the erasure."),
 ]
+
+
+_WORDS = {
+    "written": "got a message meanwhile", "held": "a hold", "retained": "a retention", "damaged": "damaged: run verify",
+}  # fmt: skip
 
 
 def _reason(given: str, *, dry_run: bool) -> str:
@@ -81,7 +90,8 @@ def redact(
 
 
 def erase(
-    thread: Thread,
+    thread: Annotated[str | None, argument("[THREAD]", "The thread's name, or give --subject.")] = None,
+    subject: Subject = None,
     reason: Reason = "",
     legal_basis: LegalBasis = None,
     override: _Override = None,
@@ -97,11 +107,23 @@ def erase(
     can still be verified.
 
     The name is then free for a new thread. Forks remain; only their copies of the thread's messages are erased, unless
-    --no-forks is given. An erasure cannot be undone: use --dry-run first to see its extent.
+    --no-forks is given. With --subject, all threads of the subject are erased, and those under a hold or a retention
+    are kept. An erasure cannot be undone: use --dry-run first to see its extent.
     """
     why = _reason(reason, dry_run=dry_run)
     out = printed.output()
+    if (thread is None) == (subject is None) or not (forks or subject is None):
+        raise misuse("must be given, or --subject without --no-forks", "THREAD")
     with db.store() as store:
+        if subject is not None:
+            if not dry_run:
+                options.confirm(f"Erase all threads of subject {named(subject)} permanently?", yes=yes)
+            done_all = store.custody.erase_subject(
+                subject, reason=why, **deed.given, legal_basis=legal_basis, override=override, dry_run=dry_run
+            )
+            show_expiries(out, done_all, dry_run=dry_run)
+            return
+        assert thread is not None  # noqa: S101 — checked above
         if dry_run or not yes:
             would = store.custody.erase(
                 thread, reason=why, **deed.given, legal_basis=legal_basis, override=override,
@@ -159,6 +181,30 @@ def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
             out.text(f"{named(fork.thread_id)}: a fork that still has {_all_of(fork)}")
         else:
             out.text(f"{named(fork.thread_id)}: a fork; erased {_all_of(fork)}, recorded at pos {fork.pos:,}")
+
+
+def show_expiries(out: Output, done: Iterable[Expiry], *, dry_run: bool) -> None:
+    """Prints each thread that was erased or kept, and how many there were. The exit code is 1 for a damaged thread."""
+    counts: dict[str | None, int] = {}
+    with ProgressBar("erase", "threads") as progress:
+        for expiry in progress.over(done):
+            counts[expiry.kept] = counts.get(expiry.kept, 0) + 1
+            out.json(expiry.as_dict() | {"dry_run": dry_run}) if out.as_json else out.text(_line(expiry, dry_run))
+    if not out.as_json:
+        kept = "".join(f", {count:,} kept: {_WORDS[why]}" for why, count in counts.items() if why is not None)
+        erased = values.count(counts.get(None, 0), "thread")
+        out.text(f"{'would erase' if dry_run else 'erased'} {erased}{kept}", "bold")
+    if counts.get("damaged"):
+        raise typer.Exit(exits.REFUSED)
+
+
+def _line(expiry: Expiry, dry_run: bool) -> str:
+    last = expiry.last_message_at
+    at = "missing" if last is None else last.isoformat(" ", "minutes")
+    if expiry.kept is not None:
+        return f"{named(expiry.thread_id)}: kept, {_WORDS[expiry.kept]} (last message {at})"
+    what = f"{values.count(expiry.messages, 'message')} and {values.count(expiry.records, 'record')}"
+    return f"{named(expiry.thread_id)}: {'would erase' if dry_run else 'erased'} {what} (last message {at})"
 
 
 def hold(

@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
@@ -27,7 +26,7 @@ from compaction_store.cli import checkpoint, exits, formats
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import TenantOptions, naming
+from compaction_store.cli.options import Subject, TenantOptions, naming
 from compaction_store.cli.output import note, private, without_bars
 from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import Conflict, InvalidBundle
@@ -60,6 +59,7 @@ def export(
     every_tenant: bool = option(
         "--all-tenants", "Export every thread of every tenant. The login must be a superuser or have BYPASSRLS.", False
     ),
+    subject: Subject = None,
     to: Path | None = option(
         "--to FOLDER",
         "Write a file per thread, and index.csv, to this folder. Without --to, one bundle goes to stdout.",
@@ -87,8 +87,8 @@ def export(
     """
     from compaction_store.deploy import doctor
 
-    if sum((bool(threads), every, every_tenant)) != 1:
-        raise misuse("give either thread names, or --all, or --all-tenants", "THREADS")
+    if sum((bool(threads), every, every_tenant, subject is not None)) != 1:
+        raise misuse("give either thread names, or --subject, or --all, or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
         raise misuse("is required for more than one thread", "--to")
     if form is not None and (no_bodies or checkpoints is not None):
@@ -99,12 +99,12 @@ def export(
     with db.reachable() as address, ProgressBar("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [db.tenant]:
             with naming(name), compaction_store.Reader.open(address, tenant=name) as store:
-                run = _Export(store, name, to or Path(), log, progress, not no_bodies, written)
+                run = _Export(store, name, to or Path(), log, progress, not no_bodies, written, subject)
                 if form is not None:
                     _transcripts(run, to, threads)
                     continue
                 (_export_all if to else _print_all)(run, threads)
-                if log is not None and not threads:
+                if log is not None and not threads and subject is None:
                     findings += _name_missing(log, name, store)
     if to is not None and not written:
         checkpoint.refuse_empty("any tenant" if every_tenant else f"tenant {db.tenant!r}", allowed=allow_empty)
@@ -112,11 +112,17 @@ def export(
         raise typer.Exit(exits.REFUSED)
 
 
+def _wanted(run: _Export, threads: list[str] | None) -> Iterable[ThreadValue]:
+    if threads:
+        return [run.store.thread(name, hidden=True) for name in threads]
+    return run.store.threads(subject=run.subject, hidden=True)
+
+
 def _transcripts(run: _Export, to: Path | None, threads: list[str] | None) -> None:
     from compaction_store.audit import transcripts
 
     store = run.store
-    for given in map(partial(store.thread, hidden=True), threads) if threads else store.threads(hidden=True):
+    for given in _wanted(run, threads):
         # The name may belong to another thread by now.
         its, name = pinned(store, given.thread_id, given.thread_uid), given.thread_id
         kinds: list[Iterable[Message | Compaction | Event]] = [
@@ -168,6 +174,7 @@ class _Export:
     progress: ProgressBar
     bodies: bool
     written: list[dict[str, str]]
+    subject: str | None
 
 
 def _print_all(run: _Export, threads: list[str] | None) -> None:
@@ -180,8 +187,8 @@ def _print_all(run: _Export, threads: list[str] | None) -> None:
 def _export_all(run: _Export, threads: list[str] | None) -> None:
     try:
         run.to.mkdir(parents=True, exist_ok=True)
-        wanted = [run.store.thread(name, hidden=True) for name in threads] if threads else _everything(run.store)
-        for thread in wanted:
+        is_all = not threads and run.subject is None
+        for thread in _everything(run.store) if is_all else _wanted(run, threads):
             _export_one(run, thread)
         _write_index(run.to, run.written)
     except OSError as error:

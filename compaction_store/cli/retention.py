@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import Annotated, Literal
 
 from compaction_store.arguments import written_age
 from compaction_store.audit.safe_text import named
-from compaction_store.cli import exits, options, values
+from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.erase import DryRun, LegalBasis, Yes
+from compaction_store.cli.erase import DryRun, LegalBasis, Yes, show_expiries
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import DeedOptions, PrintOptions, Reason, TenantOptions
 from compaction_store.cli.output import Output
-from compaction_store.cli.progress import ProgressBar
-
-if TYPE_CHECKING:
-    from compaction_store.models import Expiry
-
-_WORDS = {
-    "written": "got a message meanwhile", "held": "a hold", "retained": "a retention", "damaged": "damaged: run verify",
-}  # fmt: skip
 
 
 def retention(
@@ -69,7 +59,6 @@ def retention(
         return
     if term is not None:
         raise misuse("needs set", "--new-threads")
-    counts: dict[str | None, int] = {}
     with db.store() as store:
         if not dry_run:
             which = f"whose last message is older than {older_than or 'its rule says'}"
@@ -80,25 +69,7 @@ def retention(
             older_than=age, prefix=prefix, subject=subject, reason=reason or None, **deed.given,
             legal_basis=legal_basis, dry_run=dry_run,
         )  # fmt: skip
-        with ProgressBar("retention", "threads") as progress:
-            for expiry in progress.over(done):
-                counts[expiry.kept] = counts.get(expiry.kept, 0) + 1
-                out.json(expiry.as_dict() | {"dry_run": dry_run}) if out.as_json else out.text(_line(expiry, dry_run))
-    if not out.as_json:
-        kept = "".join(f", {count:,} kept: {_WORDS[why]}" for why, count in counts.items() if why is not None)
-        erased = values.count(counts.get(None, 0), "thread")
-        out.text(f"{'would erase' if dry_run else 'erased'} {erased}{kept}", "bold")
-    if counts.get("damaged"):
-        raise typer.Exit(exits.REFUSED)
-
-
-def _line(expiry: Expiry, dry_run: bool) -> str:
-    last = expiry.last_message_at
-    at = "missing" if last is None else last.isoformat(" ", "minutes")
-    if expiry.kept is not None:
-        return f"{named(expiry.thread_id)}: kept, {_WORDS[expiry.kept]} (last message {at})"
-    what = f"{values.count(expiry.messages, 'message')} and {values.count(expiry.records, 'record')}"
-    return f"{named(expiry.thread_id)}: {'would erase' if dry_run else 'erased'} {what} (last message {at})"
+        show_expiries(out, done, dry_run=dry_run)
 
 
 def _rule(

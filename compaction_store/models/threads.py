@@ -181,7 +181,7 @@ class Redaction(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Expiry(AsDict):
-    """A thread that was old enough when a run of `apply_retention` found it, and the result for this thread.
+    """A thread that `erase_subject` or a run of `apply_retention` was to erase, and the result for this thread.
 
     `kept` says why the thread was not erased: `written` if a message was appended meanwhile, `held` or `retained` if a
     hold or a retention forbids it, and `damaged` if the thread's rows contradict its head. It is None if the thread was

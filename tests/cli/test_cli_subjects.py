@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +48,26 @@ def test_a_subject_is_set_changed_and_removed(run: Run, store: cs.Store) -> None
     assert store.thread("t").subject is None
     for wrong in ((), ("bob", "--remove")):
         assert "SUBJECT" in run("subject", "t", *wrong, code=2).stderr
+
+
+@pytest.mark.usefixtures("threads")
+def test_all_threads_of_a_subject_are_erased(run: Run, store: cs.Store) -> None:
+    store.custody.hold("a-2", reason="claim")
+    deed = ("erase", "--subject", "alice", "--reason", "asked for")
+    assert [(e["thread_id"], e["kept"]) for e in run.json(*deed, "--dry-run")] == [("a-1", None), ("a-2", "held")]
+    assert store.thread("a-1").erased_pos is None
+    assert "erased 1 thread, 1 kept: a hold" in run(*deed, "--yes", "--table").stdout
+    assert [thread.thread_id for thread in store.threads(subject="alice")] == ["a-2"]
+    assert run.json(*deed, "--yes", "--override", "order of the court")[0]["messages"] == 1
+    for wrong in (("a-1", "--subject", "alice"), (), ("--subject", "alice", "--no-forks")):
+        assert "THREAD" in run("erase", *wrong, "--reason", "x", "--yes", code=2).stderr
+
+
+@pytest.mark.usefixtures("threads")
+def test_all_threads_of_a_subject_are_exported(run: Run, tmp_path: Path) -> None:
+    run("export", "--subject", "alice", "--to", str(tmp_path / "out"))
+    bundles = [json.loads(file.read_text().splitlines()[0]) for file in (tmp_path / "out").glob("*.jsonl")]
+    assert {(said["thread_id"], said["subject"]) for said in bundles} == {("a-1", "alice"), ("a-2", "alice")}
+    assert "--to" in run("export", "--subject", "alice", code=2).stderr
+    assert "--subject" in run("export", "--subject", "alice", "--all", "--to", "x", code=2).stderr
+    assert run("export", "--subject", "nobody", "--to", str(tmp_path / "none"), code=None).returncode == 1

@@ -10,6 +10,7 @@ from compaction_store.postgres.queries.across_threads import (
     CompactionFilter,
     CompactionKey,
     ListFilter,
+    OfSubject,
     compactions,
     due,
     leases,
@@ -17,6 +18,7 @@ from compaction_store.postgres.queries.across_threads import (
     recent_threads,
     sample,
     threads,
+    threads_of_subject,
 )
 from compaction_store.postgres.queries.checkpoints import checkpointing, entries_of_many, heads, states
 from compaction_store.postgres.queries.expiring import clock, expiring

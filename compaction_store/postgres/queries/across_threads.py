@@ -513,6 +513,29 @@ def recent_threads(
         return list(map(ThreadRow._make, select(connection, query)))
 
 
+class OfSubject(NamedTuple):
+    """A thread of a subject. One without messages is as old as its creation."""
+
+    thread_uid: UUID
+    thread_id: str
+    last_pos: int
+    last_message_at: datetime
+
+
+def threads_of_subject(connection: Connection, tenant: str, subject: str, after: UUID, limit: int) -> list[OfSubject]:
+    """Returns a page of a subject's threads in the order of their keys. Reads only what an eraser may read."""
+    t, h = tables.threads.c, tables.heads.c
+    query = (
+        sa.select(h.thread_uid, t.thread_id, h.last_pos, h.active_at)
+        .join_from(tables.heads, tables.threads, t.thread_uid == h.thread_uid)
+        .where(h.tenant == tenant, t.tenant == tenant, h.subject == subject, h.thread_uid > after)
+        .order_by(h.thread_uid)
+        .limit(limit)
+    )
+    with transaction(connection, tenant, read_only=True):
+        return list(map(OfSubject._make, select(connection, query)))
+
+
 def _listed(tenant: str, wanted: ListFilter) -> Iterator[sa.ColumnElement[bool]]:
     t, h = tables.threads.c, tables.heads.c
     yield h.tenant == tenant

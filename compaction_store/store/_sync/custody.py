@@ -15,7 +15,7 @@ from compaction_store.messages import encoding
 from compaction_store.models import Event, Expiry, Redaction
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.results import Results
-from compaction_store.store._sync import erasures, retention
+from compaction_store.store._sync import erasures, retention, subjects
 from compaction_store.store._sync.scope import Scope
 from compaction_store.store.threads import thread_key
 
@@ -118,6 +118,40 @@ class Custody:
             self._scope.db, key, body, last_pos=thread.last_pos, actor=actor,
             overrides=override is not None, dry_run=looks, forks=forks,
         )  # fmt: skip
+
+    def erase_subject(
+        self,
+        subject: str,
+        *,
+        reason: str,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+        legal_basis: str | None = None,
+        override: str | None = None,
+        dry_run: bool = False,
+    ) -> Results[Expiry]:
+        """Erases all threads of a subject with their forks of this subject, and yields each thread with its result.
+
+        Each thread is erased in its own transaction, as by `erase`: the copies in forks that belong to somebody else
+        are erased too. A thread under a hold or a retention is kept, unless `override` gives a reason to ignore it, and
+        the refusal is recorded in it. If a call is stopped at any point, repeat it: the next one erases what is left.
+        With `dry_run`, nothing is written. The reason is kept forever, so it should name nobody.
+
+        Nothing is erased until the result is iterated over. If nobody does, the result warns when it is dropped.
+        """
+        arguments.name(subject, "subject")
+        arguments.instance(dry_run, bool, "dry_run")
+        erasures.check_reasons(reason, override)
+        erasure.check_text(legal_basis, "legal_basis", optional=True)
+        actor = None if dry_run else self._scope.chosen_actor(actor)
+        body = erasure.body(
+            reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
+        )
+        found = subjects.erase(
+            self._scope.db, self._scope.tenant, subject, body, actor=actor, overrides=override is not None,
+            dry_run=dry_run,
+        )  # fmt: skip
+        return Results("custody.erase_subject(…)", found)
 
     def apply_retention(
         self,
