@@ -28,7 +28,7 @@ TYPES = {
     "bytea": ("bytea", "bytes"), "uuid": ("uuid", "UUID"), "timestamptz": ("timestamptz", "datetime"),
     "double precision": ("float8", "float"), "json": ("json", "object"), "int8multirange": ("int8multirange", "object"),
 }  # fmt: skip
-LINE = 118
+LINE = 220
 KEY = ("thread_uid", "tenant", "thread_id")
 HEADER = re.compile(
     r"(?P<comment>(?:^--[^\n]*\n)*)^CREATE FUNCTION compaction_store\.(?P<name>\w+)\((?P<parameters>.*?)\)\s*"

@@ -27,40 +27,23 @@ class ThreadKey(NamedTuple):
 BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
 
 CommitCompactionsRow = NamedTuple("CommitCompactionsRow", [
-    ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
-    ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
-    ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any),
-    ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any),
-    ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any),
-    ("entry", bytes | Any), ("thread_uid", UUID | Any),
+    ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
+    ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any), ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any),
+    ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any), ("entry", bytes | Any), ("thread_uid", UUID | Any),
 ])
-COMMIT_COMPACTIONS = (
-    "SELECT * FROM compaction_store.commit_compactions"
-    "(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::bytea, %b::text)"
-)
-def commit_compactions(
-    connection: Connection, of: ThreadKey, run_id: UUID | None, base_pos: int | None, base_head: bytes | None,
-    records: str | None
-) -> list[CommitCompactionsRow]:
+COMMIT_COMPACTIONS = "SELECT * FROM compaction_store.commit_compactions(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::bytea, %b::text)"
+def commit_compactions(connection: Connection, of: ThreadKey, run_id: UUID | None, base_pos: int | None, base_head: bytes | None, records: str | None) -> list[CommitCompactionsRow]:
     return list(map(CommitCompactionsRow._make, fetch(connection, COMMIT_COMPACTIONS, (*of, run_id, base_pos, base_head, records))))
 
 CompareRow = NamedTuple("CompareRow", [
-    ("at_pos", int | Any), ("tokens", int | Any), ("total", int | Any), ("changed", int | Any), ("seq", int | Any),
-    ("end_seq", int | Any), ("number", int | Any), ("is_left", bool | Any), ("is_right", bool | Any),
+    ("at_pos", int | Any), ("tokens", int | Any), ("total", int | Any), ("changed", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("is_left", bool | Any), ("is_right", bool | Any),
 ])
-COMPARE = (
-    "SELECT * FROM compaction_store.compare"
-    "(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::bool, %b::int8, %b::int8)"
-)
-def compare(
-    connection: Connection, of: ThreadKey, at: int | None, beside: int | None, only_changes: bool | None, skip: int |
-    None, limit: int | None
-) -> list[CompareRow]:
+COMPARE = "SELECT * FROM compaction_store.compare(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::bool, %b::int8, %b::int8)"
+def compare(connection: Connection, of: ThreadKey, at: int | None, beside: int | None, only_changes: bool | None, skip: int | None, limit: int | None) -> list[CompareRow]:
     return list(map(CompareRow._make, fetch(connection, COMPARE, (*of, at, beside, only_changes, skip, limit))))
 
 ElementRow = NamedTuple("ElementRow", [
-    ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any),
-    ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
+    ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
     ("callback", str | Any), ("head", bytes | Any), ("thread_uid", UUID | Any),
 ])
 ELEMENT = "SELECT * FROM compaction_store.element(%b::uuid, %b::text, %b::text, %b::int8)"
@@ -68,63 +51,41 @@ def element(connection: Connection, of: ThreadKey, seq: int | None) -> list[Elem
     return list(map(ElementRow._make, fetch(connection, ELEMENT, (*of, seq))))
 
 ElementsRow = NamedTuple("ElementsRow", [
-    ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any),
-    ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("callback", str | Any),
+    ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("callback", str | Any),
     ("thread_uid", UUID | Any),
 ])
 ELEMENTS = "SELECT * FROM compaction_store.elements(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[])"
-def elements(
-    connection: Connection, of: ThreadKey, seqs: Sequence[int | None] | None, numbers: Sequence[int | None] | None
-) -> list[ElementsRow]:
+def elements(connection: Connection, of: ThreadKey, seqs: Sequence[int | None] | None, numbers: Sequence[int | None] | None) -> list[ElementsRow]:
     return list(map(ElementsRow._make, fetch(connection, ELEMENTS, (*of, seqs, numbers))))
 
 EntriesRow = NamedTuple("EntriesRow", [
-    ("pos", int | Any), ("ordinal", int | Any), ("row_tenant", str | Any), ("at_microseconds", int | Any),
-    ("redacted_pos", int | Any), ("salt", bytes | Any), ("commitment", bytes | Any), ("entry", bytes | Any),
+    ("pos", int | Any), ("ordinal", int | Any), ("row_tenant", str | Any), ("at_microseconds", int | Any), ("redacted_pos", int | Any), ("salt", bytes | Any), ("commitment", bytes | Any), ("entry", bytes | Any),
     ("body", str | Any), ("meta", str | Any), ("meta_commitment", bytes | Any), ("header_columns", str | Any),
 ])
 ENTRIES = "SELECT * FROM compaction_store.entries(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::bool, %b::int4)"
-def entries(
-    connection: Connection, of: ThreadKey, kind: str | None, from_: int | None, content: bool | None, limit: int |
-    None
-) -> list[EntriesRow]:
+def entries(connection: Connection, of: ThreadKey, kind: str | None, from_: int | None, content: bool | None, limit: int | None) -> list[EntriesRow]:
     return list(map(EntriesRow._make, fetch(connection, ENTRIES, (*of, kind, from_, content, limit))))
 
 EraseRow = NamedTuple("EraseRow", [
-    ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any),
-    ("refused_by", int | Any), ("refusal", str | Any),
+    ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any), ("refused_by", int | Any), ("refusal", str | Any),
 ])
-ERASE = (
-    "SELECT * FROM compaction_store.erase"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool, %b::timestamptz)"
-)
-def erase(
-    connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None, insist: bool |
-    None, dry_run: bool | None, reaches: bool | None, before: datetime | None
-) -> EraseRow:
+ERASE = "SELECT * FROM compaction_store.erase(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool, %b::timestamptz)"
+def erase(connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None, reaches: bool | None, before: datetime | None) -> EraseRow:
     return EraseRow._make(fetch(connection, ERASE, (*of, actor, salt, body, insist, dry_run, reaches, before))[0])
 
 EventsRow = NamedTuple("EventsRow", [
-    ("pos", int | Any), ("kind", str | Any), ("critical", bool | Any), ("actor", str | Any), ("login", str | Any),
-    ("created_at", datetime | Any), ("body", str | Any), ("thread_uid", UUID | Any),
+    ("pos", int | Any), ("kind", str | Any), ("critical", bool | Any), ("actor", str | Any), ("login", str | Any), ("created_at", datetime | Any), ("body", str | Any), ("thread_uid", UUID | Any),
 ])
 EVENTS = "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::text[], %b::int8, %b::bool, %b::int4)"
-def events(
-    connection: Connection, of: ThreadKey, kinds: Sequence[str | None] | None, after: int | None, newest_first: bool |
-    None, limit: int | None
-) -> list[EventsRow]:
+def events(connection: Connection, of: ThreadKey, kinds: Sequence[str | None] | None, after: int | None, newest_first: bool | None, limit: int | None) -> list[EventsRow]:
     return list(map(EventsRow._make, fetch(connection, EVENTS, (*of, kinds, after, newest_first, limit))))
 
 FeedRow = NamedTuple("FeedRow", [
-    ("xid", int | Any), ("thread_uid", UUID | Any), ("pos", int | Any), ("entry", bytes | Any), ("type", str | Any),
-    ("thread_id", str | Any), ("created_at", datetime | Any), ("actor", str | Any), ("login", str | Any),
+    ("xid", int | Any), ("thread_uid", UUID | Any), ("pos", int | Any), ("entry", bytes | Any), ("type", str | Any), ("thread_id", str | Any), ("created_at", datetime | Any), ("actor", str | Any), ("login", str | Any),
     ("redacted", bool | Any), ("facts", str | Any), ("content", str | Any), ("meta", str | Any),
 ])
 FEED = "SELECT * FROM compaction_store.feed(%b::text, %b::int8, %b::uuid, %b::int8, %b::bytea, %b::bool, %b::bool, %b::int4)"
-def feed(
-    connection: Connection, tenant: str | None, xid: int | None, thread_uid: UUID | None, pos: int | None, entry:
-    bytes | None, messages: bool | None, content: bool | None, limit: int | None
-) -> list[FeedRow]:
+def feed(connection: Connection, tenant: str | None, xid: int | None, thread_uid: UUID | None, pos: int | None, entry: bytes | None, messages: bool | None, content: bool | None, limit: int | None) -> list[FeedRow]:
     return list(map(FeedRow._make, fetch(connection, FEED, (tenant, xid, thread_uid, pos, entry, messages, content, limit))))
 
 FindLoadRow = NamedTuple("FindLoadRow", [
@@ -134,34 +95,21 @@ FIND_LOAD = "SELECT * FROM compaction_store.find_load(%b::uuid, %b::text, %b::te
 def find_load(connection: Connection, of: ThreadKey, key: str | None) -> list[FindLoadRow]:
     return list(map(FindLoadRow._make, fetch(connection, FIND_LOAD, (*of, key))))
 
-FINISH_IMPORT = (
-    "SELECT * FROM compaction_store.finish_import"
-    "(%b::uuid, %b::text, %b::text, %b::bytea, %b::bytea, %b::text, %b::text, %b::int8, %b::int8, %b::int8, %b::bytea)"
-)
+FINISH_IMPORT = "SELECT * FROM compaction_store.finish_import(%b::uuid, %b::text, %b::text, %b::bytea, %b::bytea, %b::text, %b::text, %b::int8, %b::int8, %b::int8, %b::bytea)"
 
 ForkRow = NamedTuple("ForkRow", [
-    ("parent_uid", UUID | Any), ("child_uid", UUID | Any), ("child_id", str | Any), ("at_pos", int | Any),
-    ("at_seq", int | Any), ("child_head", bytes | Any), ("event_pos", int | Any), ("forked_at", datetime | Any),
+    ("parent_uid", UUID | Any), ("child_uid", UUID | Any), ("child_id", str | Any), ("at_pos", int | Any), ("at_seq", int | Any), ("child_head", bytes | Any), ("event_pos", int | Any), ("forked_at", datetime | Any),
     ("replayed", bool | Any),
 ])
-FORK = (
-    "SELECT * FROM compaction_store.fork"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text, %b::text)"
-)
-def fork(
-    connection: Connection, of: ThreadKey, new_thread_id: str | None, at: int | None, actor: str | None, salt: bytes |
-    None, key: str | None, body: str | None
-) -> ForkRow:
+FORK = "SELECT * FROM compaction_store.fork(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text, %b::text)"
+def fork(connection: Connection, of: ThreadKey, new_thread_id: str | None, at: int | None, actor: str | None, salt: bytes | None, key: str | None, body: str | None) -> ForkRow:
     return ForkRow._make(fetch(connection, FORK, (*of, new_thread_id, at, actor, salt, key, body))[0])
 
 LeaseRow = NamedTuple("LeaseRow", [
-    ("held_until", datetime | Any), ("last_pos", int | Any), ("head", bytes | Any), ("held_since", datetime | Any),
-    ("holder", str | Any),
+    ("held_until", datetime | Any), ("last_pos", int | Any), ("head", bytes | Any), ("held_since", datetime | Any), ("holder", str | Any),
 ])
 LEASE = "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b::uuid, %b::float8, %b::text)"
-def lease(
-    connection: Connection, of: ThreadKey, run_id: UUID | None, seconds: float | None, actor: str | None
-) -> LeaseRow:
+def lease(connection: Connection, of: ThreadKey, run_id: UUID | None, seconds: float | None, actor: str | None) -> LeaseRow:
     return LeaseRow._make(fetch(connection, LEASE, (*of, run_id, seconds, actor))[0])
 
 LEAVE_TURN = "SELECT compaction_store.leave_turn(%b::text, %b::text, %b::uuid)"
@@ -174,8 +122,7 @@ def neighbours(connection: Connection, of: ThreadKey, pos: int | None) -> list[i
     return [value for (value,) in fetch(connection, NEIGHBOURS, (*of, pos))]
 
 NewestRow = NamedTuple("NewestRow", [
-    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any),
-    ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
+    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
     ("login", str | Any),
 ])
 NEWEST = "SELECT * FROM compaction_store.newest(%b::uuid, %b::text, %b::text, %b::int4)"
@@ -188,13 +135,10 @@ def observe(connection: Connection, of: ThreadKey, run_id: UUID | None, records:
     return found
 
 OutlineRow = NamedTuple("OutlineRow", [
-    ("at_pos", int | Any), ("last_seq", int | Any), ("tokens", int | Any), ("number", int | Any),
-    ("start_seq", int | Any), ("end_seq", int | Any),
+    ("at_pos", int | Any), ("last_seq", int | Any), ("tokens", int | Any), ("number", int | Any), ("start_seq", int | Any), ("end_seq", int | Any),
 ])
 OUTLINE = "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)"
-def outline(
-    connection: Connection, of: ThreadKey, at: int | None, start: int | None, end: int | None
-) -> list[OutlineRow]:
+def outline(connection: Connection, of: ThreadKey, at: int | None, start: int | None, end: int | None) -> list[OutlineRow]:
     return list(map(OutlineRow._make, fetch(connection, OUTLINE, (*of, at, start, end))))
 
 POS_AT = "SELECT compaction_store.pos_at(%b::uuid, %b::text, %b::text, %b::timestamptz)"
@@ -205,64 +149,38 @@ def pos_at(connection: Connection, of: ThreadKey, moment: datetime | None) -> in
 RecordEvaluationRow = NamedTuple("RecordEvaluationRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
 ])
-RECORD_EVALUATION = (
-    "SELECT * FROM compaction_store.record_evaluation"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
-)
-def record_evaluation(
-    connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None
-) -> RecordEvaluationRow:
+RECORD_EVALUATION = "SELECT * FROM compaction_store.record_evaluation(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
+def record_evaluation(connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None) -> RecordEvaluationRow:
     return RecordEvaluationRow._make(fetch(connection, RECORD_EVALUATION, (*of, actor, salt, body))[0])
 
 RecordEventRow = NamedTuple("RecordEventRow", [
-    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
-    ("written_body", str | Any),
+    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any), ("written_body", str | Any),
 ])
-RECORD_EVENT = (
-    "SELECT * FROM compaction_store.record_event"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
-)
-def record_event(
-    connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None
-) -> RecordEventRow:
+RECORD_EVENT = "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
+def record_event(connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordEventRow:
     return RecordEventRow._make(fetch(connection, RECORD_EVENT, (*of, kind, actor, salt, body))[0])
 
 RecordInLogRow = NamedTuple("RecordInLogRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
 ])
-RECORD_IN_LOG = (
-    "SELECT * FROM compaction_store.record_in_log"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
-)
-def record_in_log(
-    connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None
-) -> RecordInLogRow:
+RECORD_IN_LOG = "SELECT * FROM compaction_store.record_in_log(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
+def record_in_log(connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordInLogRow:
     return RecordInLogRow._make(fetch(connection, RECORD_IN_LOG, (*of, kind, actor, salt, body))[0])
 
 RecordVerdictRow = NamedTuple("RecordVerdictRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
 ])
-RECORD_VERDICT = (
-    "SELECT * FROM compaction_store.record_verdict"
-    "(%b::uuid, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text)"
-)
-def record_verdict(
-    connection: Connection, of: ThreadKey, number: int | None, actor: str | None, salt: bytes | None, body: str | None
-) -> RecordVerdictRow:
+RECORD_VERDICT = "SELECT * FROM compaction_store.record_verdict(%b::uuid, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text)"
+def record_verdict(connection: Connection, of: ThreadKey, number: int | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordVerdictRow:
     return RecordVerdictRow._make(fetch(connection, RECORD_VERDICT, (*of, number, actor, salt, body))[0])
 
 RedactRow = NamedTuple("RedactRow", [
-    ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any),
-    ("refused_by", int | Any), ("refusal", str | Any),
+    ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any), ("refused_by", int | Any), ("refusal", str | Any),
 ])
-REDACT = (
-    "SELECT * FROM compaction_store.redact"
-    "(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool)"
-)
+REDACT = "SELECT * FROM compaction_store.redact(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool)"
 def redact(
-    connection: Connection, of: ThreadKey, starts: Sequence[int | None] | None, ends: Sequence[int | None] | None,
-    actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None, reaches: bool
-    | None
+    connection: Connection, of: ThreadKey, starts: Sequence[int | None] | None, ends: Sequence[int | None] | None, actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None,
+    reaches: bool | None
 ) -> RedactRow:
     return RedactRow._make(fetch(connection, REDACT, (*of, starts, ends, actor, salt, body, insist, dry_run, reaches))[0])
 
@@ -281,14 +199,11 @@ def renew_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None, seco
     return found
 
 ReplayRow = NamedTuple("ReplayRow", [
-    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any),
-    ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
+    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
     ("login", str | Any), ("thread_uid", UUID | Any),
 ])
 REPLAY = "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)"
-def replay(
-    connection: Connection, of: ThreadKey, after: int | None, until: int | None, limit: int | None
-) -> list[ReplayRow]:
+def replay(connection: Connection, of: ThreadKey, after: int | None, until: int | None, limit: int | None) -> list[ReplayRow]:
     return list(map(ReplayRow._make, fetch(connection, REPLAY, (*of, after, until, limit))))
 
 ReportedRow = NamedTuple("ReportedRow", [
@@ -299,20 +214,13 @@ def reported(connection: Connection, of: ThreadKey, among: int | None) -> list[R
     return list(map(ReportedRow._make, fetch(connection, REPORTED, (*of, among))))
 
 RewindRow = NamedTuple("RewindRow", [
-    ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
-    ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
-    ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any),
-    ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any),
-    ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any),
-    ("entry", bytes | Any), ("thread_uid", UUID | Any),
+    ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
+    ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any), ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any),
+    ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any), ("entry", bytes | Any), ("thread_uid", UUID | Any),
 ])
-REWIND = (
-    "SELECT * FROM compaction_store.rewind"
-    "(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::text, %b::bool, %b::bytea, %b::text, %b::text, %b::text)"
-)
+REWIND = "SELECT * FROM compaction_store.rewind(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::text, %b::bool, %b::bytea, %b::text, %b::text, %b::text)"
 def rewind(
-    connection: Connection, of: ThreadKey, run_id: UUID | None, seq: int | None, kind: str | None, hide: bool | None,
-    expected_head: bytes | None, actor: str | None, revoked: str | None, body: str | None
+    connection: Connection, of: ThreadKey, run_id: UUID | None, seq: int | None, kind: str | None, hide: bool | None, expected_head: bytes | None, actor: str | None, revoked: str | None, body: str | None
 ) -> list[RewindRow]:
     return list(map(RewindRow._make, fetch(connection, REWIND, (*of, run_id, seq, kind, hide, expected_head, actor, revoked, body))))
 
@@ -321,17 +229,10 @@ def set_metadata(connection: Connection, of: ThreadKey, metadata: str | None, ac
     fetch(connection, SET_METADATA, (*of, metadata, actor))
 
 SetSubjectRow = NamedTuple("SetSubjectRow", [
-    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
-    ("written_body", str | Any),
+    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any), ("written_body", str | Any),
 ])
-SET_SUBJECT = (
-    "SELECT * FROM compaction_store.set_subject"
-    "(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
-)
-def set_subject(
-    connection: Connection, of: ThreadKey, subject: str | None, actor: str | None, salt: bytes | None, body: str |
-    None
-) -> SetSubjectRow:
+SET_SUBJECT = "SELECT * FROM compaction_store.set_subject(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
+def set_subject(connection: Connection, of: ThreadKey, subject: str | None, actor: str | None, salt: bytes | None, body: str | None) -> SetSubjectRow:
     return SetSubjectRow._make(fetch(connection, SET_SUBJECT, (*of, subject, actor, salt, body))[0])
 
 StalledRow = NamedTuple("StalledRow", [
@@ -342,14 +243,10 @@ def stalled(connection: Connection, of: ThreadKey, limit: int | None) -> list[St
     return list(map(StalledRow._make, fetch(connection, STALLED, (*of, limit))))
 
 TakeTurnRow = NamedTuple("TakeTurnRow", [
-    ("place", int | Any), ("held_since", datetime | Any), ("held_until", datetime | Any), ("holder", str | Any),
-    ("holder_login", str | Any), ("last_seq", int | Any), ("head", bytes | Any),
+    ("place", int | Any), ("held_since", datetime | Any), ("held_until", datetime | Any), ("holder", str | Any), ("holder_login", str | Any), ("last_seq", int | Any), ("head", bytes | Any),
 ])
 TAKE_TURN = "SELECT * FROM compaction_store.take_turn(%b::text, %b::text, %b::uuid, %b::text, %b::float8, %b::bool)"
-def take_turn(
-    connection: Connection, of: ThreadKey, turn_id: UUID | None, actor: str | None, seconds: float | None, waits: bool
-    | None
-) -> TakeTurnRow:
+def take_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None, actor: str | None, seconds: float | None, waits: bool | None) -> TakeTurnRow:
     return TakeTurnRow._make(fetch(connection, TAKE_TURN, (*of[1:], turn_id, actor, seconds, waits))[0])
 
 TENANTS = "SELECT * FROM compaction_store.tenants(%b::text, %b::int4)"
@@ -357,30 +254,25 @@ def tenants(connection: Connection, after: str | None, limit: int | None) -> lis
     return [value for (value,) in fetch(connection, TENANTS, (after, limit))]
 
 ThreadRow = NamedTuple("ThreadRow", [
-    ("thread_id", str | Any), ("metadata", str | Any), ("created_at", datetime | Any), ("last_seq", int | Any),
-    ("last_number", int | Any), ("last_pos", int | Any), ("view_tokens", int | Any), ("last_at", datetime | Any),
-    ("head", bytes | Any), ("erased_pos", int | Any), ("thread_uid", UUID | Any), ("hidden_seq", int | Any),
-    ("unknown_pos", int | Any), ("last_message_at", datetime | Any), ("subject", str | Any),
+    ("thread_id", str | Any), ("metadata", str | Any), ("created_at", datetime | Any), ("last_seq", int | Any), ("last_number", int | Any), ("last_pos", int | Any), ("view_tokens", int | Any),
+    ("last_at", datetime | Any), ("head", bytes | Any), ("erased_pos", int | Any), ("thread_uid", UUID | Any), ("hidden_seq", int | Any), ("unknown_pos", int | Any), ("last_message_at", datetime | Any),
+    ("subject", str | Any),
 ])
 THREAD = "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)"
 def thread(connection: Connection, of: ThreadKey) -> list[ThreadRow]:
     return list(map(ThreadRow._make, fetch(connection, THREAD, of)))
 
 ThreadStateRow = NamedTuple("ThreadStateRow", [
-    ("thread_uid", UUID | Any), ("thread_id", str | Any), ("name_salt", bytes | Any),
-    ("name_commitment", bytes | Any), ("is_bare", bool | Any), ("created_microseconds", int | Any),
-    ("last_seq", int | Any), ("last_number", int | Any), ("last_pos", int | Any), ("last_microseconds", int | Any),
-    ("head", bytes | Any), ("erased_pos", int | Any), ("seq_at", int | Any), ("number_at", int | Any),
-    ("entry_at", bytes | Any), ("metadata", str | Any), ("hidden_seq", int | Any), ("is_log", bool | Any),
-    ("active_microseconds", int | Any),
+    ("thread_uid", UUID | Any), ("thread_id", str | Any), ("name_salt", bytes | Any), ("name_commitment", bytes | Any), ("is_bare", bool | Any), ("created_microseconds", int | Any), ("last_seq", int | Any),
+    ("last_number", int | Any), ("last_pos", int | Any), ("last_microseconds", int | Any), ("head", bytes | Any), ("erased_pos", int | Any), ("seq_at", int | Any), ("number_at", int | Any), ("entry_at", bytes | Any),
+    ("metadata", str | Any), ("hidden_seq", int | Any), ("is_log", bool | Any), ("active_microseconds", int | Any),
 ])
 THREAD_STATE = "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)"
 def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list[ThreadStateRow]:
     return list(map(ThreadStateRow._make, fetch(connection, THREAD_STATE, (*of, pos))))
 
 ViewRow = NamedTuple("ViewRow", [
-    ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any),
-    ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
+    ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
     ("callback", str | Any), ("head", bytes | Any), ("thread_uid", UUID | Any),
 ])
 VIEW = "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)"
