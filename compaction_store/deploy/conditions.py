@@ -6,8 +6,10 @@ not be made is never reported as ok.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
@@ -16,6 +18,7 @@ from compaction_store.jsonable import AsDict
 from compaction_store.postgres import queries
 from compaction_store.postgres.schema import role_members
 
+_SQL = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 State = Literal["ok", "note", "problem"]
 
 # An old snapshot keeps every version of a thread's head, which slows down appends to the thread.
@@ -34,66 +37,7 @@ class Remark(AsDict):
     remedy: str | None = None
 
 
-_SEES_OTHERS = """
-    SELECT pg_catalog.pg_has_role(current_user, r.oid, 'USAGE') FROM pg_catalog.pg_roles AS r
-    WHERE r.rolname = 'pg_read_all_stats'
-"""
-_SESSIONS = """
-    SELECT a.pid::int4, a.application_name, a.usename::text, a.state LIKE 'idle in transaction%%',
-        (extract(epoch FROM pg_catalog.clock_timestamp() - a.xact_start))::float8
-    FROM pg_catalog.pg_stat_activity AS a
-    WHERE a.xact_start < pg_catalog.clock_timestamp() - %b::float8 * interval '1 second'
-        AND a.backend_type = 'client backend' AND a.pid <> pg_catalog.pg_backend_pid()
-        AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL OR a.state LIKE 'idle in transaction%%')
-        AND (a.datname IS NULL OR a.datname = pg_catalog.current_database())
-    ORDER BY a.xact_start
-"""
-_PREPARED = """
-    SELECT p.gid, (extract(epoch FROM pg_catalog.clock_timestamp() - p.prepared))::float8
-    FROM pg_catalog.pg_prepared_xacts AS p
-    WHERE p.prepared < pg_catalog.clock_timestamp() - %b::float8 * interval '1 second' ORDER BY p.prepared
-"""
-_SLOTS = """
-    SELECT s.slot_name::text, CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL
-        ELSE pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn)::int8 END
-    FROM pg_catalog.pg_replication_slots AS s WHERE NOT s.active AND NOT s.temporary ORDER BY 1
-"""
-_STANDBYS = """
-    SELECT r.application_name, pg_catalog.age(r.backend_xmin)::int4, r.sync_state
-    FROM pg_catalog.pg_stat_replication AS r ORDER BY 1
-"""
-_HELD_BY_SLOTS = """
-    SELECT s.slot_name::text, pg_catalog.age(s.xmin)::int4 FROM pg_catalog.pg_replication_slots AS s
-    WHERE s.active AND s.xmin IS NOT NULL ORDER BY 1
-"""
-_SETTINGS = """
-    SELECT r.rolname::text, s.setdatabase <> 0,
-        pg_catalog.split_part(c.setting, '=', 1), pg_catalog.substr(c.setting, pg_catalog.strpos(c.setting, '=') + 1)
-    FROM pg_catalog.pg_db_role_setting AS s
-    LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
-    CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
-    WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_catalog.pg_database AS d
-            WHERE d.datname = pg_catalog.current_database()))
-        AND (s.setrole = 0 OR r.rolname = ANY (%b::text[]))
-    ORDER BY 1, 3
-"""
-_HERE = """
-    SELECT s.name, pg_catalog.current_setting(s.name) FROM pg_catalog.unnest(%b::text[]) AS s (name)
-"""
-_UNANALYZED = """
-    SELECT c.relname::text FROM pg_catalog.pg_class AS c
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = c.oid
-    WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND c.reltuples < 0
-        AND t.last_analyze IS NULL AND t.last_autoanalyze IS NULL AND pg_catalog.pg_relation_size(c.oid) > %b::int8
-    ORDER BY 1
-"""
 _SHARDS = "SELECT pg_catalog.count(*)::int8 FROM pg_catalog.pg_dist_shard"
-_NODES = """
-    SELECT pg_catalog.count(*) FILTER (WHERE isactive AND shouldhaveshards)::int8,
-        pg_catalog.count(*) FILTER (WHERE NOT isactive)::int8
-    FROM pg_catalog.pg_dist_node WHERE noderole = 'primary'
-"""
 # Settings that harm a store: the harmful values, the consequence, and how serious it is.
 _HARMFUL: Mapping[str, tuple[tuple[str, ...], str, State]] = {
     "synchronous_commit": (("off",), "a crash may lose messages that were acknowledged", "problem"),
@@ -109,7 +53,7 @@ _SWITCHES = dict.fromkeys(("true", "yes", "1"), "on") | dict.fromkeys(("false", 
 
 def look(connection: Connection) -> list[Remark]:
     """Runs all checks of a server, primary or standby."""
-    sees_others = bool(queries.fetch(connection, _SEES_OTHERS)[0][0])
+    sees_others = bool(queries.fetch(connection, _SQL["sees_others"])[0][0])
     found = [*_snapshots(connection, sees_others=sees_others), *_slots(connection)]
     found += _standbys(connection, sees_others=sees_others)
     found += _of_logins(connection)
@@ -119,12 +63,12 @@ def look(connection: Connection) -> list[Remark]:
 
 def _snapshots(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
     slow = "appends to busy threads slow down until it ends"
-    for pid, application, login, is_idle, seconds in queries.fetch(connection, _SESSIONS, (OLD_SECONDS,)):
+    for pid, application, login, is_idle, seconds in queries.fetch(connection, _SQL["sessions"], (OLD_SECONDS,)):
         doing = "idle in a transaction" if is_idle else "in a transaction"
         what = f"process {pid} ({application!r}, login {login!r}) is {doing} for {seconds:,.0f} s: {slow}"
         remedy = f"SELECT pg_terminate_backend({pid}), and set idle_in_transaction_session_timeout"
         yield Remark("snapshots", "problem" if is_idle else "note", what, remedy if is_idle else None)
-    for name, seconds in queries.fetch(connection, _PREPARED, (OLD_SECONDS,)):
+    for name, seconds in queries.fetch(connection, _SQL["prepared"], (OLD_SECONDS,)):
         what = f"transaction {name!r} was prepared {seconds:,.0f} s ago and is still open: {slow}"
         yield Remark("snapshots", "problem", what, "end it with COMMIT PREPARED or ROLLBACK PREPARED")
     if not sees_others:
@@ -133,11 +77,11 @@ def _snapshots(connection: Connection, *, sees_others: bool) -> Iterator[Remark]
 
 
 def _slots(connection: Connection) -> Iterator[Remark]:
-    for name, kept in queries.fetch(connection, _SLOTS):
+    for name, kept in queries.fetch(connection, _SQL["slots"]):
         size = "" if kept is None else f" ({kept:,} bytes so far)"
         what = f"replication slot {name!r} has no reader: the server keeps all WAL for it{size}"
         yield Remark("slots", "problem", what, "start its reader again, or SELECT pg_drop_replication_slot(…)")
-    for name, age in queries.fetch(connection, _HELD_BY_SLOTS):
+    for name, age in queries.fetch(connection, _SQL["held_by_slots"]):
         if age > OLD_TRANSACTIONS:
             yield _feedback(f"replication slot {name!r}", age)
 
@@ -156,7 +100,7 @@ def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
     if in_recovery and feedback == "on":
         what = "hot_standby_feedback is on: long queries on this standby slow down appends on the primary"
         yield Remark("snapshots", "note", what)
-    standbys = queries.fetch(connection, _STANDBYS)
+    standbys = queries.fetch(connection, _SQL["standbys"])
     for name, age, _ in standbys:
         if age is not None and age > OLD_TRANSACTIONS:
             yield _feedback(f"standby {name!r}", age)
@@ -176,9 +120,9 @@ def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
 
 def _of_logins(connection: Connection) -> Iterator[Remark]:
     """Checks settings that are made for all logins, or for a login that has one of the schema's roles."""
-    here = dict(queries.fetch(connection, _HERE, (list(_HARMFUL),)))
+    here = dict(queries.fetch(connection, _SQL["here"], (list(_HARMFUL),)))
     ours = [member.login for member in role_members.read(connection) if member.roles]
-    for login, of_database, name, given in queries.fetch(connection, _SETTINGS, (ours,)):
+    for login, of_database, name, given in queries.fetch(connection, _SQL["settings"], (ours,)):
         value = _SWITCHES.get(given.strip().lower(), given.strip().lower())
         values, follows, state = _HARMFUL.get(name, ((), "", "note"))
         if value in values and (login is not None or here[name] != value):
@@ -193,7 +137,7 @@ def _of_logins(connection: Connection) -> Iterator[Remark]:
 
 
 def _statistics(connection: Connection) -> Iterator[Remark]:
-    names = [name for (name,) in queries.fetch(connection, _UNANALYZED, (_UNANALYZED_BYTES,))]
+    names = [name for (name,) in queries.fetch(connection, _SQL["unanalyzed"], (_UNANALYZED_BYTES,))]
     if names:
         what = f"never analyzed: {', '.join(names)}; queries across threads may read whole tables"
         yield Remark("statistics", "note", what, "run ANALYZE, or wait for autovacuum")
@@ -216,7 +160,7 @@ def on_cluster(connection: Connection) -> list[Remark]:
                 "run compaction-store distribute",
             )
         ]
-    [(nodes, away)] = queries.fetch(connection, _NODES)
+    [(nodes, away)] = queries.fetch(connection, _SQL["nodes"])
     found = [Remark("cluster", "ok", f"the tables are distributed over {shards:,} shards on {nodes:,} nodes")]
     if away:
         what = f"{away:,} nodes are not active: their threads cannot be reached"

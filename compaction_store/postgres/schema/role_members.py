@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
@@ -12,6 +14,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 from compaction_store.models.roles import APART, APPLICATION, AUDITOR, GROUPS, LOADER, OWNER
 from compaction_store.postgres import queries
 
+_SQL = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
 # Roles of Postgres that can write to all tables without a grant. The last two have the rights of the server's account.
@@ -26,46 +29,6 @@ UNRESTRICTED = (*_WRITERS, _READS_FILES, _MAINTAINS)
 BECOMES = "able to become {} (ADMIN OPTION)"
 OWNS = "the owner of the schema, or of a table in it"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
-# The roles that each login can use. Since Postgres 16, a membership may allow a login to grant a role but not to use
-# it. The query also returns such a role, with by_grant, because the login can grant the role to itself.
-_HELD = """
-    WITH RECURSIVE edges AS (
-        SELECT a.member, a.roleid, o.only_grants
-        FROM pg_catalog.pg_auth_members AS a CROSS JOIN LATERAL (SELECT NOT (
-            coalesce((pg_catalog.to_jsonb(a) ->> 'inherit_option')::bool, true)
-            OR coalesce((pg_catalog.to_jsonb(a) ->> 'set_option')::bool, true)
-        ) AS only_grants) AS o
-        WHERE a.admin_option OR NOT o.only_grants
-    ), held (login, roleid, by_grant) AS (
-        SELECT r.oid, r.oid, false FROM pg_catalog.pg_roles AS r WHERE {whom}
-        UNION
-        SELECT h.login, e.roleid, h.by_grant OR e.only_grants FROM held AS h JOIN edges AS e ON e.member = h.roleid
-    )
-"""
-_ROLES_HELD = """
-    SELECT pg_catalog.pg_get_userbyid(h.login)::text, g.rolname::text, g.rolsuper,
-        g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[]),
-        g.rolcreaterole AND pg_catalog.current_setting('server_version_num')::int4 < 160000,
-        g.rolname <> ALL (%(ours)s::text[]) AND o.owns, g.oid = d.datdba, pg_catalog.bool_and(h.by_grant)
-    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
-    JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
-    CROSS JOIN LATERAL (SELECT EXISTS (
-        SELECT FROM pg_catalog.pg_namespace AS n LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid
-        WHERE n.nspname = 'compaction_store' AND g.oid IN (n.nspowner, c.relowner)
-    ) AS owns) AS o
-    WHERE g.rolname = ANY (%(ours)s::text[] || %(unrestricted)s::text[]) OR g.rolsuper OR g.rolbypassrls
-        OR g.rolcreaterole OR o.owns OR g.oid = d.datdba
-    GROUP BY h.login, g.oid, g.rolname, g.rolsuper, g.rolbypassrls, g.rolcreaterole, o.owns, d.datdba ORDER BY 1, 2
-"""
-_ALSO_IN = """
-    SELECT pg_catalog.pg_get_userbyid(h.login)::text
-    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
-    WHERE NOT h.by_grant
-    GROUP BY h.login
-    HAVING pg_catalog.bool_or(g.rolname = ANY (%(granted)s::text[])) AND pg_catalog.bool_or(g.rolname = %(group)s::text)
-        AND NOT pg_catalog.bool_or(g.rolsuper OR g.rolname = %(owner)s::text)
-    ORDER BY 1
-"""
 
 
 class Member(NamedTuple):
@@ -131,7 +94,7 @@ def of(connection: Connection, login: str) -> Member:
 def _held(connection: Connection, login: str | None) -> list[_Held]:
     whom = "r.rolcanlogin" if login is None else "r.rolname = %(login)s::text"
     parameters = {"ours": list(GROUPS), "unrestricted": list(UNRESTRICTED), "login": login}
-    rows = queries.fetch(connection, _HELD.format(whom=whom) + _ROLES_HELD, parameters)
+    rows = queries.fetch(connection, _SQL["held"].format(whom=whom) + _SQL["roles_held"], parameters)
     return [_Held._make(row) for row in rows]
 
 
@@ -164,7 +127,7 @@ def _becomes(role: str, power: str) -> str:
 def also_in(connection: Connection, group: str) -> list[str]:
     """Returns the logins that can use the role `group` and have a role of the schema other than the owner's."""
     parameters = {"granted": [role for role in GROUPS if role != OWNER], "group": group, "owner": OWNER}
-    rows = queries.fetch(connection, _HELD.format(whom="r.rolcanlogin") + _ALSO_IN, parameters)
+    rows = queries.fetch(connection, _SQL["held"].format(whom="r.rolcanlogin") + _SQL["also_in"], parameters)
     return [login for (login,) in rows]
 
 
