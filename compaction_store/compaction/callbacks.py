@@ -59,23 +59,23 @@ def check_callback(callback: object, *, awaits: bool) -> None:
             f"a callback must be a callable or a strategy, not the summarizer {type(callback).__name__}: pass the"
             " summarizer to a strategy, such as SlidingWindow(summarizer)"
         )
-    if not isinstance(callback, Strategy):
-        if not callable(callback):
-            hint = _HINTS.get(type(callback).__name__, "")
-            raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}{hint}")
-        if not _takes_one_argument(callback):
-            raise InvalidCallback(f"a callback must take one argument, the context: {callback_name(callback)} does not")
-    if not awaits and is_async(callback):
-        raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
+    if not isinstance(callback, Strategy) and not callable(callback):
+        hint = _HINTS.get(type(callback).__name__, "")
+        raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}{hint}")
+    _check_call(callback, "the context", awaits=awaits)
 
 
 def check_listener(listener: object, *, awaits: bool) -> None:
     """Raises InvalidCallback if a listener cannot be called with a record, or is async on a synchronous store."""
     if isinstance(listener, type) or not callable(listener):
         raise InvalidCallback(f"a callback must be a function of a record, not {type(listener).__name__}")
-    if not _takes_one_argument(listener):
-        raise InvalidCallback(f"a callback must take one argument, the record: {callback_name(listener)} does not")
-    if not awaits and is_async(listener):
+    _check_call(listener, "the record", awaits=awaits)
+
+
+def _check_call(callback: Any, argument: str, *, awaits: bool) -> None:
+    if not isinstance(callback, Strategy) and not _takes_one_argument(callback):
+        raise InvalidCallback(f"a callback must take one argument, {argument}: {callback_name(callback)} does not")
+    if not awaits and is_async(callback):
         raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
 
 

@@ -9,35 +9,15 @@ from typing import Any, cast
 from compaction_store.arguments import about
 from compaction_store.errors import NotConfigured, Unreadable
 from compaction_store.messages import documents
-from compaction_store.models import (
-    ComparedPart,
-    Comparison,
-    Element,
-    FeedEntry,
-    Message,
-    Outline,
-    Part,
-    Payload,
-    Thread,
-)
-from compaction_store.models.messages import Erased, shown
+from compaction_store.models import ComparedPart, Comparison, Element, FeedEntry, Message, Outline, Part, Thread
+from compaction_store.models.messages import Erased, Payload, shown
 from compaction_store.models.outlines import outlined
-from compaction_store.postgres.queries.functions import (
-    CompareRow,
-    ElementRow,
-    ElementsRow,
-    FeedRow,
-    NewestRow,
-    OutlineRow,
-    ReplayRow,
-    ThreadRow,
-    ViewRow,
-)
+from compaction_store.postgres.queries import functions as sql
 from compaction_store.rendering.view import View
 from compaction_store.sealing.seals import is_sealed
 
 
-def message(row: ReplayRow | NewestRow) -> Message:
+def message(row: sql.ReplayRow | sql.NewestRow) -> Message:
     payload, fault = (None, None) if row.payload is None else documents.parsed("payload", row.payload)
     meta, meta_fault = (None, None) if row.meta is None else documents.parsed("meta", row.meta)
     return Message(
@@ -46,13 +26,13 @@ def message(row: ReplayRow | NewestRow) -> Message:
     )  # fmt: skip
 
 
-def thread(row: ThreadRow) -> Thread:
+def thread(row: sql.ThreadRow) -> Thread:
     metadata, fault = documents.parsed("metadata", "{}" if row.metadata is None else row.metadata)
     own = {"metadata": metadata or {}, "view_tokens": row.view_tokens if row.unknown_pos is None else None}
     return Thread(**row._asdict() | own, fault=fault)
 
 
-def feed_entry(row: FeedRow) -> FeedEntry:
+def feed_entry(row: sql.FeedRow) -> FeedEntry:
     kind: documents.Kind = "payload" if row.type == "message" else "body"
     content, fault = (None, None) if row.content is None else documents.parsed(kind, row.content)
     meta, meta_fault = (None, None) if row.meta is None else documents.parsed("meta", row.meta)
@@ -63,7 +43,7 @@ def feed_entry(row: FeedRow) -> FeedEntry:
     )  # fmt: skip
 
 
-def view(thread_id: str, rows: Sequence[ViewRow | ElementRow]) -> View:
+def view(thread_id: str, rows: Sequence[sql.ViewRow | sql.ElementRow]) -> View:
     """Makes a view from its rows, which are in the order of seq. Every thread's view has at least one row."""
     if not rows:
         raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
@@ -79,7 +59,7 @@ def view(thread_id: str, rows: Sequence[ViewRow | ElementRow]) -> View:
     return View(thread_id, rows[0].at_pos, tuple(elements), head=rows[0].head)
 
 
-def _element(row: ViewRow | ElementRow | ElementsRow, messages: tuple[Payload, ...]) -> Element:
+def _element(row: sql.ViewRow | sql.ElementRow | sql.ElementsRow, messages: tuple[Payload, ...]) -> Element:
     return Element(
         row.seq or 0, row.end_seq or 0, row.pos, messages, row.tokens or 0, row.number, row.created_at, row.kind,
         row.callback,
@@ -106,7 +86,9 @@ def _unreadable(fault: str, what: str, thread_id: str) -> Unreadable:
     return Unreadable(f"{what} cannot be read: {fault}; run verify{about(thread_id)}")
 
 
-def outline(thread_id: str, rows: Sequence[OutlineRow], span: tuple[int | None, int | None] = (None, None)) -> Outline:
+def outline(
+    thread_id: str, rows: Sequence[sql.OutlineRow], span: tuple[int | None, int | None] = (None, None)
+) -> Outline:
     """Makes an outline from the row about the view, or about a part of it, and the rows of the active records."""
     whole, *folds = rows
     start, end = span[0] or 1, min(span[1] or whole.last_seq, whole.last_seq)
@@ -114,14 +96,14 @@ def outline(thread_id: str, rows: Sequence[OutlineRow], span: tuple[int | None, 
     return Outline(thread_id, whole.at_pos, whole.tokens, parts)
 
 
-def comparison(thread_id: str, rows: Sequence[CompareRow]) -> Comparison:
+def comparison(thread_id: str, rows: Sequence[sql.CompareRow]) -> Comparison:
     """Makes a comparison from the row about two views, and the rows of their parts."""
     whole, *parts = rows
     compared = [ComparedPart(Part(row.seq, row.end_seq, row.number), row.is_left, row.is_right) for row in parts]
     return Comparison(thread_id, whole.at_pos, whole.tokens, whole.total, whole.changed, tuple(compared))
 
 
-def element(row: ElementsRow) -> Element:
+def element(row: sql.ElementsRow) -> Element:
     """Makes an element from its row. A stand-in is in place of a message that is erased or cannot be read."""
     is_message = row.number is None
     found = None if row.payload is None else documents.parsed("payload" if is_message else "body", row.payload)[0]
