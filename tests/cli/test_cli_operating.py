@@ -62,7 +62,8 @@ def test_a_checkpoint_shows_that_a_thread_was_cut_off_and_refuses_to_sign_over_i
         for trigger in ("refuse_change", "refuse_truncate"):
             superuser.execute(f"ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER {trigger}")
     gone = run.json("verify", "--all", *held, code=1)
-    assert [len(r["findings"]) for r in gone] == [0, 1]
+    # The events of the log, which the first verification made, have lost their head.
+    assert [len(r["findings"]) for r in gone] == [0, 1, 1]
     refused = run("checkpoint", log, "--key", key, code=1)
     assert refused.stderr.count("\n") >= 2
     assert (

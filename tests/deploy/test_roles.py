@@ -167,7 +167,7 @@ def test_a_member_of_the_application_role_can_do_everything_the_store_does(faces
     assert store.message("t", 1) == first
     assert len(store.view("t").messages) == 5
     assert store.view("t", at=1).messages == [{"role": "user", "content": "a"}]
-    assert store.view("t", at=store.thread("t").last_at).pos == 5
+    assert store.view("t", at=store.thread("t").last_at).pos == 6
     assert store.thread("t").metadata == {"title": "x"}
     assert [t.thread_id for t in store.threads()] == ["t"]
     report = store.audit.verify("t")

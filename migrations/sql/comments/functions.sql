@@ -31,6 +31,10 @@ COMMENT ON FUNCTION compaction_store.stalled IS
     'Returns the newest rejected attempts of a thread, for a worker that decides whether to try again.';
 COMMENT ON FUNCTION compaction_store.record_event IS
     'Records a hold, a release or a retention.';
+COMMENT ON FUNCTION compaction_store.set_subject IS
+    'Sets or removes the subject of a thread, with an event.';
+COMMENT ON FUNCTION compaction_store.is_locked IS
+    'Returns whether a retention is locked, so that nobody can shorten or override it.';
 COMMENT ON FUNCTION compaction_store.record_in_log IS
     'Records an event that concerns no single thread in the log of a tenant.';
 COMMENT ON FUNCTION compaction_store.record_evaluation IS
