@@ -21,10 +21,12 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
 from compaction_store.jsonable import named
 from compaction_store.models.roles import OWNER
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.schema import partitions
 
+_SQL = ModuleData(__file__).values
 _OLDEST = 12
 _MOST_SHARDS = 64_000
 # The other tables are colocated with the first.
@@ -41,90 +43,6 @@ _SECONDS = 24 * 3600.0
 
 # How often a move is repeated after a deadlock.
 _REPEATS = 10
-_PLAN = """
-    SELECT count(*) FROM pg_catalog.get_rebalance_table_shards_plan(rebalance_strategy := 'by_shard_count')
-"""
-_MOVE = """
-    SELECT pg_catalog.rebalance_table_shards(
-        shard_transfer_mode := 'block_writes', rebalance_strategy := 'by_shard_count'
-    )
-"""
-_HAS_OWNER = "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = %b::text"
-_EXTENSION = "SELECT extversion::text FROM pg_catalog.pg_extension WHERE extname = 'citus'"
-_NODES = (
-    "SELECT count(*) FROM pg_catalog.pg_dist_node"
-    " WHERE isactive AND noderole = 'primary' AND shouldhaveshards AND hasmetadata"
-)
-_DONE = """
-    SELECT c.relname::text,
-        d.partmethod = 'h' AND a.attname = CASE c.relname
-            WHEN 'names' THEN 'name_uid' WHEN 'turns' THEN 'thread_id' ELSE 'thread_uid' END,
-        CASE WHEN c.relname <> 'turns' THEN d.colocationid::int4 END
-    FROM pg_catalog.pg_dist_partition AS d
-    JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    LEFT JOIN pg_catalog.pg_attribute AS a
-        ON a.attrelid = c.oid AND a.attname = pg_catalog.column_to_column_name(d.logicalrelid, d.partkey)
-    WHERE n.nspname = 'compaction_store'
-"""
-_LOCAL = (
-    # Use one connection to each node, because later statements would not see changes by parallel connections.
-    "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
-    # This setting is safe here, because the store's triggers read only their own row.
-    "SET LOCAL citus.enable_unsafe_triggers = on",
-    "SET LOCAL search_path = pg_catalog, pg_temp",
-    "SET LOCAL client_min_messages = warning",
-)
-_POLICY = (
-    "ALTER POLICY tenant ON compaction_store.{table}"
-    " USING (tenant = compaction_store.tenant()) WITH CHECK (tenant = compaction_store.tenant())"
-)
-_TABLE = (
-    "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', '{column}', colocate_with => '{with_}')"
-)
-# Citus requires the distribution column in unique indexes, so the table of names replaces this index. The lock prevents
-# new threads while the names are copied.
-_INDEX = (
-    "LOCK TABLE compaction_store.threads IN EXCLUSIVE MODE",
-    "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
-    "CREATE INDEX threads_tenant_thread_id_idx ON compaction_store.threads (tenant, thread_id)",
-)
-_COPY_NAMES = """
-    INSERT INTO compaction_store.names (name_uid, tenant, thread_id, thread_uid)
-    SELECT compaction_store.name_uid(t.tenant, t.thread_id), t.tenant, t.thread_id, t.thread_uid
-    FROM compaction_store.threads AS t WHERE t.salt IS NOT NULL
-"""
-# Empties the coordinator's own tables. They still contain the old rows, which no erasure would reach. The trigger that
-# refuses TRUNCATE is disabled for this, on the coordinator only.
-_EMPTIED = (
-    "SET LOCAL citus.enable_ddl_propagation = off",
-    "ALTER TABLE compaction_store.{table} DISABLE TRIGGER refuse_truncate",
-    "SELECT pg_catalog.truncate_local_data_after_distributing_table('compaction_store.{table}')",
-    "ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER refuse_truncate",
-    "SET LOCAL citus.enable_ddl_propagation = on",
-)
-# Citus runs a function that clients call on the node that has the rows for one of its arguments: p_thread_uid,
-# p_name_uid, or p_thread_id for turns. This query finds that argument.
-_FUNCTIONS = """
-    SELECT p.oid::regprocedure::text,
-        CASE WHEN p.prosecdef AND p.proargnames[1] IN ('p_thread_uid', 'p_name_uid') THEN p.proargnames[1]
-            WHEN p.proname = ANY (%b::text[]) THEN 'p_thread_id' END,
-        p.proname = ANY (%b::text[])
-    FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-    WHERE n.nspname = 'compaction_store' ORDER BY p.proname
-"""
-_FUNCTION = "SELECT pg_catalog.create_distributed_function(%b::text::regprocedure)"
-# The functions that force generic plans. This setting is removed, because Citus finds a statement's shard by the values
-# of its parameters, which a generic plan does not know.
-_GENERIC = """
-    SELECT p.oid::regprocedure::text
-    FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-    WHERE n.nspname = 'compaction_store' AND 'plan_cache_mode=force_generic_plan' = ANY (p.proconfig)
-"""
-_CALLED = (
-    "SELECT pg_catalog.create_distributed_function("
-    "%b::text::regprocedure, %b::text, colocate_with => %b::text, force_delegation => %b::bool)"
-)
 # `postgres.cluster` calls these functions inside a transaction too. There, Citus runs only functions with this mark on
 # the node of their argument, and lets them access the rows of one thread only. `cluster_forks` describes the calls that
 # write forks.
@@ -164,7 +82,7 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
     queries.check(connection)
     nodes = check(connection)
     with _transaction(connection):
-        for statement in _LOCAL:
+        for statement in _SQL["local"]:
             queries.fetch(connection, statement)
         now = not is_done(connection)
         if now:
@@ -175,14 +93,16 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             _spread(connection)
         for statement in (*replaced(), *_files("roles"), *_files("views")):
             queries.fetch(connection, statement)
-        for (signature,) in queries.fetch(connection, _GENERIC):
+        for (signature,) in queries.fetch(connection, _SQL["generic"]):
             queries.fetch(connection, f"ALTER FUNCTION {signature} RESET plan_cache_mode")
-        for signature, argument, is_forced in queries.fetch(connection, _FUNCTIONS, (_OF_TURNS, _IN_TRANSACTIONS)):
+        for signature, argument, is_forced in queries.fetch(
+            connection, _SQL["functions"], (_OF_TURNS, _IN_TRANSACTIONS)
+        ):
             if argument is None:
-                queries.fetch(connection, _FUNCTION, (signature,))
+                queries.fetch(connection, _SQL["function"], (signature,))
             else:
                 with_ = _TURNS if argument == "p_thread_id" else TABLES[0]
-                queries.fetch(connection, _CALLED, (signature, argument, f"{tables.SCHEMA}.{with_}", is_forced))
+                queries.fetch(connection, _SQL["called"], (signature, argument, f"{tables.SCHEMA}.{with_}", is_forced))
         [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
         # With this setting, queries across threads send their tenant to every node.
         setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
@@ -192,13 +112,13 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
 
 def check(connection: Connection) -> int:
     """Returns the number of nodes that take shards."""
-    found = queries.fetch(connection, _EXTENSION)
+    found = queries.fetch(connection, _SQL["extension"])
     if not found:
         raise UnsupportedDatabase("the database has no Citus: run CREATE EXTENSION citus on every node of the cluster")
     version = found[0][0]
     if int(version.partition(".")[0]) < _OLDEST:
         raise UnsupportedDatabase(f"Citus {_OLDEST} or newer is needed; this is {version}")
-    [(nodes,)] = queries.fetch(connection, _NODES)
+    [(nodes,)] = queries.fetch(connection, _SQL["nodes"])
     if not nodes:
         raise NotConfigured(
             "no node of the cluster takes shards: run SELECT citus_set_coordinator_host(…) and SELECT citus_add_node(…)"
@@ -207,7 +127,7 @@ def check(connection: Connection) -> int:
 
 
 def is_done(connection: Connection) -> bool:
-    found = {name: (fits, group) for name, fits, group in queries.fetch(connection, _DONE)}
+    found = {name: (fits, group) for name, fits, group in queries.fetch(connection, _SQL["done"])}
     if not found:
         return False
     if (
@@ -224,11 +144,11 @@ def is_done(connection: Connection) -> bool:
 def _spread(connection: Connection) -> None:
     for table in (*LOG, _TURNS):
         # Citus does not support a sub-select in a policy.
-        queries.fetch(connection, _POLICY.format(table=table))
-    for statement in _INDEX:
+        queries.fetch(connection, _SQL["policy"].format(table=table))
+    for statement in _SQL["index"]:
         queries.fetch(connection, statement)
     _run_files(connection, "tables")
-    for statement in (*_files("functions"), _COPY_NAMES):
+    for statement in (*_files("functions"), _SQL["copy_names"]):
         queries.fetch(connection, statement)
     _run_files(connection, "triggers")
     _run_files(connection, "policies")
@@ -238,9 +158,9 @@ def _spread(connection: Connection) -> None:
     for table in (*TABLES, NAMES, _TURNS):
         with_ = "none" if table in {TABLES[0], _TURNS} else f"{tables.SCHEMA}.{TABLES[0]}"
         column = {NAMES: "name_uid", _TURNS: "thread_id"}.get(table, "thread_uid")
-        queries.fetch(connection, _TABLE.format(table=table, column=column, with_=with_))
+        queries.fetch(connection, _SQL["table"].format(table=table, column=column, with_=with_))
     for table in (*LOG, NAMES):
-        for statement in _EMPTIED:
+        for statement in _SQL["emptied"]:
             queries.fetch(connection, statement.format(table=table))
 
 
@@ -312,7 +232,7 @@ def _prepare(connection: Connection) -> bool:
     check(connection)
     if not is_done(connection):
         raise NotConfigured("the tables are not distributed: run compaction-store distribute first")
-    [(has_owner,)] = queries.fetch(connection, _HAS_OWNER, (OWNER,))
+    [(has_owner,)] = queries.fetch(connection, _SQL["has_owner"], (OWNER,))
     if has_owner:
         _set_login(connection, "LOGIN")
     return bool(has_owner)
@@ -328,10 +248,10 @@ def _set_login(connection: Connection, login: str) -> None:
 
 
 def _rebalance(connection: Connection) -> int:
-    [(planned,)] = queries.fetch(connection, _PLAN)
+    [(planned,)] = queries.fetch(connection, _SQL["plan"])
     for is_last in (*[False] * _REPEATS, True):
         try:
-            queries.fetch(connection, _MOVE)
+            queries.fetch(connection, _SQL["move"])
             break
         except psycopg.errors.DeadlockDetected:
             # A move and a transaction of a writer waited for each other. The shards that were moved stay moved.
