@@ -33,6 +33,7 @@ from compaction_store.errors import (
     TurnTimeout,
     UnsupportedDatabase,
 )
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.schema import layout, schema_check
 
@@ -43,7 +44,7 @@ _TABLES = [table.name for table in tables.metadata.sorted_tables]
 _ACROSS = {
     "_compactions": "the audit query",
     "_due": "threads over a budget",
-    "_REPORTED": "what the replies of a page of them report",
+    "reported": "what the replies of a page of them report",
     "tenant_events": "the audit query of events",
     "threads": "a page of them",
     "_listed": "the conditions of such a page",
@@ -95,9 +96,11 @@ def _first_arguments() -> dict[str, str]:
     return dict(found)
 
 
-def _owners(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """Yields the functions of a module and the names of its constants."""
-    for node in tree.body:
+def _owners(path: Path) -> Iterator[tuple[str, ast.AST]]:
+    """Yields the functions of a module, its constants, and the queries of the data file beside it."""
+    if path.with_suffix(".toml").exists():
+        yield from ((name, ast.Constant(text)) for name, text in ModuleData(str(path)).values.items())
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef):
             yield node.name, node
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -112,12 +115,10 @@ def _texts(node: ast.AST) -> str:
 
 
 def test_every_statement_of_the_ledger_names_the_thread_or_is_one_across_threads() -> None:
-    paths = sorted(Path(queries.__file__).parent.glob("*.py"))
     first = _first_arguments()
     seen: set[str] = set()
-    for owner, node in chain.from_iterable(_owners(ast.parse(path.read_text(encoding="utf-8"))) for path in paths):
-        text = _texts(node)
-        code = ast.unparse(node)
+    for owner, node in chain.from_iterable(map(_owners, Path(queries.__file__).parent.glob("*.py"))):
+        text, code = _texts(node), ast.unparse(node)
         built = re.search(r"tables\.(messages|compactions|events|heads|threads)\b", code) is not None
         tables = re.findall(rf"(?:FROM|JOIN|INTO|UPDATE) compaction_store\.({'|'.join(_TABLES)})\b(?! *\()", text)
         for name in re.findall(r"compaction_store\.(\w+) ?\(", text):

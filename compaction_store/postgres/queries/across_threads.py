@@ -22,37 +22,16 @@ from compaction_store.integrity import erasure
 from compaction_store.models import Lease
 from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import OUTCOMES
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, transaction
 from compaction_store.postgres.queries.expiring import LAST
 from compaction_store.postgres.queries.functions import ReportedRow, ThreadRow
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
 
+_SQL = ModuleData(__file__).values
 # With this setting, a function that Citus calls on a node may run statements, but only on rows of the same shard.
 NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
-_REPORTED = """
-    SELECT h.thread_uid, r.seq, r.view_tokens, r.payload, r.meta
-    FROM compaction_store.heads AS h
-    CROSS JOIN LATERAL compaction_store.reported(h.thread_uid, %b::text, '', %b::int4) AS r
-    WHERE h.thread_uid = ANY (%b::uuid[])
-"""
-# A record is in force if it is applied, and neither revoked nor erased. Spans of records in force are nested or
-# disjoint. An outer span belongs to a later record, so of all spans around this one, the innermost has the lowest
-# number. The query finds it with compactions_span_start_idx and compactions_span_end_idx; their comment explains the
-# nodes. At each node, the first row is the innermost span. "+ 0" makes the planner use these indexes.
-_LATER = """
-    SELECT later.number FROM compaction_store.compactions AS later
-    WHERE later.thread_uid = compactions.thread_uid{named_later} AND later.span_node = n.node
-        AND later.outcome = 'applied' AND later.revokes IS NULL AND later.redacted_pos IS NULL
-        AND later.number + 0 > compactions.number AND later.number + 0 <= n.last_number
-        AND {around} AND (
-            SELECT undone.number FROM compaction_store.compactions AS undone
-            WHERE undone.thread_uid = later.thread_uid{named_undone} AND undone.revokes = later.number
-                AND undone.outcome = 'applied' AND undone.number <= n.last_number
-            LIMIT 1
-        ) IS NULL
-    ORDER BY {order} LIMIT 1
-"""
 # A span whose node is after the end of this span also ends after this span.
 _STARTING = {"around": "later.start_seq <= compactions.start_seq", "order": "later.start_seq DESC, later.number"}
 _ENDING = {
@@ -60,20 +39,6 @@ _ENDING = {
     " AND ROW(later.end_seq, later.number) > ROW(compactions.end_seq, compactions.number)",
     "order": "later.end_seq, later.number",
 }
-_SUPERSEDED_BY = """(
-    SELECT min(CASE WHEN n.node > compactions.end_seq THEN ({starting}) ELSE ({ending}) END)
-    FROM (
-        SELECT (compactions.span_node >> l.zeros + 1 << l.zeros + 1) | (1::bigint << l.zeros) AS node, h.last_number
-        FROM compaction_store.heads AS h
-        CROSS JOIN LATERAL generate_series(
-            64 - strpos((compactions.span_node & - compactions.span_node)::bit(64)::text, '1'),
-            64 - strpos(h.last_seq::bit(64)::text, '1')
-        ) AS l (zeros)
-        WHERE h.thread_uid = compactions.thread_uid{named_head}
-        OFFSET 0
-    ) AS n
-    WHERE compactions.outcome = 'applied'
-) AS superseded_by"""
 # JSON writes a text of only these characters either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 # The parent and the last copied pos in the body of a fork's origin, which `fork` writes.
@@ -256,9 +221,9 @@ def _superseded_by(given: tuple[str, ...]) -> sa.TextClause:
     """
     named = " AND {}.thread_uid = :thread_uid" if "thread_uid" in given else ""
     of_thread = {"named_later": named.format("later"), "named_undone": named.format("undone")}
-    statement = _SUPERSEDED_BY.format(
+    statement = _SQL["superseded_by"].format(
         named_head=named.format("h"),
-        starting=_LATER.format(**of_thread, **_STARTING), ending=_LATER.format(**of_thread, **_ENDING),
+        starting=_SQL["later"].format(**of_thread, **_STARTING), ending=_SQL["later"].format(**of_thread, **_ENDING),
     )  # fmt: skip
     text = sa.text(statement)
     return text.bindparams(sa.bindparam("thread_uid", type_=tables.compactions.c.thread_uid.type)) if named else text
@@ -395,7 +360,7 @@ def due_on_cluster(
     with transaction(connection, tenant, read_only=True):
         rows = [_due_row(row) for row in select(connection, _due(tenant, trigger, margin, after, limit))]
         fetch(connection, NESTED)
-        called = fetch(connection, _REPORTED, (tenant, among, [row.thread.thread_uid for row in rows]))
+        called = fetch(connection, _SQL["reported"], (tenant, among, [row.thread.thread_uid for row in rows]))
     found = {uid: [ReportedRow._make(figures)] for uid, *figures in called}
     return [row._replace(reported=found.get(row.thread.thread_uid, [])) for row in rows]
 

@@ -10,34 +10,17 @@ from uuid import UUID
 import psycopg
 
 from compaction_store.errors import NotPrimary, PermissionDenied
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch, literal
 from compaction_store.postgres.queries import turns
 from compaction_store.postgres.queries.across_threads import NESTED
 
+_SQL = ModuleData(__file__).values
 _ALL_HEADS = (
     "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
     " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
 )
 _HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
-# The queries below start from heads, so that on a cluster each call of a function runs on the thread's node. The row in
-# threads is joined first, because `thread_state` raises an error for a thread without one.
-_STATES = """
-    SELECT s.* FROM unnest(%(uids)s::uuid[], %(tenants)s::text[], %(pos)s::int8[]) AS w (uid, tenant, pos)
-    JOIN compaction_store.heads AS h ON h.thread_uid = w.uid AND h.tenant = w.tenant
-    JOIN compaction_store.threads AS t ON t.thread_uid = h.thread_uid AND t.tenant = h.tenant
-    CROSS JOIN LATERAL compaction_store.thread_state(t.thread_uid, h.tenant, '', w.pos) AS s
-    WHERE h.thread_uid = ANY (%(uids)s::uuid[]) AND t.thread_uid = ANY (%(uids)s::uuid[])
-"""
-_ENTRIES = """
-    SELECT w.uid, e.*
-    FROM unnest(%(uids)s::uuid[], %(tenants)s::text[], %(starts)s::int8[], %(limits)s::int4[])
-        AS w (uid, tenant, start, most)
-    JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
-    CROSS JOIN LATERAL
-        compaction_store.entries(h.thread_uid, w.tenant, '', %(kind)s::text, w.start, false, w.most) AS e
-    WHERE h.thread_uid = ANY (%(uids)s::uuid[])
-    ORDER BY w.uid, e.ordinal, e.pos
-"""
 # Every thread is found by its key. Without statistics, the planner might read whole tables instead.
 _BY_KEY = "SET LOCAL enable_seqscan = off"
 
@@ -91,7 +74,7 @@ def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[l
 def states(connection: Connection, places: Sequence[tuple[UUID, str, int | None]]) -> list[tuple[Any, ...]]:
     """Returns the rows of `thread_state` for threads that are given as thread_uid, tenant and pos."""
     uids, tenants, pos = map(list, zip(*places, strict=True))
-    return fetch(connection, _STATES, {"uids": uids, "tenants": tenants, "pos": pos})
+    return fetch(connection, _SQL["states"], {"uids": uids, "tenants": tenants, "pos": pos})
 
 
 def entries_of_many(
@@ -103,4 +86,4 @@ def entries_of_many(
     """
     uids, tenants, starts, limits = map(list, zip(*places, strict=True))
     values = {"uids": uids, "tenants": tenants, "starts": starts, "limits": limits, "kind": kind}
-    return fetch(connection, _ENTRIES, values)
+    return fetch(connection, _SQL["entries"], values)

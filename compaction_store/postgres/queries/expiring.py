@@ -8,33 +8,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from compaction_store.integrity.erasure import AFTER_STUBS, STUB
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch, transaction
 
 # The names with a prefix are before the prefix with this ending, because names have at most 255 bytes.
 LAST = "\U0010ffff" * 64
+EXPIRING = ModuleData(__file__).text("expiring")
 _RESERVED = (("compaction-store:", "compaction-store;"), (STUB, AFTER_STUBS))
-# The inner page is limited, so that the statement reads a bounded number of threads, whether they are old or not. The
-# last row of a full page is returned in any case, because the next page begins there. A thread without messages is as
-# old as its creation; a thread whose last message is missing is damaged, and must not be passed over in silence.
-EXPIRING = """
-    SELECT p.thread_id, p.thread_uid, p.last_pos, p.last_message_at, p.is_wanted, p.row = %b
-    FROM (
-        SELECT page.*, row_number() OVER (ORDER BY page.thread_id) AS row,
-            (page.last_message_at >= %b) IS NOT TRUE AND (%b::text IS NULL OR page.subject = %b::text) AS is_wanted
-        FROM (
-            SELECT t.thread_id, t.thread_uid, h.last_pos, h.subject, CASE WHEN h.last_seq = 0 THEN t.created_at ELSE (
-                SELECT m.created_at FROM compaction_store.messages AS m
-                WHERE m.thread_uid = h.thread_uid AND m.seq = h.last_seq
-            ) END AS last_message_at
-            FROM compaction_store.threads AS t
-            JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
-            WHERE t.tenant = %b AND t.thread_id >= %b AND t.thread_id > %b AND t.thread_id < %b
-            ORDER BY t.thread_id LIMIT %b
-        ) AS page
-    ) AS p
-    WHERE p.is_wanted OR p.row = %b
-    ORDER BY p.thread_id
-"""
 
 
 class Expiring(NamedTuple):

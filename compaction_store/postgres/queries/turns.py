@@ -11,22 +11,10 @@ from typing import NamedTuple
 import psycopg
 
 from compaction_store.errors import DatabaseUnavailable
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch
 
-# This query returns the holder of the lock. If a prepared transaction holds the lock, the pid is NULL.
-HOLDER = """
-    SELECT l.pid, a.application_name, a.usename::text
-    FROM pg_catalog.pg_locks AS l
-    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-    WHERE l.locktype = 'relation' AND l.granted
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-        AND l.relation = (
-            SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-            WHERE n.nspname = 'compaction_store' AND c.relname = 'alembic_version'
-        )
-        AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
-    ORDER BY a.xact_start LIMIT 1
-"""
+HOLDER = ModuleData(__file__).text("holder")
 
 
 class Holder(NamedTuple):

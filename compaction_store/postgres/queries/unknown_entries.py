@@ -5,28 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from compaction_store.models.vocabulary import CRITICAL_EVENTS, KINDS, sql_list
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
 
-# The conditions are the same as in the SQL function refuse_unknown and in two partial indexes, which have exactly these
-# entries. In a query for one thread, every table must have a condition on thread_uid. Citus does not infer it from the
-# join, and would query all shards.
-_UNKNOWN_POS = """least(
-    (
-        SELECT min(later.pos) FROM compaction_store.compactions AS later
-        WHERE later.thread_uid = {uid} AND later.outcome = 'applied'
-            AND later.kind NOT IN {kinds}
-            AND later.number + 0 <= (
-                SELECT its.last_number FROM compaction_store.heads AS its WHERE its.thread_uid = later.thread_uid{named}
-            )
-    ),
-    (
-        SELECT min(later.pos) FROM compaction_store.events AS later
-        WHERE later.thread_uid = {uid} AND later.critical AND later.kind NOT IN {events}
-            AND later.pos <= (
-                SELECT its.last_pos FROM compaction_store.heads AS its WHERE its.thread_uid = later.thread_uid{named}
-            )
-    )
-)"""
+_UNKNOWN_POS = ModuleData(__file__).text("unknown_pos")
 
 
 def _unknown(uid: str, named: str) -> str:
