@@ -16,28 +16,13 @@ _CONNECTIONS = 16
 
 
 def api(
-    listen: str = option(
-        "--listen HOST:PORT", "The address to listen on. Port 0 chooses a free port.", "127.0.0.1:8781"
-    ),
-    token_file: Path | None = option(
-        "--token-file FILE",
-        "The file of tokens: who may call, for which tenant. It is read again when it changes.",
-        None,
-    ),
-    trust_proxy: list[str] | None = option(
-        "--trust-proxy ADDRESS",
-        "Believe the headers with the tenant, the actor and the rights that come from this address or network. Repeat"
-        " the option for several.",
-        None,
-    ),
-    names: list[str] | None = option(
-        "--name HOST", "Answer under this host name too, besides localhost. Repeat the option for several names.", None
-    ),
+    listen: str = option("--listen HOST:PORT", default="127.0.0.1:8781"),
+    token_file: Path | None = option("--token-file FILE", default=None),
+    trust_proxy: list[str] | None = option("--trust-proxy ADDRESS", default=None),
+    names: list[str] | None = option("--name HOST", default=None),
     strategy: list[str] = STRATEGY,
     summarizer: list[str] = SUMMARIZER,
-    access_log: Path | None = option(
-        "--access-log FILE", "Append a JSON line to this file for each call: who, what, when. [default: stderr]", None
-    ),
+    access_log: Path | None = option("--access-log FILE", default=None),
     *,
     db: ServerOptions,
 ) -> None:

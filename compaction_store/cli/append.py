@@ -26,20 +26,14 @@ _NOTHING = "the input must have at least one message; nothing was appended"
 
 def append(
     thread: Thread,
-    file: Path | None = argument("[FILE]", "The file with the messages. [default: stdin]", None),
-    key: str | None = option("--key KEY", "Idempotency key: a retry with the same key returns the first result.", None),
-    expected_seq: int | None = option(
-        "--expected-seq SEQ", "Append only if this is the thread's last seq.", None, min=0
-    ),
-    expected_head: str | None = option("--expected-head HEX", "Append only if this is the thread's head.", None),
-    meta: str | None = option("--meta JSON", "A JSON object to store with each message.", None),
-    not_durable: bool = option(
-        "--not-durable",
-        "Do not wait for the server's disk: if the server crashes soon after, the messages may be lost.",
-        False,
-    ),
-    each: bool = option("--each", "Append every line as soon as it arrives.", False),
-    raw: bool = option("--raw", "Store any JSON object, even one that no API's request can have.", False),
+    file: Path | None = argument("[FILE]", default=None),
+    key: str | None = option("--key KEY", default=None),
+    expected_seq: int | None = option("--expected-seq SEQ", default=None, min=0),
+    expected_head: str | None = option("--expected-head HEX", default=None),
+    meta: str | None = option("--meta JSON", default=None),
+    not_durable: bool = option("--not-durable", default=False),
+    each: bool = option("--each", default=False),
+    raw: bool = option("--raw", default=False),
     subject: options.Subject = None,
     actor: options.Actor = None,
     *,
@@ -159,9 +153,9 @@ _SIGNALLED = 128
 def turn(
     thread: Thread,
     command: Annotated[list[str], argument("COMMAND...", "The command and its arguments.")],
-    wait: float = option("--wait SECONDS", "How long to wait for the turn; 0 tries once.", 60.0, min=0),
-    lease: float = option("--lease SECONDS", "How long the turn lasts after this process is killed.", 30.0, min=1),
-    actor: str | None = option("--actor NAME", "The actor that holds the turn.", None, show_default="user@host"),
+    wait: float = option("--wait SECONDS", default=60.0, min=0),
+    lease: float = option("--lease SECONDS", default=30.0, min=1),
+    actor: str | None = option("--actor NAME", default=None, show_default="user@host"),
     *,
     db: TenantOptions,
 ) -> None:

@@ -43,20 +43,13 @@ _MOST = 1000
 
 
 def autopsy(
-    paths: list[Path] | None = argument(
-        "[PATHS]...", "Transcripts, or folders of them. [default: ~/.claude/projects and ~/.codex/sessions]", None
-    ),
-    share: bool = option("--share", "Leave out all names and all text of the ", False),
-    prices: Path | None = option("--prices FILE", "Prices of models as JSON, to estimate costs.", None),
-    model: str | None = option("--model NAME", "With --prices: the model whose prices apply.", None),
-    out_file: Path | None = option("--out FILE", "Write a report as one HTML file.", None),
-    tenant: str = option("--tenant NAME", "The tenant to import the transcripts into.", "autopsy"),
-    processes: int | None = option(
-        "--processes N",
-        "The number of processes that import and examine. [default: one for each core; one for little data]",
-        None,
-        min=1,
-    ),
+    paths: list[Path] | None = argument("[PATHS]...", default=None),
+    share: bool = option("--share", default=False),
+    prices: Path | None = option("--prices FILE", default=None),
+    model: str | None = option("--model NAME", default=None),
+    out_file: Path | None = option("--out FILE", default=None),
+    tenant: str = option("--tenant NAME", default="autopsy"),
+    processes: int | None = option("--processes N", default=None, min=1),
     *,
     db: ServerOptions,
     printed: PrintOptions,

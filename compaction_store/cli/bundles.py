@@ -7,6 +7,12 @@ from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar, get_origin, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
+
+from compaction_store.module_data import ModuleData
+
+# The help texts of what only one command has, by the command's function and the name of the parameter.
+_HELP: dict[str, dict[str, str]] = ModuleData(__file__).values
 
 
 class Bundle:
@@ -23,12 +29,14 @@ class Bundle:
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns a command with the options of each bundle in place of the bundle, as typer needs it."""
+    """Returns a command with the options of each bundle in place of the bundle, and with all help texts."""
     hints = get_type_hints(command, include_extras=True)
     bundles: dict[str, type[Bundle]] = {}
     parameters: list[Parameter] = []
     for parameter in signature(command).parameters.values():
         kind = hints[parameter.name]
+        if isinstance(parameter.default, ParameterInfo) and parameter.default.help is None:
+            parameter.default.help = _HELP[command.__name__][parameter.name]
         if isinstance(kind, type) and issubclass(kind, Bundle):
             bundles[parameter.name] = kind
             parts = [(name, *part) for name, part in kind.options().items()]
@@ -53,12 +61,12 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def option(spelled: str, help: str, default: Any = ..., **more: Any) -> Any:  # noqa: A002 — as typer names it
-    """Returns an option that is spelled as in a help text, such as `--limit N`."""
+def option(spelled: str, help: str | None = None, default: Any = ..., **more: Any) -> Any:  # noqa: A002 — as typer names it
+    """Returns an option that is spelled as in a help text, such as `--limit N`. Without `help`, it is in the TOML."""
     name, _, metavar = spelled.partition(" ")
     return typer.Option(default, name, metavar=metavar or None, help=help, **more)
 
 
-def argument(spelled: str, help: str, default: Any = ..., **more: Any) -> Any:  # noqa: A002 — as typer names it
+def argument(spelled: str, help: str | None = None, default: Any = ..., **more: Any) -> Any:  # noqa: A002 — as typer names it
     """Returns an argument that is spelled as in a help text, such as `THREAD` or `[THREAD]`."""
     return typer.Argument(default, metavar=spelled, help=help, **more)

@@ -52,17 +52,9 @@ def checkpoint(
         Path, argument("FILE", "The file to append the checkpoint to. Lists of heads are written beside it.")
     ],
     key: Annotated[Path, option("--key FILE", "The file with the signing key.")],
-    new_key: str | None = option(
-        "--new-key NAME", "Create the key file first, for a signer with this name, for example example.org/audit.", None
-    ),
-    all_tenants: bool = option(
-        "--all-tenants", "Cover every tenant. The login must be a superuser or have BYPASSRLS.", False
-    ),
-    public_key: list[str] | None = option(
-        "--public-key HEX",
-        "The public key of an earlier signer of this file. Repeat the option for several keys.",
-        None,
-    ),
+    new_key: str | None = option("--new-key NAME", default=None),
+    all_tenants: bool = option("--all-tenants", default=False),
+    public_key: list[str] | None = option("--public-key HEX", default=None),
     allow_empty: AllowEmpty = False,
     *,
     db: TenantOptions,

@@ -64,8 +64,8 @@ _COLUMNS: list[str | Column] = [
 
 
 def compact(
-    threads: list[str] | None = argument("[THREADS]...", "The threads to compact, or give --due.", None),
-    due: bool = option("--due", "Compact every thread whose view is above --trigger. Needs --window.", False),
+    threads: list[str] | None = argument("[THREADS]...", default=None),
+    due: bool = option("--due", default=False),
     strategy: list[str] = STRATEGY,
     summarizer: list[str] = SUMMARIZER,
     window: Window = None,
@@ -73,10 +73,8 @@ def compact(
     trigger: Trigger = "0.8",
     target: Target = "0.5",
     wait: Wait = 600.0,
-    force: bool = option("--force", "Compact even if the view is within the budget.", False),
-    dry_run: bool = option(
-        "--dry-run", "Run the strategy and the summarizer, show the plan, and write nothing.", False
-    ),
+    force: bool = option("--force", default=False),
+    dry_run: bool = option("--dry-run", default=False),
     *,
     deed: DeedOptions,
     db: TenantOptions,
@@ -231,7 +229,7 @@ def revoke(
 def adopt(
     thread: Thread,
     record: Annotated[int, argument("NUMBER", "The observed record's number.", min=1)],
-    reason: str | None = option("--reason TEXT", "The reason, stored in the records.", None),
+    reason: str | None = option("--reason TEXT", default=None),
     *,
     deed: DeedOptions,
     db: TenantOptions,

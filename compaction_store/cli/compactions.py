@@ -40,11 +40,11 @@ _FAILURES: list[str | Column] = [
 
 
 def compactions(
-    thread: str | None = argument("[THREAD]", "Only records of this thread.", None),
+    thread: str | None = argument("[THREAD]", default=None),
     *,
     filters: FilterOptions,
-    newest_first: bool = option("--newest-first", "List the newest records first.", False),
-    limit: int | None = option("--limit N", "Print at most N records.", None, min=1),
+    newest_first: bool = option("--newest-first", default=False),
+    limit: int | None = option("--limit N", default=None, min=1),
     text: _Text = False,
     db: TenantsOptions,
     printed: ListOptions,
@@ -126,19 +126,11 @@ def _table(
 
 def explain(
     thread: Thread,
-    seq: int | None = argument("[SEQ]", "The message's seq. May be left out with --lost.", None, min=1),
-    lost: bool = option(
-        "--lost", "Show what compactions lost of this message. Without SEQ: all that they lost or invented.", False
-    ),
-    tools: Path | None = option(
-        "--tools FILE", "Say whether the reply's request had the tools in this file, a JSON list.", None
-    ),
-    system: Path | None = option(
-        "--system FILE",
-        "Say whether the reply's request had the system prompt in this file, a text or a JSON list of blocks.",
-        None,
-    ),
-    text: bool = option("--text", "Include the message and its replacement, or the lost texts. Prints JSON.", False),
+    seq: int | None = argument("[SEQ]", default=None, min=1),
+    lost: bool = option("--lost", default=False),
+    tools: Path | None = option("--tools FILE", default=None),
+    system: Path | None = option("--system FILE", default=None),
+    text: bool = option("--text", default=False),
     *,
     db: TenantOptions,
     printed: ListOptions,
@@ -237,29 +229,17 @@ def _explained(found: Explanation, *, text: bool) -> str:
 
 
 def events(
-    thread: str | None = argument("[THREAD]", "Only events of this thread.", None),
-    kind: EventKind | None = option("--kind", "Only events of this kind.", None),
-    actor: str | None = option("--actor NAME", "Only events of this actor.", None),
-    since: str | None = option(
-        "--since WHEN", "Only events since this time: a date such as 2026-05-01, or an age such as 24h or 7d.", None
-    ),
-    until: str | None = option("--until WHEN", "Only events up to this time.", None),
-    after: str | None = option(
-        "--after POS|CURSOR",
-        "Only events of the thread after this pos; with --follow, only entries after this cursor.",
-        None,
-    ),
-    limit: int | None = option("--limit N", "Print at most N events.", None, min=1),
-    follow: bool = option(
-        "--follow",
-        "Print the records and events of all threads as JSON lines, and go on with those that are written.",
-        False,
-    ),
-    messages: bool = option("--messages", "With --follow: print the messages too.", False),
-    content: bool = option("--content", "With --follow: print payloads, meta and bodies too.", False),
-    every: float = option(
-        "--every SECONDS", "With --follow: the pause before looking again; 0 ends when nothing new is left.", 1.0, min=0
-    ),
+    thread: str | None = argument("[THREAD]", default=None),
+    kind: EventKind | None = option("--kind", default=None),
+    actor: str | None = option("--actor NAME", default=None),
+    since: str | None = option("--since WHEN", default=None),
+    until: str | None = option("--until WHEN", default=None),
+    after: str | None = option("--after POS|CURSOR", default=None),
+    limit: int | None = option("--limit N", default=None, min=1),
+    follow: bool = option("--follow", default=False),
+    messages: bool = option("--messages", default=False),
+    content: bool = option("--content", default=False),
+    every: float = option("--every SECONDS", default=1.0, min=0),
     *,
     db: TenantsOptions,
     printed: ListOptions,

@@ -71,8 +71,7 @@ def turns() -> Iterator[Turn]:
 def demo(
     summarizer: list[str] = option(
         "--summarizer NAME[:OPTION=VALUE,...]",
-        "A summarizer, as for compact. extractive needs no model.",
-        ["extractive"],
+        default=["extractive"],
         autocompletion=choices.summarizer_names,
         show_default="extractive",
     ),

@@ -45,62 +45,26 @@ Windows = Annotated[
 
 
 def evaluate_threads(
-    threads: list[str] | None = argument("[THREADS]...", "Names of threads. [default: all]", None),
-    sample: int | None = option("--sample N", "Evaluate N threads, drawn at random.", None, min=1),
-    seed: int = option("--seed N", "The seed of --sample and of the intervals.", 0, min=0),
+    threads: list[str] | None = argument("[THREADS]...", default=None),
+    sample: int | None = option("--sample N", default=None, min=1),
+    seed: int = option("--seed N", default=0, min=0),
     strategy: Strategies = None,
-    summarizer: list[str] = option(
-        "--summarizer NAME[:OPTIONS]",
-        "A summarizer to try with each strategy. Repeat it to compare several.",
-        ["extractive"],
-        show_default="extractive",
-    ),
+    summarizer: list[str] = option("--summarizer NAME[:OPTIONS]", default=["extractive"], show_default="extractive"),
     window: Windows = None,
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
-    target: list[str] = option(
-        "--target TOKENS|SHARE",
-        "Compact to this size, which is given like --trigger. Repeat it to compare several sizes.",
-        ["0.5"],
-    ),
-    replicates: int = option(
-        "--replicates N", "Replay each thread N times, because a model's summaries differ each time.", 1, min=1
-    ),
-    plant: int = option(
-        "--plant N",
-        "Insert N sentences with known facts into each thread in memory. Leaves out the policy `recorded`.",
-        0,
-        min=0,
-    ),
-    judge: str | None = option(
-        "--judge NAME:OPTIONS",
-        "Ask a model, such as anthropic:model=NAME, about each summary. Its verdicts are reported separately.",
-        None,
-    ),
-    judge_replicates: int = option("--judge-replicates N", "With --judge: ask about each summary N times.", 3, min=1),
-    prices: Path | None = option("--prices FILE", "Prices of models as JSON, to estimate costs.", None),
-    model: str | None = option("--model NAME", "With --prices: the model whose prices apply.", None),
-    fail_under: list[str] | None = option(
-        "--fail-under TYPE=SHARE",
-        "Exit with 1 if the share of kept probes of this type is smaller, for example needed_later=0.9.",
-        None,
-    ),
-    fail_over: list[str] | None = option(
-        "--fail-over TYPE=SHARE",
-        "Exit with 1 if the share of failed probes of this type is larger, for example invented=0.",
-        None,
-    ),
-    out_file: Path | None = option("--out FILE", "Write a report as one HTML file.", None),
-    record: str | None = option(
-        "--record REASON", "Record the result as an event of each thread, with this reason.", None
-    ),
-    processes: int | None = option(
-        "--processes N",
-        "The number of processes that replay. [default: one for each core; one for fewer than 40 threads, or"
-        " with --judge]",
-        None,
-        min=1,
-    ),
+    target: list[str] = option("--target TOKENS|SHARE", default=["0.5"]),
+    replicates: int = option("--replicates N", default=1, min=1),
+    plant: int = option("--plant N", default=0, min=0),
+    judge: str | None = option("--judge NAME:OPTIONS", default=None),
+    judge_replicates: int = option("--judge-replicates N", default=3, min=1),
+    prices: Path | None = option("--prices FILE", default=None),
+    model: str | None = option("--model NAME", default=None),
+    fail_under: list[str] | None = option("--fail-under TYPE=SHARE", default=None),
+    fail_over: list[str] | None = option("--fail-over TYPE=SHARE", default=None),
+    out_file: Path | None = option("--out FILE", default=None),
+    record: str | None = option("--record REASON", default=None),
+    processes: int | None = option("--processes N", default=None, min=1),
     *,
     db: TenantOptions,
     printed: PrintOptions,

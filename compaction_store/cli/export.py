@@ -54,23 +54,13 @@ _BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
 
 
 def export(
-    threads: list[str] | None = argument("[THREADS]...", "The threads to export, or give --all.", None),
-    every: bool = option("--all", "Export every thread of the tenant.", False),
-    every_tenant: bool = option(
-        "--all-tenants", "Export every thread of every tenant. The login must be a superuser or have BYPASSRLS.", False
-    ),
+    threads: list[str] | None = argument("[THREADS]...", default=None),
+    every: bool = option("--all", default=False),
+    every_tenant: bool = option("--all-tenants", default=False),
     subject: Subject = None,
-    to: Path | None = option(
-        "--to FOLDER",
-        "Write a file per thread, and index.csv, to this folder. Without --to, one bundle goes to stdout.",
-        None,
-    ),
-    no_bodies: bool = option(
-        "--no-bodies", "Leave out all content. The bundle can then be verified, but not imported.", False
-    ),
-    form: Literal["markdown"] | None = option(
-        "--format", "Write transcripts for people instead of bundles, with compactions and events in them.", None
-    ),
+    to: Path | None = option("--to FOLDER", default=None),
+    no_bodies: bool = option("--no-bodies", default=False),
+    form: Literal["markdown"] | None = option("--format", default=None),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,

@@ -42,36 +42,16 @@ def import_(
     form: str | None = option(
         "--format NAME", f"{', '.join(FORMATS)}. [default: detected]", None, autocompletion=lambda: list(FORMATS)
     ),
-    thread: str | None = option("--thread NAME", "The name of the thread, if the source has only one.", None),
-    prefix: str | None = option(
-        "--prefix TEXT",
-        "The prefix of new threads' names. The id in the source follows it.",
-        None,
-        show_default="the format and a colon",
-    ),
-    only: list[str] | None = option(
-        "--only ID", "Import only the thread with this id in the source. Repeat the option for several threads.", None
-    ),
-    skip_bad: bool = option(
-        "--skip-bad", "Skip lines and threads that cannot be read or stored, and report them.", False
-    ),
-    thread_field: str | None = option(
-        "--thread-field NAME",
-        "The field of JSON lines that names the thread of each line, such as conversation_id.",
-        None,
-    ),
-    option: list[str] | None = option(
-        "--option NAME=VALUE", "An option of the format, such as channel=messages.", None
-    ),
+    thread: str | None = option("--thread NAME", default=None),
+    prefix: str | None = option("--prefix TEXT", default=None, show_default="the format and a colon"),
+    only: list[str] | None = option("--only ID", default=None),
+    skip_bad: bool = option("--skip-bad", default=False),
+    thread_field: str | None = option("--thread-field NAME", default=None),
+    option: list[str] | None = option("--option NAME=VALUE", default=None),
     *,
     db: ServerOptions,
-    tenant: str | None = option(
-        "--tenant NAME",
-        "The tenant to import into. A bundle of another tenant is refused.",
-        None,
-        show_default="default",
-    ),
-    all_tenants: bool = option("--all-tenants", "Import each bundle into the tenant that it names.", False),
+    tenant: str | None = option("--tenant NAME", default=None, show_default="default"),
+    all_tenants: bool = option("--all-tenants", default=False),
     printed: PrintOptions,
 ) -> None:
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,

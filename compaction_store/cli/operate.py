@@ -26,14 +26,8 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLE
 
 
 def migrate_(
-    check: bool = option("--check", "Change nothing; exit with code 3 if the schema is not up to date.", False),
-    partitions: int | None = option(
-        "--partitions N",
-        "Create the table of messages with N partitions. The number cannot be changed later.",
-        None,
-        min=2,
-        max=1024,
-    ),
+    check: bool = option("--check", default=False),
+    partitions: int | None = option("--partitions N", default=None, min=2, max=1024),
     *,
     db: ServerOptions,
     printed: PrintOptions,
@@ -76,7 +70,7 @@ _ROLES = f"{'; '.join(f'{name} for {role.purpose}' for name, role in ROLES.items
 def grant(
     login: Annotated[str, argument("LOGIN", "The database login.")],
     role: Annotated[Role, argument("ROLE", _ROLES)],
-    revoke: bool = option("--revoke", "Revoke the role instead.", False),
+    revoke: bool = option("--revoke", default=False),
     *,
     db: ServerOptions,
     printed: PrintOptions,
@@ -120,7 +114,7 @@ def roles_(db: ServerOptions, printed: ListOptions) -> None:
 
 
 def distribute(
-    shards: int | None = option("--shards N", "The number of shards. [default: citus.shard_count]", None),
+    shards: int | None = option("--shards N", default=None),
     *,
     db: ServerOptions,
     printed: PrintOptions,
@@ -160,12 +154,7 @@ def rebalance(db: ServerOptions, printed: PrintOptions) -> None:
 
 
 def doctor(
-    platform: Service | None = option(
-        "--platform",
-        "The managed service that runs the server. Adds the checks that are known for this service.",
-        None,
-        show_default="recognized by its roles",
-    ),
+    platform: Service | None = option("--platform", default=None, show_default="recognized by its roles"),
     *,
     db: ServerOptions,
     printed: ListOptions,
@@ -216,7 +205,7 @@ def tenants(db: ServerOptions, printed: ListOptions) -> None:
 
 
 def url_(
-    wait: bool = option("--wait", "Keep the embedded Postgres running until Ctrl-C or the end of stdin.", False),
+    wait: bool = option("--wait", default=False),
     *,
     db: ServerOptions,
 ) -> None:
@@ -251,7 +240,7 @@ def pages() -> dict[str, Path]:
 
 
 def docs(
-    page: str | None = argument("[PAGE]", "A page, such as erasure or how-to/citus.", None),
+    page: str | None = argument("[PAGE]", default=None),
 ) -> None:
     """Prints a page of the installed version's documentation as Markdown. Without a page, lists all pages."""
     out = Output(as_json=False)

@@ -18,14 +18,12 @@ _STDOUT = "-"
 
 
 def report(
-    threads: list[str] | None = argument("[THREADS]...", "The threads to report on, or give --since.", None),
-    since: str | None = option(
-        "--since WHEN", "The start of the period: a date such as 2026-05-01, or an age such as 24h or 7d.", None
-    ),
-    until: str | None = option("--until WHEN", "The end of the period. [default: now]", None),
-    to: str = option("--to FILE", "The file to write; - is standard output.", "report.html"),
-    as_json: bool = option("--json", "Write the data as JSON, without the page.", False),
-    content: bool = option("--content/--no-content", "Show the text of messages and summaries.", True),
+    threads: list[str] | None = argument("[THREADS]...", default=None),
+    since: str | None = option("--since WHEN", default=None),
+    until: str | None = option("--until WHEN", default=None),
+    to: str = option("--to FILE", default="report.html"),
+    as_json: bool = option("--json", default=False),
+    content: bool = option("--content/--no-content", default=True),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     allow_empty: AllowEmpty = False,

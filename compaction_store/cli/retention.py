@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Literal
 
 from compaction_store.arguments import written_age
 from compaction_store.audit.safe_text import named
@@ -16,21 +16,11 @@ from compaction_store.cli.output import Output
 
 
 def retention(
-    action: Annotated[
-        Literal["apply", "set", "show", "unset"],
-        argument("ACTION", "apply erases the threads that are old enough; set, show and unset are about the rule."),
-    ],
-    older_than: Annotated[
-        str,
-        option(
-            "--older-than AGE", "The least age of a thread's last message, such as 180d, 26w or 6y. [default: the rule]"
-        ),
-    ] = "",
-    prefix: Annotated[str, option("--prefix TEXT", "Only threads whose names begin with this text.")] = "",
-    subject: Annotated[str | None, option("--subject NAME", "Only threads of this subject.")] = None,
-    new_threads: Annotated[
-        str, option("--new-threads AGE", "With set: retain threads that are opened from now on for this long.")
-    ] = "",
+    action: Literal["apply", "set", "show", "unset"] = argument("ACTION"),
+    older_than: str = option("--older-than AGE", default=""),
+    prefix: str = option("--prefix TEXT", default=""),
+    subject: str | None = option("--subject NAME", default=None),
+    new_threads: str = option("--new-threads AGE", default=""),
     reason: Reason = "",
     legal_basis: LegalBasis = None,
     dry_run: DryRun = False,

@@ -42,7 +42,7 @@ def rewind(
 
 def clear(
     thread: Thread,
-    hide: bool = option("--hide", "Also leave the thread out of lists until the next append.", False),
+    hide: bool = option("--hide", default=False),
     reason: Reason = None,
     *,
     deed: DeedOptions,
@@ -100,9 +100,9 @@ def repair(
 def fork(
     thread: Thread,
     new: Annotated[str, argument("NEW", "The name of the new thread.")],
-    at: int | None = option("--at POS", "The last pos to copy. [default: all]", None, min=1),
-    key: str | None = option("--key KEY", "Idempotency key: a retry with the same key returns the first result.", None),
-    reason: str | None = option("--reason TEXT", "The reason to record. It is never deleted.", None),
+    at: int | None = option("--at POS", default=None, min=1),
+    key: str | None = option("--key KEY", default=None),
+    reason: str | None = option("--reason TEXT", default=None),
     *,
     deed: DeedOptions,
     db: TenantOptions,

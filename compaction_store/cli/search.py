@@ -13,11 +13,9 @@ from compaction_store.cli.progress import ProgressBar
 
 def search(
     text: Annotated[str, argument("TEXT", "The text to find.")],
-    thread: str | None = option("--thread THREAD", "Search only this thread.", None),
-    after: str = option(
-        "--after THREAD", "Search only threads whose names sort after this one.", "", show_default=False
-    ),
-    excerpts: bool = option("--text", "Show the text around each match.", False),
+    thread: str | None = option("--thread THREAD", default=None),
+    after: str = option("--after THREAD", default="", show_default=False),
+    excerpts: bool = option("--text", default=False),
     *,
     db: TenantsOptions,
     printed: ListOptions,

@@ -29,44 +29,21 @@ _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 
 def serve(
-    listen: str = option(
-        "--listen HOST:PORT",
-        "The address to listen on. Needs --auth unless it is on 127.0.0.1. Port 0 chooses a free port.",
-        "127.0.0.1:8780",
-    ),
-    auth: str | None = option(
-        "--auth HEADER",
-        "Take the reader's name from this header, which a proxy sets after it has authenticated the reader."
-        " Without --auth, only the browser that first opens the printed address gets access.",
-        None,
-    ),
-    names: list[str] | None = option(
-        "--name HOST",
-        "Serve the pages under this host name too, besides localhost. Repeat the option for several names.",
-        None,
-    ),
-    content: bool = option("--content/--no-content", "Show the text of messages and summaries.", True),
+    listen: str = option("--listen HOST:PORT", default="127.0.0.1:8780"),
+    auth: str | None = option("--auth HEADER", default=None),
+    names: list[str] | None = option("--name HOST", default=None),
+    content: bool = option("--content/--no-content", default=True),
     window: options.Window = None,
     reserve: options.Reserve = 0,
     trigger: options.Trigger = "0.8",
     target: options.Target = "0.5",
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
-    access_log: Path | None = option(
-        "--access-log FILE",
-        "Append a JSON line to this file for each page with content: who read it, and when. [default: stderr]",
-        None,
-    ),
-    review: bool = option(
-        "--review",
-        "Let readers record verdicts on records. The login must also have the role compaction_store_reviewer.",
-        False,
-    ),
-    actor: str | None = option(
-        "--actor NAME", "Without --auth: the name of the reader.", None, show_default="user@host"
-    ),
-    as_login: bool = option("--as-login", "Use the rights of the login instead of those of the roles.", False),
-    allow_empty: bool = option("--allow-empty", "A tenant without threads is no reason for red pages.", False),
+    access_log: Path | None = option("--access-log FILE", default=None),
+    review: bool = option("--review", default=False),
+    actor: str | None = option("--actor NAME", default=None, show_default="user@host"),
+    as_login: bool = option("--as-login", default=False),
+    allow_empty: bool = option("--allow-empty", default=False),
     *,
     db: TenantOptions,
 ) -> None:
@@ -165,15 +142,15 @@ async def serve_app(
 
 
 def mcp(
-    thread: str | None = option("--thread THREAD", "Serve only this thread.", None),
+    thread: str | None = option("--thread THREAD", default=None),
     http: str | None = option(
         "--http HOST:PORT",
         "Serve over streamable HTTP instead of stdin and stdout. Clients must send the token in"
         f" ${_TOKEN}. If it is not set, a token is printed, and the address must be on 127.0.0.1.",
         None,
     ),
-    max_tokens: int = option("--max-tokens N", "The maximum length of a result in tokens.", 4000, min=500),
-    as_login: bool = option("--as-login", "Use the rights of the login instead of those of the auditor's role.", False),
+    max_tokens: int = option("--max-tokens N", default=4000, min=500),
+    as_login: bool = option("--as-login", default=False),
     *,
     db: TenantOptions,
 ) -> None:

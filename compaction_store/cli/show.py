@@ -36,7 +36,7 @@ _FACTS = (
 def show(
     thread: Thread,
     number_: Number,
-    full: bool = option("--full", "Show every original message in full.", False),
+    full: bool = option("--full", default=False),
     *,
     db: TenantOptions,
     printed: PrintOptions,
@@ -169,7 +169,7 @@ _DEEPEST = 16
 def tree(
     thread: Thread,
     number_: Number,
-    text: bool = option("--text", "Include summaries, prompts and reasons. Prints JSON.", False),
+    text: bool = option("--text", default=False),
     *,
     db: TenantOptions,
     printed: PrintOptions,

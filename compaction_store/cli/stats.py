@@ -55,13 +55,11 @@ class RecordSums:
 
 
 def stats(
-    thread: str | None = argument("[THREAD]", "One thread. [default: all threads of the tenant]", None),
-    svg: Path | None = option("--svg FILE", "Write a chart of the thread's tokens to this file.", None),
-    prices: Path | None = option(
-        "--prices FILE", "Prices of models as JSON, to estimate what each compaction cost and saved.", None
-    ),
-    model: str | None = option("--model NAME", "With --prices: the model whose prices apply.", None),
-    window: int | None = option("--window TOKENS", "With --prices: the model's context window.", None, min=1),
+    thread: str | None = argument("[THREAD]", default=None),
+    svg: Path | None = option("--svg FILE", default=None),
+    prices: Path | None = option("--prices FILE", default=None),
+    model: str | None = option("--model NAME", default=None),
+    window: int | None = option("--window TOKENS", default=None, min=1),
     *,
     db: TenantOptions,
     printed: ListOptions,

@@ -36,22 +36,14 @@ _STDIN = "-"
 
 
 def verify(
-    what: list[str] | None = argument(
-        "[THREADS|FILES]...", "Names of threads, or files of bundles and reports, or give --all.", None
-    ),
-    every: bool = option("--all", "Verify everything stored for the tenant.", False),
-    all_tenants: bool = option(
-        "--all-tenants",
-        "Verify everything stored for every tenant. The login must be a superuser or have BYPASSRLS.",
-        False,
-    ),
-    after: str = option("--after THREAD", "With --all: continue after this thread.", "", show_default=False),
+    what: list[str] | None = argument("[THREADS|FILES]...", default=None),
+    every: bool = option("--all", default=False),
+    all_tenants: bool = option("--all-tenants", default=False),
+    after: str = option("--after THREAD", default="", show_default=False),
     level: str = option("--level LEVEL", f"What to check: {', '.join(LEVELS)}.", "content"),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
-    findings_only: bool = option(
-        "--findings-only", "Print only threads and files with findings, and the totals.", False
-    ),
+    findings_only: bool = option("--findings-only", default=False),
     allow_empty: AllowEmpty = False,
     *,
     db: TenantOptions,

@@ -44,21 +44,16 @@ class Format(StrEnum):
 
 
 def threads(
-    after: str = option(
-        "--after THREAD",
-        "Only threads whose names sort after this one. With --order recent, the cursor of the last page's last thread.",
-        "",
-        show_default=False,
-    ),
+    after: str = option("--after THREAD", default="", show_default=False),
     limit: _Limit = None,
     subject: Subject = None,
-    prefix: str = option("--prefix TEXT", "Only threads whose names begin with this text.", "", show_default=False),
+    prefix: str = option("--prefix TEXT", default="", show_default=False),
     having: Annotated[
         Any, option("--having JSON", "Only threads whose metadata has at least these members.", parser=_members)
     ] = None,
-    order: Order = option("--order ORDER", "By name, or with recent, the newest message first.", Order.name),
-    hidden: bool = option("--hidden", "Include threads that clear --hide has hidden.", False),
-    metadata: bool = option("--metadata", "Include the threads' metadata. Prints JSON lines or CSV.", False),
+    order: Order = option("--order ORDER", default=Order.name),
+    hidden: bool = option("--hidden", default=False),
+    metadata: bool = option("--metadata", default=False),
     *,
     db: TenantsOptions,
     printed: ListOptions,
@@ -104,15 +99,9 @@ def threads(
 
 def view(
     thread: Thread,
-    at: str | None = option(
-        "--at WHEN",
-        "Show the view at a pos (120), at a time (2026-05-01T12:30), at an age (7d) or after a record (compaction:3).",
-        None,
-    ),
-    seen_by: int | None = option(
-        "--seen-by SEQ", "Show the view that the model was sent when it wrote the reply at this seq.", None
-    ),
-    render: Format | None = option("--for", "Print the view as the JSON arguments of this API's request.", None),
+    at: str | None = option("--at WHEN", default=None),
+    seen_by: int | None = option("--seen-by SEQ", default=None),
+    render: Format | None = option("--for", default=None),
     full: _Full = False,
     *,
     db: TenantOptions,
@@ -180,13 +169,11 @@ def _block(out: Output, head: str, payloads: Iterable[dict[str, Any] | None]) ->
 
 def replay(
     thread: Thread,
-    after: int = option("--after SEQ", "Only messages after this seq.", 0, min=0),
-    until: int | None = option("--until SEQ", "Only messages up to this seq.", None, min=0),
-    last: int | None = option("--last N", "Only the newest N messages.", None, min=1),
-    payloads: bool = option(
-        "--payloads", "Print only the stored JSON of each message, byte for byte, one per line.", False
-    ),
-    form: Literal["markdown"] | None = option("--format", "Print a transcript for people.", None),
+    after: int = option("--after SEQ", default=0, min=0),
+    until: int | None = option("--until SEQ", default=None, min=0),
+    last: int | None = option("--last N", default=None, min=1),
+    payloads: bool = option("--payloads", default=False),
+    form: Literal["markdown"] | None = option("--format", default=None),
     full: _Full = False,
     *,
     db: TenantOptions,

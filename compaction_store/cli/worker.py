@@ -47,23 +47,17 @@ def worker(
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: Target = "0.5",
-    parallel: int = option("--parallel N", "The number of threads to compact at once.", 4, min=1, max=256),
-    every: float = option("--every SECONDS", "The pause between searches for due threads.", 5.0, min=0.1),
+    parallel: int = option("--parallel N", default=4, min=1, max=256),
+    every: float = option("--every SECONDS", default=5.0, min=0.1),
     wait: Wait = 0.0,
-    once: bool = option("--once", "Stop when no thread is due any more.", False),
+    once: bool = option("--once", default=False),
     *,
     deed: DeedOptions,
     db: ServerOptions,
     tenant: list[str] = option(
-        "--tenant NAME",
-        "The tenant. Repeat the option for several.",
-        ["default"],
-        envvar="COMPACTION_STORE_TENANT",
-        show_default="default",
+        "--tenant NAME", default=["default"], envvar="COMPACTION_STORE_TENANT", show_default="default"
     ),
-    all_tenants: bool = option(
-        "--all-tenants", "Watch every tenant. The login must be a superuser or have BYPASSRLS.", False
-    ),
+    all_tenants: bool = option("--all-tenants", default=False),
     printed: PrintOptions,
 ) -> None:
     """Watches for threads whose view is above --trigger, and compacts them. Run as many workers as you like.
