@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
 
+from compaction_store.cli import bundles
+from compaction_store.cli.program import VERBS
 from compaction_store.module_data import ModuleData
 from compaction_store.reporting import envelope
 
@@ -20,6 +23,13 @@ def test_every_entry_of_a_data_file_is_used_by_its_module(file: Path) -> None:
     # A table is read as a whole.
     names = [name for name, value in ModuleData(str(file)).values.items() if isinstance(value, str)]
     assert [name for name in names if f'"{name}"' not in used and f"{{{name}}}" not in used] == []
+
+
+def test_every_help_text_is_of_a_parameter_of_a_command() -> None:
+    parameters = {verb.function.__name__: signature(verb.function).parameters for verb in VERBS}
+    assert [
+        (name, text) for name, texts in bundles._HELP.items() for text in texts if text not in parameters[name]
+    ] == []
 
 
 def test_a_pattern_is_its_lines_without_comments_and_with_the_patterns_that_it_names(tmp_path: Path) -> None:
