@@ -56,7 +56,7 @@ LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
 EVENTS = {"redaction": True} | dict.fromkeys(
     (
         "hold", "release", "retention", "refusal", "fork", "origin", "verdict", "evaluation", "metadata", "subject",
-        "verification", "policy", "rule", "removal", "grant", "ungrant", "migration",
+        "verification", "policy", "rule", "removal", "shred", "grant", "ungrant", "migration",
     ), False,
 )  # fmt: skip
 KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")

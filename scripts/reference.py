@@ -92,6 +92,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "custody.set_retention",
         "custody.retention_rule",
         "custody.erase_subject",
+        "custody.shred",
         "custody.set_subject",
     ),
 }

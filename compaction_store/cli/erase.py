@@ -98,6 +98,10 @@ def erase(
     forks: _Forks = True,
     dry_run: DryRun = False,
     yes: Yes = False,
+    shred: Annotated[
+        bool,
+        option("--shred", "With --subject, also destroy the key in $COMPACTION_STORE_KEYS that sealed the content."),
+    ] = False,
     *,
     deed: DeedOptions,
     db: TenantOptions,
@@ -114,10 +118,18 @@ def erase(
     out = printed.output()
     if (thread is None) == (subject is None) or not (forks or subject is None):
         raise misuse("must be given, or --subject without --no-forks", "THREAD")
+    if shred and (subject is None or dry_run):
+        raise misuse("must be given with --subject and without --dry-run", "--shred")
     with db.store() as store:
         if subject is not None:
             if not dry_run:
                 options.confirm(f"Erase all threads of subject {named(subject)} permanently?", yes=yes)
+            if shred:
+                event = store.custody.shred(
+                    subject, reason=why, **deed.given, legal_basis=legal_basis, override=override
+                )
+                _show_event(out, event, f"has the event that the key of {named(subject)} is destroyed")
+                return
             done_all = store.custody.erase_subject(
                 subject, reason=why, **deed.given, legal_basis=legal_basis, override=override, dry_run=dry_run
             )

@@ -16,7 +16,7 @@ Status = Literal[
     "active", "superseded", "revoked", "redacted", "unknown", "applied", "rejected", "failed", "observed"
 ]  # fmt: skip
 # The kinds of events that concern no single thread. The log of a tenant has these and no others.
-LogEvent = Literal["verification", "policy", "rule", "removal", "grant", "ungrant", "migration"]
+LogEvent = Literal["verification", "policy", "rule", "removal", "shred", "grant", "ungrant", "migration"]
 EventKind = Literal[
     "redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation",
     "metadata", "subject", LogEvent

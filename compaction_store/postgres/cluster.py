@@ -34,6 +34,7 @@ from compaction_store.postgres.queries.across_threads import due_on_cluster
 from compaction_store.postgres.queries.cluster_forks import erase_on_cluster, fork_on_cluster
 from compaction_store.postgres.queries.cluster_import import import_cluster_bundle
 from compaction_store.postgres.queries.cluster_listing import name_uid, stored_cluster_threads
+from compaction_store.sealing.keys import Keys
 
 _T = TypeVar("_T")
 
@@ -86,6 +87,8 @@ class Server:
 
     #: Whether all threads are on one server, so that one transaction can write to several of them.
     has_all_threads = True
+    #: The keys that seal what the stores send.
+    keys: Keys | None = None
 
     def __init__(self, *, has_citus: bool = False) -> None:
         #: Whether other nodes may commit a write that this server reports as failed.

@@ -74,6 +74,7 @@ class SealedServer(Server):
         super().__init__(has_citus=inner.has_nodes)
         self.has_all_threads = inner.has_all_threads
         self._inner = inner
+        self.keys = keys
         self._seals = Seals(keys)
         self._owners: OrderedDict[UUID, str] = OrderedDict()
 
@@ -131,8 +132,8 @@ class SealedServer(Server):
         except psycopg.Error as error:
             if error.sqlstate != _NO_THREAD:
                 raise
-            return owner_of(thread.tenant, thread.thread_id, subject), None
-        return owner_of(thread.tenant, row.thread_id, row.subject), row.thread_uid
+            return owner_of(thread.tenant, subject, thread.thread_id), None
+        return owner_of(thread.tenant, row.subject, row.thread_id), row.thread_uid
 
     def _opened(self, found: Any) -> Any:
         """Returns rows with their sealed texts opened, and None for a text whose key was destroyed, as if erased."""

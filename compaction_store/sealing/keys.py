@@ -26,7 +26,7 @@ _MASTER = "master.key"
 _LONGEST_FILE = 64 * 1024
 
 
-def owner_of(tenant: str, thread_id: str, subject: str | None = None) -> str:
+def owner_of(tenant: str, subject: str | None = None, thread_id: str | None = None) -> str:
     """Returns the owner of the key that seals a thread: its subject, or the thread alone if it has none."""
     return f"thread\n{tenant}\n{thread_id}" if subject is None else f"subject\n{tenant}\n{subject}"
 
@@ -153,7 +153,7 @@ class Keys:
 
         A copy of the folder would still have the key: do not copy it, or destroy it there too.
         """
-        found = self._find_id(owner)
+        found = self.id_of(owner)
         if found is not None:
             self._read.pop(found, None)
             with suppress(FileExistsError):
@@ -163,7 +163,7 @@ class Keys:
         return found is not None
 
     def _find(self, owner: str) -> OwnerKey | None:
-        found = self._find_id(owner)
+        found = self.id_of(owner)
         if found is None:
             return None
         key = None if self._stone(found).exists() else self.by_id(found)
@@ -172,7 +172,8 @@ class Keys:
             self.destroy(owner)
         return key
 
-    def _find_id(self, owner: str) -> bytes | None:
+    def id_of(self, owner: str) -> bytes | None:
+        """Returns the id of an owner's key, or None if there is none."""
         with suppress(FileNotFoundError, ValueError):
             return bytes.fromhex(_read(self._pointer(owner)).decode("ascii"))
         return None

@@ -23,6 +23,8 @@ from compaction_store.sealing.keys import ID_BYTES, NONCE_BYTES, Keys, OwnerKey,
 MARK = '"sealed":"cs1.'
 _FIELD = "sealed"
 _PREFIX = "cs1."
+# The name of a sealed value that is not a document.
+_VALUE = ""
 _WHOLE = re.compile(r'\{(?:"role":"[^"\\]*",)?(?:"usage":\{[^{}]*\},)?"sealed":"cs1\.([A-Za-z0-9_=-]+)"\}')
 # The fields of an event that are sealed, and those of a record that are not. Auditors filter by these in SQL.
 _EVENT = ("reason", "override")
@@ -53,7 +55,13 @@ class Seals:
         return None if text is None else self._document(key, text, None, "meta", InvalidMeta)
 
     def metadata(self, key: OwnerKey, text: str) -> str:
-        return text if text == "{}" else self._document(key, text, None, "metadata", InvalidMeta)
+        """Seals each value. The names of the fields stay in the clear, because events say which ones changed."""
+        found = {
+            name: {_FIELD: self._box(key, json.dumps({_VALUE: value}))} for name, value in json.loads(text).items()
+        }
+        sealed = json.dumps(found, separators=(",", ":"))
+        _refuse_large(sealed, "metadata", InvalidMeta)
+        return sealed
 
     def event(self, key: OwnerKey, text: str) -> str:
         """Seals the words in an event's body. What SQL and auditors compute with stays in the clear, in its place."""
@@ -95,17 +103,15 @@ class Seals:
         if not is_sealed(value):
             return {name: self._opened(item) for name, item in value.items()}
         clear = {name: self._opened(item) for name, item in value.items() if name != _FIELD}
-        return clear | json.loads(self._open(value[_FIELD].removeprefix(_PREFIX)))
+        inside = json.loads(self._open(value[_FIELD].removeprefix(_PREFIX)))
+        return inside[_VALUE] if inside.keys() == {_VALUE} else clear | inside
 
     def _document(self, key: OwnerKey, text: str, role: str | None, kind: str, refused: type[InvalidInput]) -> str:
         kept: dict[str, Any] = {} if role is None else {"role": role}
         if '"usage":{' in text and isinstance(usage := json.loads(text).get("usage"), dict):
             kept["usage"] = usage
         sealed = json.dumps(kept | {_FIELD: self._box(key, text)}, separators=(",", ":"))
-        if len(sealed) > MOST_BYTES[kind]:
-            raise refused(
-                f"the {kind} must have at most {MOST_BYTES[kind]:,} bytes when it is sealed, not {len(sealed):,}"
-            )
+        _refuse_large(sealed, kind, refused)
         return sealed
 
     def _box(self, key: OwnerKey, text: str) -> str:
@@ -139,3 +145,8 @@ class Seals:
             if len(self._ciphers) > _MOST_CIPHERS:
                 self._ciphers.popitem(last=False)
         return found
+
+
+def _refuse_large(sealed: str, kind: str, refused: type[InvalidInput]) -> None:
+    if len(sealed) > MOST_BYTES[kind]:
+        raise refused(f"the {kind} must have at most {MOST_BYTES[kind]:,} bytes when it is sealed, not {len(sealed):,}")

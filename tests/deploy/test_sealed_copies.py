@@ -64,7 +64,7 @@ def test_no_copy_has_a_text_and_none_can_be_opened_afterwards(archiving: Postgre
             plain.append("t", {"role": "user", "content": "in the clear"})
         archiving.run("pg_dump", "--file", str(archiving.folder / "open.sql"), "--dbname", open_url)
         assert b"in the clear" in (archiving.folder / "open.sql").read_bytes()
-        assert keys.destroy(owner_of("default", "a", "person"))
+        assert keys.destroy(owner_of("default", "person"))
     places = [archiving.folder / "base", archiving.folder / "archive", archiving.folder / "dump.sql"]
     for place in places:
         files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,10 +59,13 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "compactions": lambda s, _: list(s.compactions()),
     "due": lambda s, _: list(s.due(BUDGET)),
     "audit.elements": lambda s, g: s.audit.elements("t", g.outline.parts[:1]),
+    "custody.apply_retention": lambda s, _: list(s.custody.apply_retention(older_than=timedelta(days=9))),
     "custody.erase": lambda s, _: s.custody.erase("t", reason="asked"),
+    "custody.erase_subject": lambda s, _: list(s.custody.erase_subject("person", reason="asked")),
     "audit.events": lambda s, _: list(s.audit.events()),
     "audit.explain": lambda s, _: s.audit.explain("t", 1),
     "audit.export": lambda s, _: list(s.audit.export("t")),
+    "audit.feed": lambda s, _: list(s.audit.feed()),
     "fit": lambda s, _: s.fit("t", BUDGET, _fold),
     "fork": lambda s, _: s.fork("t", "u"),
     "custody.hold": lambda s, _: s.custody.hold("t", reason="asked"),
@@ -77,10 +80,12 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "audit.outline": lambda s, _: s.audit.outline("t"),
     "plan": lambda s, _: s.plan("t", _fold),
     "audit.record_evaluation": lambda s, _: s.audit.record_evaluation("t", {"x": 1}, reason="asked"),
+    "audit.record_verification": lambda s, _: s.audit.record_verification(level="content", threads=1, findings=0),
     "custody.redact": lambda s, _: s.custody.redact("t", 1, reason="asked"),
     "custody.release": lambda s, _: s.custody.release("t", reason="asked"),
     "repair": lambda s, _: s.repair("t", 1, "shorter"),
     "replay": lambda s, _: list(s.replay("t")),
+    "custody.retention_rule": lambda s, _: s.custody.retention_rule(),
     "custody.retain": lambda s, _: s.custody.retain("t", datetime(2040, 1, 1, tzinfo=UTC), reason="asked"),
     "audit.review": lambda s, _: s.audit.review("t", 1, "good"),
     "revoke": lambda s, _: s.revoke("t", 1),
@@ -89,6 +94,8 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "audit.search": lambda s, _: list(s.audit.search("hi")),
     "seen_by": lambda s, _: s.seen_by("t", 5),
     "send": lambda s, _: s.send("t", lambda _view: HI, BUDGET, _fold),
+    "custody.set_retention": lambda s, _: s.custody.set_retention(older_than=timedelta(days=9), reason="asked"),
+    "custody.set_subject": lambda s, _: s.custody.set_subject("t", "person"),
     "set_metadata": lambda s, _: s.set_metadata("t", {"a": 1}),
     "audit.tenants": lambda s, _: list(s.audit.tenants()),
     "thread": lambda s, _: s.thread("t"),
@@ -102,8 +109,8 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "audit.verify_schema": lambda s, _: s.audit.verify_schema(),
     "view": lambda s, _: s.view("t"),
 }
-# They ask the server nothing.
-_QUIET = {"close", "counter", "of_tenant", "on_compact", "open", "tenant"}
+# They ask the server nothing, and nor does `shred` without keys.
+_QUIET = {"close", "counter", "of_tenant", "on_compact", "on_recorded", "open", "tenant", "custody.shred"}
 
 
 def test_every_public_method_is_tried() -> None:

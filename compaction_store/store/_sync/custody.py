@@ -9,12 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 from compaction_store import arguments
-from compaction_store.errors import InvalidInput, NotConfigured
+from compaction_store.errors import Conflict, InvalidInput, NotConfigured
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Event, Expiry, Redaction
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.results import Results
+from compaction_store.sealing.keys import owner_of
 from compaction_store.store._sync import erasures, retention, subjects
 from compaction_store.store._sync.scope import Scope
 from compaction_store.store.threads import thread_key
@@ -152,6 +153,43 @@ class Custody:
             dry_run=dry_run,
         )  # fmt: skip
         return Results("custody.erase_subject(…)", found)
+
+    def shred(
+        self,
+        subject: str,
+        *,
+        reason: str,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+        legal_basis: str | None = None,
+        override: str | None = None,
+    ) -> Event:
+        """Erases all threads of a subject, and destroys the key that sealed them, so that no copy can be read either.
+
+        The store must have been opened with `seal`. If a hold or a retention keeps a thread, `Conflict` is raised and
+        the key stays. The log of the tenant gets an event with the key's id. A call that was stopped can be repeated.
+        """
+        keys = self._scope.db.server.keys
+        if keys is None:
+            raise NotConfigured("a store must be opened with seal=Keys(…) to destroy a key")
+        erased = self.erase_subject(
+            subject, reason=reason, actor=actor, authority=authority, legal_basis=legal_basis, override=override
+        )
+        done = [each for each in erased]
+        if kept := [each.thread_id for each in done if each.kept is not None]:
+            what = f"{len(kept)} threads of the subject were kept, so the key was not destroyed"
+            raise Conflict(what + arguments.about(kept[0]))
+        owner = owner_of(self._scope.tenant, subject)
+        key_id = keys.id_of(owner)
+        body = erasure.body(
+            key=None if key_id is None else key_id.hex(), threads=len(done), reason=reason, legal_basis=legal_basis,
+            authority=encoding.authority(authority),
+        )  # fmt: skip
+        event = erasures.record_in_log(
+            self._scope.db, self._scope.tenant, "shred", body, self._scope.chosen_actor(actor)
+        )
+        keys.destroy(owner)
+        return event
 
     def apply_retention(
         self,

@@ -2,5 +2,5 @@
 CREATE FUNCTION compaction_store.is_of_log(p_kind text) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$
-    SELECT p_kind IN ('verification', 'policy', 'rule', 'removal', 'grant', 'ungrant', 'migration')
+    SELECT p_kind IN ('verification', 'policy', 'rule', 'removal', 'shred', 'grant', 'ungrant', 'migration')
 $$;

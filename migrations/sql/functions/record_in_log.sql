@@ -1,6 +1,6 @@
 -- Records an event that concerns no single thread in the log of a tenant, and makes the log at the first event. The
--- tenant "compaction-store" has the log of the database. A policy and a removal need the rights of an eraser, a
--- rule those of a custodian, a verification those of any caller, and all other kinds those of the owner.
+-- tenant "compaction-store" has the log of the database. A policy, a removal and a shred need the rights of an
+-- eraser, a rule those of a custodian, a verification those of any caller, and all other kinds those of the owner.
 CREATE FUNCTION compaction_store.record_in_log(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_kind text, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz, OUT written_login text
@@ -18,11 +18,11 @@ BEGIN
         RAISE EXCEPTION 'p_kind must be a kind of event that belongs to this log' USING ERRCODE = 'CS008';
     END IF;
     IF p_kind <> 'verification' AND NOT compaction_store.caller_may(
-        CASE WHEN p_kind IN ('policy', 'removal') THEN 'erase' WHEN p_kind = 'rule' THEN 'record_event' ELSE 'write_event' END
+        CASE WHEN p_kind IN ('policy', 'removal', 'shred') THEN 'erase' WHEN p_kind = 'rule' THEN 'record_event' ELSE 'write_event' END
     ) THEN
         RAISE EXCEPTION 'this login may not record an event of kind %: grant it %', p_kind,
             CASE
-                WHEN p_kind IN ('policy', 'removal') THEN 'compaction_store_eraser'
+                WHEN p_kind IN ('policy', 'removal', 'shred') THEN 'compaction_store_eraser'
                 WHEN p_kind = 'rule' THEN 'compaction_store_custodian'
                 ELSE 'compaction_store_owner'
             END

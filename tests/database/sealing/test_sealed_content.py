@@ -17,6 +17,7 @@ from support.paths import ROOT
 import compaction_store as cs
 from compaction_store.sealing import Keys, owner_of
 from compaction_store.sealing.keys import ENVIRONMENT
+from compaction_store.sealing.seals import Seals
 
 MARK = "Zaubernuss"
 
@@ -152,12 +153,12 @@ def test_other_keys_are_a_clear_error_and_nothing_looks_erased(
 
 def test_a_destroyed_key_leaves_nothing_and_the_chain_still_verifies(sealed: Face, keys: Keys) -> None:
     fill(sealed)
-    assert keys.destroy(owner_of("default", "loaded"))
+    assert keys.destroy(owner_of("default", thread_id="loaded"))
     assert [(m.payload, m.meta) for m in sealed.replay("loaded")] == [(None, None)] * 30
     assert all(e.is_erased for e in sealed.view("loaded").elements)
     assert sealed.replay("t").__next__().payload == says(0)
     assert [f.what for report in sealed.audit.verify() for f in report.findings] == []
-    assert not keys.destroy(owner_of("default", "loaded"))
+    assert not keys.destroy(owner_of("default", thread_id="loaded"))
     # The name lives on, with a new key.
     sealed.append("loaded", says(1))
     assert [m.payload for m in sealed.replay("loaded", last=1)] == [says(1)]
@@ -169,7 +170,7 @@ def test_a_destroyed_key_is_gone_in_other_processes_too(
     sealed.append("t", says(0))
     other = faces.open(url, seal=Keys(tmp_path / "keys"))
     assert [m.payload for m in other.replay("t")] == [says(0)]
-    keys.destroy(owner_of("default", "t"))
+    keys.destroy(owner_of("default", thread_id="t"))
     assert [m.payload for m in other.replay("t")] == [None]
 
 
@@ -256,7 +257,32 @@ def test_threads_of_a_subject_share_a_key_and_lose_it_together(sealed: Face, key
     sealed.append("f", says(4))
     with pytest.raises(cs.errors.InvalidInput, match="first append"):
         sealed.custody.set_subject("e", "person 7")
-    keys.destroy(owner_of("default", "a", "person 7"))
+    keys.destroy(owner_of("default", "person 7"))
     for name in "abcdf":
         assert {m.payload is None for m in sealed.replay(name)} == {True}, name
     assert [m.payload for m in sealed.replay("e")] == [says(0)]
+
+
+def test_shredding_a_subject_erases_its_threads_and_its_key_and_is_an_event(
+    sealed: Face, faces: Faces, url: str, keys: Keys, superuser: psycopg.Connection[Any]
+) -> None:
+    for name in "abc":
+        sealed.append(name, [says(n) for n in range(4)], subject="person 7")
+    sealed.append("other", says(1), subject="person 8")
+    before = [m.payload for m in faces.open(url).replay("a")]
+    sealed.custody.hold("b", reason="claim")
+    with pytest.raises(cs.Conflict, match="1 threads of the subject were kept"):
+        sealed.custody.shred("person 7", reason="asked for")
+    assert keys.id_of(owner_of("default", "person 7")) is not None
+    sealed.custody.release("b", reason="settled")
+    event = sealed.custody.shred("person 7", reason="asked for", legal_basis="Art. 17 GDPR", actor="desk")
+    assert (event.kind, event.actor, event.body["legal_basis"]) == ("shred", "desk", "Art. 17 GDPR")
+    assert keys.id_of(owner_of("default", "person 7")) is None
+    # A copy that was made before cannot be opened.
+    boxes = [Seals(keys).opened(json.dumps(payload)) for payload in before]
+    assert boxes == [None] * 4
+    assert "person 7" not in contents(superuser)
+    assert [m.payload for m in sealed.replay("other")] == [says(1)]
+    assert [f.what for report in sealed.audit.verify() for f in report.findings] == []
+    with pytest.raises(cs.NotConfigured, match="seal=Keys"):
+        faces.open(url).custody.shred("person 8", reason="asked for")

@@ -198,7 +198,8 @@ def test_a_lost_reply_is_asked_for_again_with_the_same_salt(log: Face, superuser
 @pytest.mark.parametrize(
     ("role", "kinds"),
     [
-        ("app", {"verification"}), ("reviewer", {"verification"}), ("eraser", {"verification", "policy", "removal"}),
+        ("app", {"verification"}), ("reviewer", {"verification"}),
+        ("eraser", {"verification", "policy", "removal", "shred"}),
         ("owner", set(LOG_EVENTS)), ("auditor", set()), ("custodian", {"rule", "verification"}), ("loader", set()),
     ],
 )  # fmt: skip
