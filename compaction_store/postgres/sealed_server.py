@@ -47,7 +47,8 @@ def _chunk(seals: Seals, key: OwnerKey, chunk: Chunk) -> Chunk:
 
 
 _EVENT, _RECORD, _RECORDS = Seals.event, Seals.record, Seals.records
-# The arguments that are sealed, by their names. A review's note is kept forever, so it is not.
+# The arguments that are sealed, by their names. The reason of an erasure must outlive the key, and a review's note is
+# kept forever, so these are not.
 _SENT: dict[Callable[..., Any], dict[str, _Seal]] = {
     queries.append: {"new": _messages},
     queries.append_observed: {"new": _messages, "observed": _RECORDS},
@@ -57,8 +58,6 @@ _SENT: dict[Callable[..., Any], dict[str, _Seal]] = {
     queries.rewind: {"revoked": _RECORD, "body": _RECORD},
     queries.set_metadata: {"metadata": Seals.metadata},
     queries.fork: {"body": _EVENT},
-    queries.redact: {"body": _EVENT},
-    queries.erase: {"body": _EVENT},
     queries.record_event: {"body": _EVENT},
     queries.record_evaluation: {"body": _EVENT},
 }  # fmt: skip

@@ -57,7 +57,7 @@ def fill(store: Face) -> None:
     store.rewind("fork", 9, reason=MARK)
     store.custody.hold("t", reason=MARK, authority={"case": "X-1"})
     store.custody.release("t", reason=MARK)
-    store.custody.redact("t", 3, reason=MARK, authority={"case": "X-1"})
+    store.custody.redact("t", 3, reason="asked for", authority={"case": "X-1"})
 
 
 def contents(superuser: psycopg.Connection[Any]) -> str:
@@ -282,6 +282,12 @@ def test_shredding_a_subject_erases_its_threads_and_its_key_and_is_an_event(
     boxes = [Seals(keys).opened(json.dumps(payload)) for payload in before]
     assert boxes == [None] * 4
     assert "person 7" not in contents(superuser)
+    [erased] = [
+        e
+        for e in sealed.audit.events(next(t.thread_id for t in sealed.threads() if t.erased_pos))
+        if e.kind == "redaction"
+    ]
+    assert erased.body["reason"] == "asked for"
     assert [m.payload for m in sealed.replay("other")] == [says(1)]
     assert [f.what for report in sealed.audit.verify() for f in report.findings] == []
     with pytest.raises(cs.NotConfigured, match="seal=Keys"):
