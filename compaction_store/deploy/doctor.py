@@ -10,7 +10,7 @@ import platform
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, NamedTuple
@@ -23,11 +23,13 @@ from compaction_store.deploy import conditions, platforms
 from compaction_store.deploy.conditions import Remark
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.models.roles import GROUPS, OWNER, ROLES
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.schema import introspection, schema_check
 from compaction_store.postgres.schema.schema_check import SchemaReport
 
+_SQL = ModuleData(__file__).values
 NEWEST_SERVER = 18
 _PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
 _PATIENCE = 30.0
@@ -150,9 +152,7 @@ def _read(connection: Connection, given: str | None) -> Seen:
     round_trip = time.monotonic() - start
     skew = (now - datetime.now(UTC)).total_seconds()
     settings = dict(rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", list(_SETTINGS)))
-    [(login, is_superuser, bypasses)] = rows(
-        "SELECT rolname, rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
-    )
+    [(login, is_superuser, bypasses)] = rows(_SQL["login"])
     [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
     tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
     # Behind a pooler, the process id in the protocol is the pooler's own, and differs from that of the server.
@@ -165,9 +165,9 @@ def _read(connection: Connection, given: str | None) -> Seen:
         login=login,
         is_superuser=is_superuser,
         bypasses_policies=bypasses,
-        roles=_roles(rows),
+        roles=dict(rows(_SQL["roles"], list(GROUPS))),
         revision=_revision(connection),
-        owners=frozenset(owner for (owner,) in rows(_OWNERS, tables.SCHEMA)),
+        owners=frozenset(owner for (owner,) in rows(_SQL["owners"], tables.SCHEMA)),
         protected=schema_check.check_schema(introspection.read(connection)),
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
@@ -179,12 +179,6 @@ def _read(connection: Connection, given: str | None) -> Seen:
         platform=service,
         is_worker=queries.is_worker(connection),
     )
-
-
-_OWNERS = """
-    SELECT DISTINCT pg_get_userbyid(c.relowner) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND c.relname <> 'alembic_version'
-"""
 
 
 def _around(
@@ -201,18 +195,6 @@ def _revision(connection: Connection) -> str | None:
         return queries.revision(connection)
     except psycopg.errors.InsufficientPrivilege:
         return ""
-
-
-def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, bool]:
-    found = rows(
-        # Since Postgres 16, a login may be a member that can only grant the role.
-        "SELECT rolname, CASE WHEN current_setting('server_version_num')::int < 160000"
-        " THEN pg_has_role(current_user, oid, 'MEMBER')"
-        " ELSE pg_has_role(current_user, oid, 'USAGE') OR pg_has_role(current_user, oid, 'SET') END"
-        " FROM pg_roles WHERE rolname = ANY(%s)",
-        list(GROUPS),
-    )
-    return dict(found)
 
 
 def _server(seen: Seen) -> Iterator[Remark]:

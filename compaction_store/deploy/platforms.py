@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
@@ -17,6 +15,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 from compaction_store.deploy.conditions import Remark, State
 from compaction_store.errors import InvalidInput
 from compaction_store.models.roles import APPLICATION, AUDITOR, GROUPS, OWNER
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries
 from compaction_store.postgres.schema import role_members
 
@@ -43,42 +42,13 @@ class Platform(NamedTuple):
     encrypts_by: str | None = None
 
 
-_FILE = Path(__file__).with_suffix(".toml")
-PLATFORMS: Mapping[str, Platform] = {
-    name: Platform(**facts) for name, facts in tomllib.loads(_FILE.read_text(encoding="utf-8")).items()
-}
+_DATA = ModuleData(__file__).values
+_SQL = _DATA["queries"]
+PLATFORMS: Mapping[str, Platform] = {name: Platform(**facts) for name, facts in _DATA["services"].items()}
 
 _ADMIN_SINCE = 160000
-_GROUPS = """
-    SELECT r.rolname::text, EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.proname = 'aurora_version')
-    FROM pg_catalog.pg_roles AS r WHERE r.rolname = ANY (%b::text[]) AND NOT r.rolcanlogin ORDER BY 1
-"""
-_LOGIN = """
-    SELECT r.rolname::text, r.rolsuper, r.rolcreaterole, r.rolbypassrls,
-        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
-        pg_catalog.current_setting('server_version_num')::int4,
-        (SELECT pg_catalog.pg_has_role(o.oid, 'MEMBER') FROM pg_catalog.pg_roles AS o WHERE o.rolname = %b::text),
-        (SELECT pg_catalog.array_agg(g.rolname::text ORDER BY g.rolname)
-            FILTER (WHERE NOT pg_catalog.pg_has_role(g.oid, 'MEMBER WITH ADMIN OPTION'))
-            FROM pg_catalog.pg_roles AS g WHERE g.rolname = ANY (%b::text[])),
-        (SELECT pg_catalog.min(pg_catalog.pg_get_userbyid(a.member)::text) FROM pg_catalog.pg_auth_members AS a
-            JOIN pg_catalog.pg_roles AS g ON g.oid = a.roleid JOIN pg_catalog.pg_roles AS m ON m.oid = a.member
-            WHERE g.rolname = %b::text AND a.admin_option AND m.rolcanlogin)
-    FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user
-"""
-_IS_MIGRATED = "SELECT pg_catalog.to_regnamespace('compaction_store') IS NOT NULL"
-_SETTING = "SELECT pg_catalog.current_setting(%b::text, true)"
 # The roles under which Supabase's API runs its requests, and the setting with the schemas that it exposes.
 _API_ROLES = ("anon", "authenticated", "service_role")
-_API_MAY = """
-    SELECT r.rolname::text FROM pg_catalog.pg_roles AS r JOIN pg_catalog.pg_namespace AS n
-        ON n.nspname = 'compaction_store' AND pg_catalog.has_schema_privilege(r.oid, n.oid, 'USAGE')
-    WHERE r.rolname = ANY (%b::text[]) ORDER BY 1
-"""
-_API_SHOWS = """
-    SELECT 1 FROM pg_catalog.pg_db_role_setting AS s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
-    WHERE c.setting ~ '^pgrst\\.db_schemas=.*\\mcompaction_store\\M' LIMIT 1
-"""
 # Settings that can only be set for the whole server, with the values they need.
 _OF_SERVER = {
     "fsync": "on", "full_page_writes": "on", "autovacuum": "on", "zero_damaged_pages": "off",
@@ -120,7 +90,7 @@ def recognized(connection: Connection) -> list[str]:
     """Returns the names of the services whose roles exist on the server."""
     groups = [platform.group for platform in PLATFORMS.values()]
     names = []
-    for group, is_aurora in queries.fetch(connection, _GROUPS, (groups,)):
+    for group, is_aurora in queries.fetch(connection, _SQL["groups"], (groups,)):
         found = [name for name, platform in PLATFORMS.items() if platform.group == group]
         names.append("aurora" if is_aurora and "aurora" in found else found[0])
     return names
@@ -134,9 +104,9 @@ def look(connection: Connection, address: Address, given: str | None) -> tuple[P
         return None, []
     platform = PLATFORMS[chosen]
     found = [*_recognition(names, given)]
-    login = Login._make(queries.fetch(connection, _LOGIN, (OWNER, list(GROUPS[1:]), APPLICATION))[0])
+    login = Login._make(queries.fetch(connection, _SQL["login"], (OWNER, list(GROUPS[1:]), APPLICATION))[0])
     if login.makes_roles and not login.is_superuser:
-        is_migrated = queries.fetch(connection, _IS_MIGRATED)[0][0]
+        is_migrated = queries.fetch(connection, _SQL["is_migrated"])[0][0]
         found += _administrator(login, is_migrated=is_migrated)
         found += _all_tenants(connection, login)
     found += _pooler(platform, address, login)
@@ -226,7 +196,7 @@ def _members(connection: Connection, platform: Platform) -> Iterator[Remark]:
 def _encryption(connection: Connection, platform: Platform) -> Iterator[Remark]:
     if platform.encrypts_by is None:
         return
-    [(value,)] = queries.fetch(connection, _SETTING, (platform.encrypts_by,))
+    [(value,)] = queries.fetch(connection, _SQL["setting"], (platform.encrypts_by,))
     if value in {"0", "off"}:
         what = f"{platform.encrypts_by} is off: the server accepts unencrypted connections"
         yield Remark("platform encryption", "note", what, f"switch {platform.encrypts_by} on {platform.settings}")
@@ -234,11 +204,11 @@ def _encryption(connection: Connection, platform: Platform) -> Iterator[Remark]:
 
 def _api(connection: Connection) -> Iterator[Remark]:
     """Checks that requests of Supabase's API do not reach the schema."""
-    may = [name for (name,) in queries.fetch(connection, _API_MAY, (list(_API_ROLES),))]
+    may = [name for (name,) in queries.fetch(connection, _SQL["api_may"], (list(_API_ROLES),))]
     if may:
         what = f"the API's roles may use the schema: {', '.join(may)}"
         yield Remark("platform api", "problem", what, f"REVOKE ALL ON SCHEMA compaction_store FROM {', '.join(may)}")
-    if queries.fetch(connection, _API_SHOWS):
+    if queries.fetch(connection, _SQL["api_shows"]):
         remedy = "remove compaction_store from the exposed schemas in the API's settings"
         yield Remark("platform api", "problem", "the API exposes the schema: pgrst.db_schemas names it", remedy)
     elif not may:

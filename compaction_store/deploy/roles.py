@@ -18,30 +18,17 @@ from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
 from compaction_store.models.roles import APART, GROUPS, ROLES, Role
 from compaction_store.models.vocabulary import LogEvent
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import cluster, queries
 from compaction_store.postgres.calling import connections, engines
 from compaction_store.postgres.driver.cursor import together
 from compaction_store.postgres.schema import role_members
 from compaction_store.postgres.schema.role_members import Member
 
+_SQL = ModuleData(__file__).values
 _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
-
-_LOGIN = """
-    SELECT r.rolinherit, pg_catalog.current_setting('server_version_num')::int4, pg_catalog.current_database()::text
-    FROM pg_catalog.pg_roles AS r WHERE r.rolname = %b::text
-"""
 _TIMEOUT = "idle_in_transaction_session_timeout"
-_HAS_TIMEOUT = """
-    SELECT 1 FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
-    WHERE r.rolname = %b::text AND EXISTS (SELECT FROM unnest(s.setconfig) AS c WHERE c LIKE %b::text)
-"""
-_DIRECT = """
-    SELECT g.rolname::text FROM pg_catalog.pg_auth_members AS a
-    JOIN pg_catalog.pg_roles AS m ON m.oid = a.member JOIN pg_catalog.pg_roles AS g ON g.oid = a.roleid
-    WHERE m.rolname = %b::text
-"""
-_EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY (%b::text[])"
 
 
 class _Login(NamedTuple):
@@ -76,7 +63,7 @@ def members(url: str) -> dict[Role, list[Member]]:
 
 def direct_roles(connection: Connection, login: str) -> set[Role]:
     """Returns the roles of the schema that were granted to the login itself."""
-    groups = {group for (group,) in queries.fetch(connection, _DIRECT, (login,))}
+    groups = {group for (group,) in queries.fetch(connection, _SQL["direct"], (login,))}
     return {name for name, role in ROLES.items() if role.group in groups}
 
 
@@ -112,9 +99,9 @@ def _run(url: str, change: Callable[[Connection], None]) -> None:
 
 
 def _login(connection: Connection, login: str) -> _Login:
-    if queries.fetch(connection, _EXISTS, (list(GROUPS),))[0][0] != len(GROUPS):
+    if queries.fetch(connection, _SQL["exists"], (list(GROUPS),))[0][0] != len(GROUPS):
         raise NotConfigured("the schema's roles do not exist: migrate again with a login that has CREATEROLE")
-    rows = queries.fetch(connection, _LOGIN, (login,))
+    rows = queries.fetch(connection, _SQL["login"], (login,))
     if not rows:
         raise InvalidInput(f"there is no login {login!r}")
     return _Login._make(rows[0])
@@ -138,7 +125,7 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
         connection, "grant", login, role,
         sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit),
     )  # fmt: skip
-    if ROLES[role].locks_threads and not queries.fetch(connection, _HAS_TIMEOUT, (login, _TIMEOUT + "=%")):
+    if ROLES[role].locks_threads and not queries.fetch(connection, _SQL["has_timeout"], (login, _TIMEOUT + "=%")):
         # A login that may grant the role may not alter every login. Its administrator then has to.
         with suppress(PermissionDenied):
             _send(
