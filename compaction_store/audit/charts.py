@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compaction_store.jsonable import AsDict
 from compaction_store.models import Compaction, Element, Event, Thread, TokenStep
+from compaction_store.module_data import ModuleData
 
 if TYPE_CHECKING:
     from compaction_store.checkpoints import Checkpoint
@@ -139,28 +140,8 @@ def strip(elements: Sequence[Element], *, width: int) -> str:
     return "".join("▒" if len(cell) > 1 else next(iter(cell)) for cell in cells)
 
 
-_SVG = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif"
-  font-size="12">
-<title>{title}</title>
-<style>
-rect {{ fill: #fff }} .title {{ fill: #1f2933 }} .label {{ fill: #616e7c }} .grid {{ stroke: #e4e7eb }}
-.area {{ fill: #2f6f9f; fill-opacity: .15 }} .line {{ fill: none; stroke: #2f6f9f }} .fall {{ fill: #c2410c }}
-@media (prefers-color-scheme: dark) {{
-rect {{ fill: #14181d }} .title {{ fill: #e6e9ec }} .label {{ fill: #9aa5b1 }} .grid {{ stroke: #2b323a }}
-.area {{ fill: #6fb1e0 }} .line {{ stroke: #6fb1e0 }} .fall {{ fill: #f08a4b }}
-}}
-</style>
-<rect width="{width}" height="{height}"/>
-<text x="{left}" y="20" font-size="14" class="title">{title}</text>
-{grid}
-<path d="{area}" class="area"/>
-<path d="{path}" class="line" stroke-width="1.5" stroke-linejoin="round"/>
-{falls}
-<text x="{left}" y="{foot}" class="label">pos 1</text>
-<text x="{right}" y="{foot}" class="label" text-anchor="end">pos {last:,}</text>
-</svg>
-"""
+# The SVG file, as a template.
+_SVG = ModuleData(__file__).text("svg")
 WIDTH, HEIGHT = 800, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 780, 40, 280
 _MOST_POINTS, _MOST_FALLS = 1000, 500

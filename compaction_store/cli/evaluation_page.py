@@ -8,25 +8,15 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING
 
+from compaction_store.module_data import ModuleData
+
 if TYPE_CHECKING:
     from compaction_store.evaluation import Evaluation, Judged, PolicyResult, Rate
     from compaction_store.evaluation.money import Basis, MoneySum
     from compaction_store.probes import ProbeType
 
 
-_STYLE = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h2 { margin: 2rem 0 .3rem; font-size: 1.15rem }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid #8886 }
-th:first-child, td:first-child { text-align: left }
-.note { opacity: .75 }
-.loss { color: #c02020 }
-svg { width: 9rem; height: 1rem; vertical-align: middle }
-.table { overflow-x: auto }
-@media print { body { margin: 0; max-width: none } }
-"""
+_STYLE = ModuleData(__file__).text("style")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _BAR = 100
 
@@ -41,7 +31,7 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
         "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">', f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style>", "</head>", "<body>", f"<h1>{escape(title)}</h1>",
+        f"<style>\n{_STYLE}</style>", "</head>", "<body>", f"<h1>{escape(title)}</h1>",
         f"<p>{found.threads:,} threads{skipped}. Seed {found.seed}.</p>", *body,
     ]  # fmt: skip
     for kind in PROBE_TYPES:
