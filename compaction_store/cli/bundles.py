@@ -11,7 +11,7 @@ from typer.models import ParameterInfo
 
 from compaction_store.module_data import ModuleData
 
-# The help texts of what only one command has, by the command's function and the name of the parameter.
+# The help texts of parameters: of one command, by its function, or shared.
 _HELP: dict[str, dict[str, str]] = ModuleData(__file__).values
 
 
@@ -31,17 +31,20 @@ class Bundle:
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Returns a command with the options of each bundle in place of the bundle, and with all help texts."""
     hints = get_type_hints(command, include_extras=True)
+    own = _HELP.get(command.__name__, {})
     bundles: dict[str, type[Bundle]] = {}
     parameters: list[Parameter] = []
     for parameter in signature(command).parameters.values():
         kind = hints[parameter.name]
-        if isinstance(parameter.default, ParameterInfo) and parameter.default.help is None:
-            parameter.default.help = _HELP[command.__name__][parameter.name]
         if isinstance(kind, type) and issubclass(kind, Bundle):
             bundles[parameter.name] = kind
             parts = [(name, *part) for name, part in kind.options().items()]
         else:
             parts = [(parameter.name, kind, parameter.default)]
+        for name, its_kind, default in parts:
+            for info in (default, *getattr(its_kind, "__metadata__", ())):
+                if isinstance(info, ParameterInfo) and info.help is None:
+                    info.help = own.get(name) or _HELP["shared"][name]
         parameters += [
             Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default) for name, kind, default in parts
         ]

@@ -20,24 +20,11 @@ if TYPE_CHECKING:
 
 _PARTS = 2
 
-LogFile = Annotated[
-    Path | None,
-    option(
-        "--checkpoints FILE",
-        "Read signed checkpoints from this file, to which `checkpoint` appends. Needs --public-key.",
-    ),
-]
-PublicKeys = Annotated[
-    list[str] | None,
-    option(
-        "--public-key HEX", "A public key that may have signed the checkpoints. Repeat the option for several keys."
-    ),
-]
+LogFile = Annotated[Path | None, option("--checkpoints FILE")]
+PublicKeys = Annotated[list[str] | None, option("--public-key HEX")]
 
 
-AllowEmpty = Annotated[
-    bool, option("--allow-empty", "Exit with code 0 even if there are no threads, as in a new store.")
-]
+AllowEmpty = Annotated[bool, option("--allow-empty")]
 
 
 def refuse_empty(where: str, *, allowed: bool) -> None:
@@ -48,10 +35,8 @@ def refuse_empty(where: str, *, allowed: bool) -> None:
 
 
 def checkpoint(
-    log: Annotated[
-        Path, argument("FILE", "The file to append the checkpoint to. Lists of heads are written beside it.")
-    ],
-    key: Annotated[Path, option("--key FILE", "The file with the signing key.")],
+    log: Path = argument("FILE"),
+    key: Path = option("--key FILE"),
     new_key: str | None = option("--new-key NAME", default=None),
     all_tenants: bool = option("--all-tenants", default=False),
     public_key: list[str] | None = option("--public-key HEX", default=None),

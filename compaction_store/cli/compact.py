@@ -41,22 +41,12 @@ STRATEGY: list[str] = option(
 )
 SUMMARIZER: list[str] = option(
     "--summarizer NAME[:OPTION=VALUE,...]",
-    "extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or your own "
-    "package.module.name. Repeat it for fallbacks: if one fails, the next one is used.",
-    ["extractive"],
+    default=["extractive"],
     autocompletion=choices.summarizer_names,
     show_default="extractive",
 )
 Reason = Annotated[str | None, option("--reason TEXT", "The reason, stored in the record.")]
-Wait = Annotated[
-    float,
-    option(
-        "--wait SECONDS",
-        "How long to wait for another run on a thread whose view does not fit the window; 0 tries once.",
-        min=0,
-        max=86_400,
-    ),
-]
+Wait = Annotated[float, option("--wait SECONDS", min=0, max=86_400)]
 _COLUMNS: list[str | Column] = [
     "outcome", "kind", Column("seqs", right=True), *figures("before", "after"), Column("callback", fold=True),
     Column("why", fold=True, optional=True),

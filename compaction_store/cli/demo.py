@@ -19,7 +19,7 @@ import compaction_store
 from compaction_store.audit import charts
 from compaction_store.audit._sync.threads import course
 from compaction_store.cli import choices, values
-from compaction_store.cli.bundles import option
+from compaction_store.cli.compact import SUMMARIZER
 from compaction_store.cli.options import ServerOptions
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.models.compactions import status_in_words
@@ -69,12 +69,7 @@ def turns() -> Iterator[Turn]:
 
 
 def demo(
-    summarizer: list[str] = option(
-        "--summarizer NAME[:OPTION=VALUE,...]",
-        default=["extractive"],
-        autocompletion=choices.summarizer_names,
-        show_default="extractive",
-    ),
+    summarizer: list[str] = SUMMARIZER,
     *,
     db: ServerOptions,
 ) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -31,26 +31,15 @@ if TYPE_CHECKING:
     from compaction_store.language.names import NameReader
 
 _KINDS = ", ".join(kind for kind in PROBE_TYPES if kind != "used_name")
-Strategies = Annotated[
-    list[str] | None,
-    option(
-        "--strategy NAME[:OPTIONS]",
-        "Another strategy to try, such as sliding-window:retain=10. Repeat it to compare several.",
-    ),
-]
-Windows = Annotated[
-    list[int] | None,
-    option("--window TOKENS", "A context window to try with each strategy. Repeat it to compare several.", min=1),
-]
 
 
 def evaluate_threads(
     threads: list[str] | None = argument("[THREADS]...", default=None),
     sample: int | None = option("--sample N", default=None, min=1),
     seed: int = option("--seed N", default=0, min=0),
-    strategy: Strategies = None,
+    strategy: list[str] | None = option("--strategy NAME[:OPTIONS]", default=None),
     summarizer: list[str] = option("--summarizer NAME[:OPTIONS]", default=["extractive"], show_default="extractive"),
-    window: Windows = None,
+    window: list[int] | None = option("--window TOKENS", default=None, min=1),
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: list[str] = option("--target TOKENS|SHARE", default=["0.5"]),

@@ -40,46 +40,23 @@ if TYPE_CHECKING:
 _MISSING = (ThreadNotFound, MessageNotFound, CompactionNotFound, PositionNotFound)
 _LINGER = "COMPACTION_STORE_LINGER"
 
-Url = Annotated[
-    str | None,
-    option("--url URL", "The database's URL. [default: the embedded Postgres]", envvar="COMPACTION_STORE_URL"),
-]
-Tenant = Annotated[str, option("--tenant NAME", "The tenant.", envvar="COMPACTION_STORE_TENANT")]
-AllTenants = Annotated[
-    bool, option("--all-tenants", "List all tenants' rows. The login must be a superuser or have BYPASSRLS.")
-]
-AsJson = Annotated[
-    bool | None,
-    option("--json/--table", "Print JSON lines or tables. [default: tables on a terminal, JSON lines in a pipe]"),
-]
-AsCsv = Annotated[
-    bool, option("--csv", "Print CSV. Text that a spreadsheet would run as a formula gets an apostrophe.")
-]
-Thread = Annotated[str, argument("THREAD", "The thread's name.")]
+Url = Annotated[str | None, option("--url URL", envvar="COMPACTION_STORE_URL")]
+Tenant = Annotated[str, option("--tenant NAME", envvar="COMPACTION_STORE_TENANT")]
+AllTenants = Annotated[bool, option("--all-tenants")]
+AsJson = Annotated[bool | None, option("--json/--table")]
+AsCsv = Annotated[bool, option("--csv")]
+Thread = Annotated[str, argument("THREAD")]
 Number = Annotated[int, argument("NUMBER", "The record's number.", min=1)]
-Actor = Annotated[str | None, option("--actor NAME", "The actor to record.", show_default="user@host")]
+Actor = Annotated[str | None, option("--actor NAME", show_default="user@host")]
 Authority = Annotated[
-    Mapping[str, Any] | None,
-    option(
-        "--authority JSON",
-        'The authority to record beside the actor: a JSON object such as {"ticket": "X-1"}.',
-        parser=lambda text: json_object(text, "--authority"),
-    ),
+    Mapping[str, Any] | None, option("--authority JSON", parser=lambda text: json_object(text, "--authority"))
 ]
-Reason = Annotated[str, option("--reason TEXT", "The reason to record. It is never deleted.", show_default=False)]
-Subject = Annotated[
-    str | None, option("--subject NAME", "The person, the case or whatever else the thread belongs to.")
-]
-Window = Annotated[int | None, option("--window TOKENS", "The model's context window.", min=1)]
-Reserve = Annotated[int, option("--reserve TOKENS", "Tokens of the window to keep free for the model's reply.", min=0)]
-Trigger = Annotated[
-    str,
-    option(
-        "--trigger MARK",
-        "Compact views above this size: a number of tokens, or a fraction of the window minus --reserve.",
-    ),
-]
-Target = Annotated[str, option("--target MARK", "Compact to this size, which is given like --trigger.")]
+Reason = Annotated[str, option("--reason TEXT", show_default=False)]
+Subject = Annotated[str | None, option("--subject NAME")]
+Window = Annotated[int | None, option("--window TOKENS", min=1)]
+Reserve = Annotated[int, option("--reserve TOKENS", min=0)]
+Trigger = Annotated[str, option("--trigger MARK")]
+Target = Annotated[str, option("--target MARK")]
 
 
 class FilterOptions(Bundle):

@@ -48,9 +48,7 @@ def threads(
     limit: _Limit = None,
     subject: Subject = None,
     prefix: str = option("--prefix TEXT", default="", show_default=False),
-    having: Annotated[
-        Any, option("--having JSON", "Only threads whose metadata has at least these members.", parser=_members)
-    ] = None,
+    having: Any = option("--having JSON", default=None, parser=_members),
     order: Order = option("--order ORDER", default=Order.name),
     hidden: bool = option("--hidden", default=False),
     metadata: bool = option("--metadata", default=False),
