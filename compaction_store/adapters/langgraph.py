@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from typing import Any, Literal, Self
 
 from compaction_store import arguments
@@ -28,6 +28,16 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 OnDelete = Literal["clear", "erase"]
 # Methods that a checkpointer may lack. LangGraph looks for them on the class, so a wrapper must lack the same ones.
 _OPTIONAL = ("delete_for_runs", "copy_thread", "prune")
+
+
+def _passed(name: str) -> Callable[..., Any]:
+    """Returns a method that calls the method of the inner checkpointer with this name."""
+
+    @wraps(getattr(BaseCheckpointSaver, name))
+    def method(self: StoreSaver, *given: Any, **options: Any) -> Any:
+        return getattr(self.inner, name)(*given, **options)
+
+    return method
 
 
 class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is an extra
@@ -127,45 +137,19 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
     def config_specs(self) -> Any:
         return self.inner.config_specs
 
-    def get_tuple(self, config: Any) -> Any:
-        return self.inner.get_tuple(config)
-
-    async def aget_tuple(self, config: Any) -> Any:
-        return await self.inner.aget_tuple(config)
-
-    def list(self, config: Any, **options: Any) -> Iterator[Any]:
-        yield from self.inner.list(config, **options)
-
-    async def alist(self, config: Any, **options: Any) -> AsyncIterator[Any]:
-        async for found in self.inner.alist(config, **options):
-            yield found
-
-    def put_writes(self, config: Any, writes: Sequence[Any], task_id: str, task_path: str = "") -> None:
-        self.inner.put_writes(config, writes, task_id, task_path)
-
-    async def aput_writes(self, config: Any, writes: Sequence[Any], task_id: str, task_path: str = "") -> None:
-        await self.inner.aput_writes(config, writes, task_id, task_path)
-
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        self.inner.delete_for_runs(run_ids)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await self.inner.adelete_for_runs(run_ids)
-
-    def prune(self, thread_ids: Sequence[str], **options: Any) -> None:
-        self.inner.prune(thread_ids, **options)
-
-    async def aprune(self, thread_ids: Sequence[str], **options: Any) -> None:
-        await self.inner.aprune(thread_ids, **options)
-
-    def get_delta_channel_history(self, **options: Any) -> Any:
-        return self.inner.get_delta_channel_history(**options)
-
-    async def aget_delta_channel_history(self, **options: Any) -> Any:
-        return await self.inner.aget_delta_channel_history(**options)
-
-    def get_next_version(self, current: Any, channel: Any) -> Any:
-        return self.inner.get_next_version(current, channel)
+    get_tuple = _passed("get_tuple")
+    aget_tuple = _passed("aget_tuple")
+    list = _passed("list")
+    alist = _passed("alist")
+    put_writes = _passed("put_writes")
+    aput_writes = _passed("aput_writes")
+    delete_for_runs = _passed("delete_for_runs")
+    adelete_for_runs = _passed("adelete_for_runs")
+    prune = _passed("prune")
+    aprune = _passed("aprune")
+    get_delta_channel_history = _passed("get_delta_channel_history")
+    aget_delta_channel_history = _passed("aget_delta_channel_history")
+    get_next_version = _passed("get_next_version")
 
     def with_allowlist(self, extra_allowlist: Any) -> Any:
         inner = self.inner.with_allowlist(extra_allowlist)

@@ -12,20 +12,12 @@ from typing import Any
 from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.line_files import json_object
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
+from compaction_store.module_data import ModuleData
 
 FORMAT = "openai-agents"
 MESSAGES = "agent_messages"
 
-# The SDK's times have no time zone. In Postgres they are in the server's time zone, and in SQLite in UTC.
-_POSTGRES = """
-    SELECT id, message_data, to_char(created_at AT TIME ZONE current_setting('TimeZone') AT TIME ZONE 'UTC',
-        'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
-    FROM {messages} WHERE session_id = %(session)s ORDER BY created_at, id
-"""
-_SQLITE = """
-    SELECT id, message_data, strftime('%Y-%m-%dT%H:%M:%S+00:00', created_at)
-    FROM {messages} WHERE session_id = :session ORDER BY created_at, id
-"""
+_SQL = ModuleData(__file__)
 
 
 class AgentSessions:
@@ -39,19 +31,18 @@ class AgentSessions:
         self._skip_bad = skip_bad
         self._messages_table = messages_table
         self.done = 0
-        [(self.total,)] = list(database.rows(self._statement("SELECT count(*) FROM {messages}")))
+        [(self.total,)] = list(database.rows(self._statement("count")))
 
     def threads(self) -> Iterator[SourceThread]:
-        ids = self._statement("SELECT session_id FROM {messages} GROUP BY session_id ORDER BY min(id)")
-        for (session,) in self._database.rows(ids, page=1000):
+        for (session,) in self._database.rows(self._statement("sessions"), page=1000):
             notes = Notes(self._skip_bad)
             yield SourceThread(session, self._items(session, notes), notes)
 
-    def _statement(self, statement: str) -> Any:
-        return self._database.statement(statement, messages=self._messages_table)
+    def _statement(self, name: str) -> Any:
+        return self._database.statement(_SQL.text(name), messages=self._messages_table)
 
     def _items(self, session: str, notes: Notes) -> Iterator[Item]:
-        statement = self._statement(_POSTGRES if is_postgres(self._database) else _SQLITE)
+        statement = self._statement("postgres" if is_postgres(self._database) else "sqlite")
         for number, data, created_at in self._database.rows(statement, {"session": session}):
             self.done += 1
             where = f"row {number} of {self._messages_table}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers.line_files import Unreadable, parsed
+from compaction_store.importers.line_files import Unreadable, json_object
 from compaction_store.importers.sources import Item, Notes, SourceThread, text
 
 # The maximum size of a conversation in bytes, including its branches that are no longer shown.
@@ -57,16 +57,11 @@ class Exported:
             if data is None:
                 notes.refuse(where, f"it is longer than {LONGEST_CONVERSATION:,} bytes")
                 continue
-            why = "it must be a JSON object"
-            try:
-                found = parsed(data)
-            except Unreadable as failure:
-                why = str(failure)
+            found = json_object(data, "it must be a JSON object")
+            if isinstance(found, dict):
+                yield where, found
             else:
-                if isinstance(found, dict):
-                    yield where, found
-                    continue
-            notes.refuse(where, why)
+                notes.refuse(where, found)
 
     def _elements(self) -> Iterator[bytes | None]:
         failure = None

@@ -26,6 +26,7 @@ from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.line_files import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 from compaction_store.models import Observed
+from compaction_store.module_data import ModuleData
 
 FORMAT = "langgraph"
 
@@ -54,23 +55,21 @@ def read_state(kind: str, blob: bytes, checkpoint: str, comparison: StateCompari
             before, comparison.body, comparison.length = comparison.body, b"", 0
             header = checkpoint_values.array_header(blob)
             if header is None:
-                return State(
-                    list(comparison.named([(blob, checkpoint_values.decode(blob))], goes_on=False)), goes_on=False
-                )
+                return comparison.state([(blob, checkpoint_values.decode(blob))])
             comparison.body = body = blob[header[1] :]
             goes_on = bool(before) and body.startswith(before)
             found = (
                 (raw, checkpoint_values.decode(raw))
                 for raw in checkpoint_values.split(body, len(before) if goes_on else 0)
             )
-            state = State(list(comparison.named(found, goes_on=goes_on)), goes_on=goes_on)
+            state = comparison.state(found, goes_on=goes_on)
             comparison.length = header[0]
             return state
         if kind == "json":
             values = parsed(blob)
             values = values if isinstance(values, list) else [values]
             pairs = [(json.dumps(value).encode(), _constructed(value)) for value in values]
-            return State(list(comparison.named(pairs, goes_on=False)), goes_on=False)
+            return comparison.state(pairs)
         failure = f"they are stored as {kind}"
     except ValueError as error:
         failure = str(error)
@@ -102,17 +101,19 @@ class StateComparison:
         self.body = b""
         self.length = 0
 
-    def named(self, found: Any, *, goes_on: bool) -> Iterator[StateMessage]:
+    def state(self, found: Any, *, goes_on: bool = False) -> State:
         """Names the messages. A message without an id is named by its hash and its number among equal messages."""
         if not goes_on:
             self._alike = {}
+        elements: list[StateMessage] = []
         for raw, value in found:
             form = sha256(raw).digest()
             name = identity(value)
             if name is None:
                 self._alike[form] = self._alike.get(form, 0) + 1
                 name = f"{form.hex()} {self._alike[form]}"
-            yield StateMessage(name, form, value)
+            elements.append(StateMessage(name, form, value))
+        return State(elements, goes_on)
 
     def items(self, checkpoint: str, at: Any, state: State) -> Iterator[Item]:
         about = {"checkpoint_id": checkpoint, "occurred_at": moment(at)}
@@ -152,9 +153,7 @@ class StateComparison:
             if form is not None and form != element.form and (place := self._places.get(element.name)):
                 yield Observed(
                     "rewritten", kind="truncation", first=place, last=place, occurred_at=about["occurred_at"],
-                    provider={
-                        "checkpoint_id": about["checkpoint_id"], "message": chat_message(element.value),
-                    },
+                    provider={"checkpoint_id": about["checkpoint_id"], "message": chat_message(element.value)},
                 )  # fmt: skip
 
     def _message(self, about: dict[str, Any], element: StateMessage) -> Iterator[Item]:
@@ -251,48 +250,7 @@ def _plain(value: Any) -> Any:
 
 CHECKPOINTS, BLOBS = "checkpoints", "checkpoint_blobs"
 
-_THREADS = "SELECT DISTINCT thread_id FROM {checkpoints} WHERE checkpoint_ns = '' ORDER BY thread_id"
-_COUNT = "SELECT count(DISTINCT thread_id) FROM {checkpoints} WHERE checkpoint_ns = ''"
-_STATES = """
-    WITH RECURSIVE chain AS (
-        (
-            SELECT checkpoint_id, parent_checkpoint_id, checkpoint -> 'channel_versions' ->> %(channel)s AS version,
-                checkpoint ->> 'ts' AS at
-            FROM {checkpoints} WHERE thread_id = %(thread)s AND checkpoint_ns = ''
-            ORDER BY checkpoint_id DESC LIMIT 1
-        )
-        UNION
-        SELECT p.checkpoint_id, p.parent_checkpoint_id, p.checkpoint -> 'channel_versions' ->> %(channel)s,
-            p.checkpoint ->> 'ts'
-        FROM chain AS c JOIN {checkpoints} AS p
-            ON p.thread_id = %(thread)s AND p.checkpoint_ns = '' AND p.checkpoint_id = c.parent_checkpoint_id
-    ), states AS (
-        SELECT version, min(checkpoint_id) AS checkpoint_id, min(at) AS at FROM chain
-        WHERE version IS NOT NULL GROUP BY version
-    )
-    SELECT s.checkpoint_id, s.at, b.type, b.blob
-    FROM states AS s LEFT JOIN {blobs} AS b
-        ON b.thread_id = %(thread)s AND b.checkpoint_ns = '' AND b.channel = %(channel)s AND b.version = s.version
-    ORDER BY s.checkpoint_id
-"""
-
-
-_SQLITE_CHAIN = """
-    WITH RECURSIVE chain AS (
-        SELECT * FROM (
-            SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints WHERE thread_id = :thread AND checkpoint_ns = ''
-            ORDER BY checkpoint_id DESC LIMIT 1
-        )
-        UNION
-        SELECT p.checkpoint_id, p.parent_checkpoint_id FROM chain AS c JOIN checkpoints AS p
-            ON p.thread_id = :thread AND p.checkpoint_ns = '' AND p.checkpoint_id = c.parent_checkpoint_id
-    )
-    SELECT checkpoint_id FROM chain ORDER BY checkpoint_id
-"""
-_SQLITE_STATE = """
-    SELECT type, checkpoint FROM checkpoints
-    WHERE thread_id = :thread AND checkpoint_ns = '' AND checkpoint_id = :checkpoint
-"""
+_SQL = ModuleData(__file__)
 
 
 def has_tables(database: Database) -> bool:
@@ -319,10 +277,10 @@ class Checkpoints(ABC):
         self._skip_bad = skip_bad
         self._channel = channel
         self.done = 0
-        [(self.total,)] = list(database.rows(self._statement(_COUNT)))
+        [(self.total,)] = list(database.rows(self._statement("count")))
 
     def threads(self) -> Iterator[SourceThread]:
-        for (thread,) in self._database.rows(self._statement(_THREADS), page=1000):
+        for (thread,) in self._database.rows(self._statement("threads"), page=1000):
             notes = Notes(self._skip_bad)
             yield SourceThread(thread, self._items(thread, notes), notes)
             self.done += 1
@@ -339,8 +297,8 @@ class Checkpoints(ABC):
     def close(self) -> None:
         self._database.close()
 
-    def _statement(self, template: str) -> Any:
-        return self._database.statement(template, checkpoints=CHECKPOINTS, blobs=BLOBS)
+    def _statement(self, name: str) -> Any:
+        return self._database.statement(_SQL.text(name), checkpoints=CHECKPOINTS, blobs=BLOBS)
 
     @abstractmethod
     def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
@@ -362,7 +320,7 @@ class PostgresCheckpoints(Checkpoints):
     def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:  # noqa: ARG002
         # A state may be large: fetch one at a time.
         parameters: Any = {"thread": thread, "channel": self._channel}
-        for row in self._database.rows(self._statement(_STATES), parameters, page=1):
+        for row in self._database.rows(self._statement("postgres_states"), parameters, page=1):
             yield _Stored(*row)
 
 
@@ -371,8 +329,8 @@ class SqliteCheckpoints(Checkpoints):
 
     def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
         parameters: Any = {"thread": thread}
-        for (checkpoint,) in list(self._database.rows(_SQLITE_CHAIN, parameters)):
-            [(kind, blob)] = self._database.rows(_SQLITE_STATE, parameters | {"checkpoint": checkpoint})
+        for (checkpoint,) in list(self._database.rows(_SQL.text("sqlite_chain"), parameters)):
+            [(kind, blob)] = self._database.rows(_SQL.text("sqlite_state"), parameters | {"checkpoint": checkpoint})
             try:
                 stored = self._stored(checkpoint, kind, blob, comparison)
             except ValueError as error:

@@ -92,16 +92,11 @@ class LineFile:
     def objects(self, notes: Notes, runs: Iterable[LineRange] | None = None) -> Iterator[tuple[Line, dict[str, Any]]]:
         """Yields the lines that are JSON objects. Other lines are refused with `notes`."""
         for line in self.lines(runs):
-            why = "it is not a JSON object"
-            try:
-                found = parsed(line.data)
-            except Unreadable as failure:
-                why = str(failure)
+            found = json_object(line.data)
+            if isinstance(found, dict):
+                yield line, found
             else:
-                if isinstance(found, dict):
-                    yield line, found
-                    continue
-            notes.refuse(self.where(line.number), why, line.number)
+                notes.refuse(self.where(line.number), found, line.number)
 
     def sample(self) -> Iterator[tuple[Line, dict[str, Any]]]:
         """Yields the first lines that are JSON objects, to detect their format."""
@@ -149,13 +144,13 @@ def _constant(_name: str) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
-def json_object(data: str) -> dict[str, Any] | str:
-    """Parses a text; returns the JSON object, or the reason why the text is not one."""
+def json_object(data: str | bytes | None, otherwise: str = "it is not a JSON object") -> dict[str, Any] | str:
+    """Parses a text or a line; returns the JSON object, or the reason why it is not one."""
     try:
-        found = parsed(data.encode("utf-8", "surrogatepass"))
+        found = parsed(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
     except Unreadable as failure:
         return str(failure)
-    return found if isinstance(found, dict) else "it is not a JSON object"
+    return found if isinstance(found, dict) else otherwise
 
 
 class Files:

@@ -11,9 +11,9 @@ bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from typing import Any
 from uuid import UUID
 
 VERSION = 1
@@ -95,55 +95,27 @@ def _field(value: bytes | str | int | None) -> bytes:
     return _LENGTH.pack(len(value)) + value
 
 
-def message_header(
-    *,
-    role: str | None,
-    tokens: int,
-    counter: str,
-    key: str | None,
-    call_size: int | None,
-    receipt: str | None,
-    actor: str | None,
-    login: str,
-    meta_commitment: bytes | None,
-) -> bytes:
-    fields = ("message", role, tokens, counter, key, call_size, receipt, actor, login, meta_commitment)
-    return b"".join(map(_field, fields))
+def message_header(**columns: Any) -> bytes:
+    """Computes the header of a message from its columns and the commitment to its meta."""
+    return _header("message", columns)
 
 
-def compaction_header(
-    *,
-    kind: str,
-    outcome: str,
-    start_seq: int | None,
-    end_seq: int | None,
-    tokens_before: int | None,
-    tokens_after: int | None,
-    source_count: int | None,
-    source_before: bytes | None,
-    source_end: bytes | None,
-    inputs: Sequence[int],
-    run_id: UUID,
-    callback: str | None,
-    trigger: str | None,
-    actor: str | None,
-    login: str,
-    model: str | None,
-    counter: str | None,
-    revokes: int | None,
-) -> bytes:
-    numbers = b"".join(map(_INTEGER.pack, inputs))
-    fields = (
-        "compaction", kind, outcome, start_seq, end_seq, tokens_before, tokens_after, source_count, source_before,
-        source_end, numbers, run_id.bytes, callback, trigger, actor, login, model, counter, revokes,
-    )  # fmt: skip
-    return b"".join(map(_field, fields))
+def compaction_header(**columns: Any) -> bytes:
+    numbers = b"".join(map(_INTEGER.pack, columns["inputs"]))
+    return _header("compaction", columns | {"inputs": numbers, "run_id": columns["run_id"].bytes})
 
 
-def event_header(*, kind: str, critical: bool, actor: str | None, login: str) -> bytes:
-    if type(critical) is not bool:
+def event_header(**columns: Any) -> bytes:
+    if type(columns["critical"]) is not bool:
         raise TypeError
-    return b"".join(map(_field, ("event", kind, critical, actor, login)))
+    return _header("event", columns)
+
+
+def _header(kind: str, columns: dict[str, Any]) -> bytes:
+    names = COLUMNS[kind] if kind != "message" else (*COLUMNS[kind], "meta_commitment")
+    if len(columns) != len(names):
+        raise TypeError
+    return b"".join(map(_field, (kind, *(columns[name] for name in names))))
 
 
 def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, commitment: bytes, header: bytes) -> bytes:

@@ -58,22 +58,9 @@ class ChainEnd(NamedTuple):
     line: int | None = None
 
 
-def message_header(
-    role: str | None,
-    tokens: int,
-    counter: str,
-    key: str | None,
-    call_size: int | None,
-    receipt: str | None,
-    actor: str | None,
-    login: str,
-    meta_commitment: bytes | None = None,
-) -> bytes:
-    """Computes the header of a message: the fields that are hashed besides the content. See docs/integrity.md."""
-    return chain.message_header(
-        role=role, tokens=tokens, counter=counter, key=key, call_size=call_size, receipt=receipt,
-        actor=actor, login=login, meta_commitment=meta_commitment,
-    )  # fmt: skip
+def message_header(*columns: Any) -> bytes:
+    """Computes the header of a message without meta: the fields that are hashed besides the content."""
+    return chain.message_header(**dict(zip(chain.COLUMNS["message"], columns, strict=True)), meta_commitment=None)
 
 
 def header(entry: Entry) -> bytes:
