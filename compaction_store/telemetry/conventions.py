@@ -15,36 +15,21 @@ from typing import Any
 from compaction_store.errors import DatabaseError
 from compaction_store.messages.parts import row_of
 from compaction_store.models.vocabulary import COMPACTED, OUTCOMES
+from compaction_store.module_data import ModuleData
 
 Attributes = dict[str, str | int | float | tuple[str, ...]]
 
+_DATA = ModuleData(__file__).values
 #: The methods of a store that have a span, by the group that has them.
-_OPERATIONS = {
-    "": (
-        "append set_metadata view message thread compact fit plan send revoke adopt repair rewind clear compaction "
-        "seen_by fork leases"
-    ),
-    "audit": (
-        "tree explain token_steps verify verify_schema verify_entry checkpoint review record_evaluation "
-        "record_verification outline elements names_of sample neighbours compare"
-    ),
-    "custody": "redact erase hold release retain set_subject",
-    "load": "messages bundle",
-}
-OPERATIONS = {group: tuple(names.split()) for group, names in _OPERATIONS.items()}
-# Histogram boundaries that the conventions recommend.
-DATABASE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
-MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+OPERATIONS: dict[str, tuple[str, ...]] = {group: tuple(names.split()) for group, names in _DATA["operations"].items()}
+#: The arguments of each histogram.
+HISTOGRAMS: dict[str, dict[str, Any]] = _DATA["histograms"]
 
 _OURS = "compaction_store"
 _LONGEST = 255
 _USAGE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _REQUEST = {"max_tokens": int, "max_completion_tokens": int, "temperature": float, "top_p": float, "top_k": int}
-_PROVIDERS = {
-    "Bedrock": "aws.bedrock", "Vertex": "gcp.vertex_ai", "Foundry": "azure.ai.inference",
-    "AzureOpenAI": "azure.ai.openai", "OpenAI": "openai",
-}  # fmt: skip
+_PROVIDERS: dict[str, str] = _DATA["providers"]
 
 
 def plain(text: str) -> str:

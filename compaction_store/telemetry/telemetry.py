@@ -22,7 +22,7 @@ from compaction_store.telemetry import conventions
 from compaction_store.telemetry.conventions import Attributes
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Histogram, MeterProvider
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
 _NAME = "compaction_store"
@@ -89,27 +89,7 @@ class Telemetry:
         self._tracer = trace.get_tracer(_NAME, version("compaction-store"), tracer_provider, _SCHEMA_URL)
         meter = metrics.get_meter(_NAME, version("compaction-store"), meter_provider, _SCHEMA_URL)
 
-        def histogram(name: str, unit: str, what: str, boundaries: tuple[float, ...]) -> Histogram:
-            return meter.create_histogram(name, unit, what, explicit_bucket_boundaries_advisory=boundaries)
-
-        self._operations = histogram(
-            "compaction_store.operation.duration", "s", "Duration of a store's operations.",
-            conventions.DATABASE_SECONDS,
-        )  # fmt: skip
-        self._statements = histogram(
-            "db.client.operation.duration", "s", "Duration of database client operations.",
-            conventions.DATABASE_SECONDS,
-        )  # fmt: skip
-        self._calls = histogram(
-            "gen_ai.client.operation.duration", "s", "GenAI operation duration.", conventions.MODEL_SECONDS
-        )
-        self._usage = histogram(
-            "gen_ai.client.token.usage", "{token}", "Number of input and output tokens used.", conventions.TOKENS
-        )
-        self._tokens = histogram(
-            "compaction_store.compact.tokens", "{token}", "Tokens of a view before and after a compaction.",
-            conventions.TOKENS,
-        )  # fmt: skip
+        self._histograms = {name: meter.create_histogram(**given) for name, given in conventions.HISTOGRAMS.items()}
         self._messages = meter.create_counter("compaction_store.messages", "{message}", "Messages appended.")
         self._records = meter.create_counter("compaction_store.compactions", "{record}", "Compaction records.")
         self._conflicts = meter.create_counter("compaction_store.conflicts", "{conflict}", "Writes refused.")
@@ -118,9 +98,9 @@ class Telemetry:
 
     @contextmanager
     def _span(
-        self, name: str, kind: Any, labels: Attributes, attributes: Attributes, duration: Histogram
+        self, name: str, kind: Any, labels: Attributes, attributes: Attributes, duration: str
     ) -> Iterator[OpenSpan]:
-        """Opens a span and records its duration. All spans are made by this method."""
+        """Opens a span and records its duration in a histogram. All spans are made by this method."""
         start = time.perf_counter()
         # Do not let OpenTelemetry record exceptions: their texts and tracebacks may contain content.
         with self._tracer.start_as_current_span(
@@ -133,7 +113,7 @@ class Telemetry:
                 opened.fail(conventions.error_attributes(error), own_text(error))
                 raise
             finally:
-                duration.record(time.perf_counter() - start, opened.labels)
+                self._histograms[duration].record(time.perf_counter() - start, opened.labels)
 
     # ---- operations of a store
 
@@ -196,7 +176,7 @@ class Telemetry:
         token = _current.set((self, thread))
         try:
             kind = self._kinds.INTERNAL
-            with self._span(f"compaction_store.{name}", kind, labels, attributes, self._operations) as span:
+            with self._span(f"compaction_store.{name}", kind, labels, attributes, "operations") as span:
                 yield span
         finally:
             _current.reset(token)
@@ -211,7 +191,7 @@ class Telemetry:
             for (outcome, kind), count in conventions.record_counts(result).items():
                 self._records.add(count, {"compaction_store.outcome": outcome, "compaction_store.kind": kind})
             for side, tokens in zip(("before", "after"), conventions.tokens_of_run(result) or (), strict=False):
-                self._tokens.record(tokens, {"compaction_store.side": side})
+                self._histograms["tokens"].record(tokens, {"compaction_store.side": side})
 
     # ---- statements
 
@@ -224,7 +204,7 @@ class Telemetry:
     def _statement(self, server: Attributes, name: str) -> Iterator[OpenSpan]:
         summary = f"SELECT compaction_store.{name}"
         labels: Attributes = {"db.system.name": "postgresql", "db.query.summary": summary, **server}
-        with self._span(summary, self._kinds.CLIENT, labels, {}, self._statements) as span:
+        with self._span(summary, self._kinds.CLIENT, labels, {}, "statements") as span:
             try:
                 yield span
             except Conflict as error:
@@ -247,7 +227,7 @@ class Telemetry:
         if self._content:
             attributes |= conventions.request_content(parameters)
         name = " ".join(str(labels[key]) for key in ("gen_ai.operation.name", "gen_ai.request.model") if key in labels)
-        with self._span(name, self._kinds.CLIENT, labels, attributes, self._calls) as span:
+        with self._span(name, self._kinds.CLIENT, labels, attributes, "calls") as span:
             yield functools.partial(self._record_answer, span)
 
     def _record_answer(self, span: OpenSpan, answer: Any) -> Any:
@@ -260,7 +240,7 @@ class Telemetry:
             span.labels["gen_ai.response.model"] = model
         for kind, count in conventions.token_usage(fields).items():
             attributes[f"gen_ai.usage.{kind}_tokens"] = count
-            self._usage.record(count, {**span.labels, "gen_ai.token.type": kind})
+            self._histograms["usage"].record(count, {**span.labels, "gen_ai.token.type": kind})
         if self._content:
             attributes |= conventions.answer_content(fields)
         span.set_attributes(attributes)
