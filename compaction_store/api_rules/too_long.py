@@ -20,21 +20,7 @@ _THROTTLED = frozenset({429, 503, 529})
 _RATE = re.compile(r"rate limit|throttl|too many requests|per min", re.IGNORECASE)
 _DATA = ModuleData(__file__)
 _TEXTS = re.compile(_DATA.pattern("texts"), re.IGNORECASE)
-_TOKENS, _LIMIT = r"(?P<tokens>[\d,]+)", r"(?P<limit>[\d,]+)"
-#: Error texts that state the length of the request and the limit for it.
-_FIGURES = tuple(
-    re.compile(text, re.IGNORECASE)
-    for text in (
-        rf"prompt is too long: {_TOKENS} tokens > {_LIMIT} maximum",
-        rf"exceed context limit: {_TOKENS} \+ (?P<output>[\d,]+) > {_LIMIT}",
-        rf"maximum context length is {_LIMIT} tokens.{{0,60}}?(?:resulted in|requested|has) {_TOKENS} ",
-        rf"input token count \({_TOKENS}\) exceeds the maximum number of tokens allowed \({_LIMIT}\)",
-        rf"maximum prompt length is {_LIMIT} but .{{0,20}}? contains {_TOKENS} tokens",
-        rf"request \({_TOKENS} tokens\) exceeds the available context size \({_LIMIT} tokens\)",
-        rf"prompt contains {_TOKENS} tokens.{{0,80}}? with {_LIMIT} maximum context",
-        rf"input length \(?{_TOKENS}\)? exceeds .{{0,40}}? length (?:of |\(){_LIMIT}",
-    )
-)
+_FIGURES = tuple(re.compile(line, re.IGNORECASE) for line in _DATA.text("figures").splitlines())
 _LONGEST_CHAIN = 8
 _LONGEST_TEXT = 10_000
 

@@ -9,19 +9,10 @@ from __future__ import annotations
 
 import re
 
+from compaction_store.module_data import ModuleData
 from compaction_store.tokens import MARK
 
-# A tool's name has no sign of a currency and begins with a letter: an amount in its place is an invention.
-_TOOL = r"[^\W\d][\w.:/-]{0,99}"
-_OWN = re.compile(
-    rf"\[Result of {_TOOL} cleared: [\d,]{{1,25}} tokens,"
-    r" seqs? (?P<line>[\d,]{1,25})(?: to (?P<line_end>[\d,]{1,25}))?\]"
-    r"|\[[\d,]{1,25} messages?, seqs? (?P<gone>[\d,]{1,25})(?: to (?P<gone_end>[\d,]{1,25}))?, left out\]"
-    r"|^\[(?P<label>\d{1,19})\](?= )"
-    r"|^Notes on messages? (?P<frame>\d{1,19})(?: to (?P<frame_end>\d{1,19}))? of this conversation,"
-    r"|^</?notes-[0-9a-f]{12,64}>$",
-    re.MULTILINE,
-)
+_OWN = re.compile(ModuleData(__file__).pattern("own"), re.MULTILINE)
 # Between a name and the mark there may be white space, and signs that end no name, as in "49.…" of "49.json".
 _EDGE = r"[\s.,:@$~+=&?%/\\-]{0,8}"
 _CUT_AFTER = re.compile(rf"{_EDGE}{MARK}")

@@ -14,6 +14,7 @@ from compaction_store.messages.framing import parts_of
 from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
+from compaction_store.module_data import ModuleData
 
 # A "label" is the name of a tool or of a field, or a number of lines to read or of seconds to wait. A summary may quote
 # a label, but the names in it do not count as needed later.
@@ -26,18 +27,9 @@ _ROLES: dict[str, SpeechKind] = {
 _REASONING = ("reasoning_content", "reasoning")
 # The fields that may have a result.
 _OUTPUTS = ("content", "output", "outputs", "results", "result", "error", "stdout", "stderr", "logs")
-# Fields without readable content: kinds, ids, marks, encrypted data and binary data.
-_SILENT = frozenset({
-    "type", "id", "role", "status", "call_id", "tool_use_id", "tool_call_id", "signature", "encrypted_content", "data",
-    "media_type", "mime_type", "cache_control", "index", "detail", "file_data", "image_url", "image", "annotations",
-    "citations", "encrypted_index", "bytes", "blob",
-})  # fmt: skip
-# Fields of a call that say how much to read or how long to wait.
-_WINDOW = re.compile(
-    r"(?:limit|offset|start|end|lines?|timeout|page|max|count|num|top_?k|depth|width|height|range|size|length|[a-z]_?to|from)"
-    r"[\w\[\]]*$",
-    re.IGNORECASE,
-)
+_DATA = ModuleData(__file__)
+_SILENT = _DATA.words("silent")
+_WINDOW = re.compile(_DATA.pattern("window"), re.IGNORECASE)
 _DEEPEST = 30
 # A longer text without a space is data.
 _LONGEST_WORD = 2000

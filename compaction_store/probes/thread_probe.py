@@ -22,19 +22,14 @@ from compaction_store.language.secrets import MASK, has_secret, masked
 from compaction_store.language.words import Phrases, words
 from compaction_store.models import Payload
 from compaction_store.models.probe import Place, Probe, ProbeType
+from compaction_store.module_data import ModuleData
 from compaction_store.probes.calls import FileState
 from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
 from compaction_store.probes.own_text import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.passages import Passages
 from compaction_store.probes.speech import MessageReading, Said
 
-# Words that say that a file was deleted or moved, in the ten languages in which orders are recognized.
-_GONE = re.compile(
-    r"\b(?:delet|remov|renam|mov(?:e|ed|es|ing)\b|rm|gone|unlink|drop|clean|gelöscht|entfernt|verschoben|umbenannt|supprim|déplac"
-    r"|elimin|borr|movid|renombrad|apag|remov|renomead|elimina|spostat|rinominat|удал|перемещ|переименован)"
-    r"|删除|刪除|移动|移到|重命名|削除|移動|삭제|이동|->|→",
-    re.IGNORECASE,
-)
+_GONE = re.compile(ModuleData(__file__).pattern("gone"), re.IGNORECASE)
 _ESCAPE = re.compile(r"\\[nrt\"]")
 
 

@@ -140,12 +140,18 @@ class _OverFraction(Threshold):
 
 
 @dataclass(frozen=True, repr=False)
-class _OnTurnEnd(Threshold):
+class _Named(Threshold):
+    """A threshold without a number. `reached` are the names of its parts if it `holds`."""
+
+    name: str
+    reached: tuple[str, ...]
+    holds: Callable[[Measurable], bool] = lambda _: True
+
     def fired(self, measured: Measurable) -> tuple[str, ...]:
-        return ("turn_end",) if measured.ends_with_user else ()
+        return self.reached if self.holds(measured) else ()
 
     def __repr__(self) -> str:
-        return "on_turn_end"
+        return self.name
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,24 +164,6 @@ class _Predicate(Threshold):
 
     def __repr__(self) -> str:
         return getattr(self.predicate, "__qualname__", type(self.predicate).__qualname__)
-
-
-@dataclass(frozen=True, repr=False)
-class _Everything(Threshold):
-    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — always reached
-        return ("everything",)
-
-    def __repr__(self) -> str:
-        return "everything"
-
-
-@dataclass(frozen=True, repr=False)
-class _Never(Threshold):
-    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — never reached
-        return ()
-
-    def __repr__(self) -> str:
-        return "over()"
 
 
 @dataclass(frozen=True, repr=False)
@@ -209,10 +197,10 @@ class _All(_Any):
         return "(" + " & ".join(map(repr, self.parts)) + ")"
 
 
-everything: Threshold = _Everything()
+everything: Threshold = _Named("everything", ("everything",))
 """A threshold that every window reaches, even an empty one."""
 
-on_turn_end: Threshold = _OnTurnEnd()
+on_turn_end: Threshold = _Named("on_turn_end", ("turn_end",), lambda measured: measured.ends_with_user)
 """A threshold that is reached when the last message is from the user."""
 
 
@@ -232,7 +220,7 @@ def over(
     if fraction is not None:
         check_fraction(fraction, "over(fraction=)")
         parts.append(_OverFraction(fraction))
-    return (parts[0] if len(parts) == 1 else _Any(tuple(parts))) if parts else _Never()
+    return (parts[0] if len(parts) == 1 else _Any(tuple(parts))) if parts else _Named("over()", ())
 
 
 def as_threshold(value: Any) -> Threshold:
