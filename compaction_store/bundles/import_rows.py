@@ -20,6 +20,7 @@ from compaction_store.bundles.verification import BundleVerifier, check_line
 from compaction_store.errors import InvalidBundle
 from compaction_store.messages import load_chunk
 from compaction_store.models import Imported
+from compaction_store.module_data import ModuleData
 
 KINDS = ("message", "compaction", "event")
 _IN_MEMORY = 8 * 1024 * 1024
@@ -75,38 +76,22 @@ def _numbers(values: list[int]) -> bytes:
     return _raw(struct.pack(">iiiii", 1, 0, _INT8_OID, len(values), 1) + b"".join(map(_large, values)))
 
 
-_Columns = dict[str, tuple[str, Callable[[Any], bytes]]]
-_ENTRY: _Columns = {
-    "pos": ("pos", _large), "created_at": ("microseconds", _moment), "salt": ("salt", _bytes),
-    "commitment": ("commitment", _bytes), "entry": ("entry", _bytes),
+_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    "text": _text, "bytes": _bytes, "uuid": _uuid, "small": _small, "large": _large, "flag": _flag, "moment": _moment,
+    "numbers": _numbers,
 }  # fmt: skip
-# For each column of each kind: the field of the line that holds its value, and the function that encodes the value.
-_COLUMNS: dict[str, _Columns] = {
-    "message": {
-        **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
-        "call_size": ("call_size", _small), "role": ("role", _text), "counter": ("counter", _text),
-        "key": ("key", _text), "meta_commitment": ("meta_commitment", _bytes), "receipt": ("receipt", _text),
-        "actor": ("actor", _text), "login": ("login", _text),
-        "meta": ("meta", _text), "body": ("payload", _text),
-    },
-    "compaction": {
-        **_ENTRY, "ordinal": ("number", _large), "redacted_pos": ("redacted_pos", _large), "run_id": ("run_id", _uuid),
-        "inputs": ("inputs", _numbers),
-        **{
-            name: (name, _large)
-            for name in ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "revokes")
-        },
-        **{
-            name: (name, _text)
-            for name in ("kind", "outcome", "callback", "trigger", "actor", "login", "model", "counter", "body")
-        },
-        **{name: (name, _bytes) for name in ("source_before", "source_end")},
-    },
-    "event": {
-        **_ENTRY, "critical": ("critical", _flag),
-        **{name: (name, _text) for name in ("kind", "actor", "login", "body")},
-    },
-}  # fmt: skip
+
+
+def _column(name: str, given: str) -> tuple[str, Callable[[Any], bytes]]:
+    """Returns the field of the line that holds a column's value, and the function that encodes the value."""
+    kind, _, field = given.partition(" ")
+    return field or name, _ENCODERS[kind]
+
+
+_COLUMNS = {
+    kind: {name: _column(name, given) for name, given in columns.items()}
+    for kind, columns in ModuleData(__file__).values.items()
+}
 COLUMNS = {kind: ("type", "thread_uid", *columns) for kind, columns in _COLUMNS.items()}
 
 

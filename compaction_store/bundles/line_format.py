@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from compaction_store.models.limits import MOST_BYTES
+from compaction_store.module_data import ModuleData
 
 FORMAT = "compaction-store/bundle/1"
 CHAIN = "compaction-store/v1"
@@ -53,11 +54,6 @@ def _at_most(column: str) -> Callable[[object], bool]:
     return lambda value: _text(value) and len(cast("str", value).encode(errors="surrogatepass")) <= most
 
 
-def _labels(*columns: str) -> dict[str, Callable[[object], bool]]:
-    """Returns the checks of columns that may be missing."""
-    return {column: _or_none(_at_most(column)) for column in columns}
-
-
 def _hash(value: object) -> bool:
     return type(value) is str and _HASH.fullmatch(value) is not None
 
@@ -92,41 +88,24 @@ def is_checkpoint(value: object) -> bool:
     )
 
 
-_hash_or_none, _text_or_none, _integer_or_none = _or_none(_hash), _or_none(_text), _or_none(_integer)
-_WRITTEN = {"commitment": _hash, "entry": _hash, "salt": _salt}
-
-FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
-    "manifest": {
-        "type": _text, "format": _exactly(FORMAT), "chain": _exactly(CHAIN), "tenant": _at_most("tenant"),
-        "thread_id": _at_most("thread_id"), "thread_uid": _matching(_UUID), "name_salt": _salt,
-        "name_commitment": _hash, "schema": _at_most("thread_id"), "made_at": _matching(_MOMENT), "metadata": _text,
-        "subject": _or_none(_at_most("thread_id")),
-        "last_pos": _integer, "last_seq": _integer, "last_number": _integer, "head": _hash,
-        "checkpoint": _or_none(is_checkpoint),
-    },
-    "message": {
-        "type": _text, "pos": _integer, "seq": _integer, "microseconds": _integer, **_labels("role"),
-        "tokens": _small, "counter": _at_most("counter"), **_labels("key"), "call_size": _or_none(_small),
-        **_labels("receipt", "actor"), "login": _at_most("login"), "meta_commitment": _hash_or_none,
-        "redacted_pos": _integer_or_none, **_WRITTEN, "meta": _text_or_none, "payload": _text_or_none,
-    },
-    "compaction": {
-        "type": _text, "pos": _integer, "number": _integer, "microseconds": _integer, "kind": _matching(_KIND),
-        "outcome": _matching(_KIND), "start_seq": _integer_or_none, "end_seq": _integer_or_none,
-        "tokens_before": _integer_or_none, "tokens_after": _integer_or_none, "source_count": _integer_or_none,
-        "source_before": _hash_or_none, "source_end": _hash_or_none,
-        "inputs": lambda value: type(value) is list and all(map(_integer, value)), "run_id": _matching(_UUID),
-        **_labels("callback", "trigger", "actor"), "login": _at_most("login"), **_labels("model", "counter"),
-        "revokes": _integer_or_none, "redacted_pos": _integer_or_none, **_WRITTEN,
-        "body": _text_or_none,
-    },
-    "event": {
-        "type": _text, "pos": _integer, "microseconds": _integer, "kind": _matching(_KIND),
-        "critical": lambda value: type(value) is bool, **_labels("actor"), "login": _at_most("login"),
-        **_WRITTEN, "body": _text_or_none,
-    },
-    "end": {"type": _text, "entries": _integer, "head": _hash, "sha256": _hash},
+_CHECKS: dict[str, Callable[[object], bool]] = {
+    "text": _text, "integer": _integer, "small": _small, "hash": _hash, "salt": _salt, "checkpoint": is_checkpoint,
+    "uuid": _matching(_UUID), "moment": _matching(_MOMENT), "name": _matching(_KIND), "format": _exactly(FORMAT),
+    "chain": _exactly(CHAIN), "switch": lambda value: type(value) is bool,
+    "integers": lambda value: type(value) is list and all(map(_integer, value)),
 }  # fmt: skip
+
+
+def _check(form: str) -> Callable[[object], bool]:
+    """Returns the check of a field from its form in line_format.toml."""
+    if (needed := form.removesuffix(" or none")) != form:
+        return _or_none(_check(needed))
+    return _CHECKS[form] if form in _CHECKS else _at_most(form.removeprefix("at most "))
+
+
+FIELDS = {
+    kind: {name: _check(form) for name, form in fields.items()} for kind, fields in ModuleData(__file__).values.items()
+}
 NAMES = {kind: tuple(fields) for kind, fields in FIELDS.items()}
 
 
