@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from compaction_store import arguments
 from compaction_store.adapters.common import Calls, batches, remember
 from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict
+from compaction_store.importers.claude_code import preserved_by, summary_in
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
 from compaction_store.store.threads import refuse_unknown
@@ -142,10 +143,10 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
             while True:
                 view = await self._call("view", name)
-                preserved = [known.seqs[each] for each in _preserved(line) if each in known.seqs]
+                preserved = [known.seqs[each] for each in preserved_by(line) if each in known.seqs]
                 last = min([seq, *preserved])
                 folded = [element for element in view.elements if element.end_seq < last]
-                summary = _summary(known.following[seq])
+                summary = summary_in(known.following[seq])
                 try:
                     if folded:
                         await self._call(
@@ -261,27 +262,6 @@ def _note(known: _KnownLines, seq: int, entry: Payload) -> None:
     elif entry.get("type") in {"user", "assistant"}:
         for boundary in known.boundaries:
             known.following.setdefault(boundary, entry)
-
-
-def _preserved(boundary: Payload) -> list[str]:
-    """Returns the uuids that a boundary lists as preserved, and the first uuid of its preserved segment."""
-    about = boundary.get("compactMetadata")
-    about = about if isinstance(about, dict) else {}
-    messages, segment = about.get("preservedMessages"), about.get("preservedSegment")
-    found = messages.get("uuids") if isinstance(messages, dict) else None
-    head = segment.get("headUuid") if isinstance(segment, dict) else None
-    return [each for each in [*(found if isinstance(found, list) else []), head] if isinstance(each, str)]
-
-
-def _summary(line: Payload) -> str | None:
-    """Returns the text of a summary line; None for any other line, or if the text is empty."""
-    message = line.get("message")
-    content = message.get("content") if line.get("isCompactSummary") is True and isinstance(message, dict) else None
-    if isinstance(content, str):
-        return content or None
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "\n\n".join(text for text in texts if isinstance(text, str)) or None
 
 
 def _mtime(thread: Thread) -> int:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import encoding
+from compaction_store.messages.answers import field
 from compaction_store.messages.parts import CALL, row_of
 from compaction_store.models import Payload
 
@@ -57,7 +58,7 @@ def call_of(
     about = kwargs.get("litellm_params") or {}
     given = kwargs.get("messages") or kwargs.get("input") or []
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-    if any(_field(each, "content") == _REDACTED for each in messages):
+    if any(field(each, "content") == _REDACTED for each in messages):
         raise InvalidInput("messages must not be redacted: LiteLLM's message logging is off")
     is_anthropic = kwargs["call_type"] == "anthropic_messages"
     sent = _sent(kwargs) if is_anthropic else []
@@ -67,10 +68,10 @@ def call_of(
     meta: Payload = {"call_id": kwargs.get("litellm_call_id"), "model": kwargs.get("model"), "at": at.isoformat()}
     if response is None:
         meta["failed"] = type(kwargs.get("exception")).__name__
-    choices = _field(response, "choices")
+    choices = field(response, "choices")
     if isinstance(choices, list) and len(choices) > 1:
         # The conversation continues with the first choice. The meta of the reply keeps the others.
-        meta["choices"] = [_plain(message) for each in choices[1:] if (message := _field(each, "message")) is not None]
+        meta["choices"] = [_plain(message) for each in choices[1:] if (message := field(each, "message")) is not None]
     session = _session(about) if session_of is None else session_of(dict(kwargs))
     if session is not None:
         arguments.check_thread_id(session)
@@ -92,7 +93,7 @@ def _session(about: Mapping[str, Any]) -> str | None:
 
 def _sent(kwargs: Mapping[str, Any]) -> list[Any]:
     found = kwargs.get("input")
-    first = _field(found[0], "content") if isinstance(found, list) and found else None
+    first = field(found[0], "content") if isinstance(found, list) and found else None
     return list(found) if isinstance(first, str) and first.startswith(SUMMARY_PREFIX) else []  # type: ignore[arg-type]
 
 
@@ -101,8 +102,8 @@ def _system(about: Mapping[str, Any], kwargs: Mapping[str, Any], sent: Sequence[
     request = about.get("proxy_server_request") or {}
     found = (request.get("body") or {}).get("system") or (kwargs.get("optional_params") or {}).get("system")
     first = (kwargs.get("input") or [None])[0]
-    if found is None and not sent and _field(first, "role") == "system":
-        found = _field(first, "content")
+    if found is None and not sent and field(first, "role") == "system":
+        found = field(first, "content")
     return [{"role": "system", "content": found}] if isinstance(found, str | list) and found else []
 
 
@@ -114,13 +115,13 @@ def _instructions(kwargs: Mapping[str, Any]) -> list[Payload]:
 def _replies(response: Any, is_anthropic: bool) -> list[Any]:
     if response is None:
         return []
-    output = _field(response, "output")
+    output = field(response, "output")
     if isinstance(output, list):
         return output
-    if _field(response, "type") == "message" and isinstance(_field(response, "content"), list):
-        return [{"role": "assistant", "content": _field(response, "content")}]
-    choices = _field(response, "choices") or []
-    found = [message for each in choices[:1] if (message := _field(each, "message")) is not None]
+    if field(response, "type") == "message" and isinstance(field(response, "content"), list):
+        return [{"role": "assistant", "content": field(response, "content")}]
+    choices = field(response, "choices") or []
+    found = [message for each in choices[:1] if (message := field(each, "message")) is not None]
     return [_as_blocks(message) for message in found] if is_anthropic else found
 
 
@@ -137,8 +138,8 @@ def _as_blocks(message: Any) -> Payload:
 
 
 def _usage(response: Any) -> Payload | None:
-    found = _field(response, "usage")
-    read = [_field(found, name) for name in ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")]
+    found = field(response, "usage")
+    read = [field(found, name) for name in ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")]
     given, written = read[0] if isinstance(read[0], int) else read[2], read[1] if isinstance(read[1], int) else read[3]
     if not isinstance(given, int) or not isinstance(written, int):
         return None
@@ -146,9 +147,9 @@ def _usage(response: Any) -> Payload | None:
 
 
 def _written_summary(messages: Sequence[Any], replies: Sequence[Any]) -> str | None:
-    if not messages or not replies or SUMMARY_WANTED not in _text_of(_field(messages[-1], "content")):
+    if not messages or not replies or SUMMARY_WANTED not in _text_of(field(messages[-1], "content")):
         return None
-    found = _SUMMARY.search(_text_of(_field(replies[0], "content")))
+    found = _SUMMARY.search(_text_of(field(replies[0], "content")))
     return found.group(1).strip() if found else None
 
 
@@ -156,7 +157,7 @@ def _text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    return "\n".join(text for part in parts if isinstance(text := _field(part, "text"), str))
+    return "\n".join(text for part in parts if isinstance(text := field(part, "text"), str))
 
 
 def _text(message: Any) -> str:
@@ -172,10 +173,6 @@ def _plain(message: Any) -> Payload:
     if not isinstance(message, Mapping):
         raise InvalidInput(f"a message must be a dict, not {type(message).__name__}")
     return {name: value for name, value in message.items() if value is not None}
-
-
-def _field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _loaded(text: Any) -> Any:

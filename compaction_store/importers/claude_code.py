@@ -71,11 +71,7 @@ def _chains(file: LineFile) -> dict[str | None, list[LineRange]]:
     for line in file.lines():
         chain = _chain(line, tips, last) if line.data is not None and _SIDE.search(line.data) else None
         last = chain or last
-        runs = chains.setdefault(chain, [])
-        if runs and runs[-1].end == line.start:
-            runs[-1] = runs[-1]._replace(end=line.end)
-        else:
-            runs.append(LineRange(line.number, line.start, line.end))
+        line.extend(chains.setdefault(chain, []))
     file.done = 0
     return chains
 
@@ -137,7 +133,7 @@ class _Chain:
         if is_summary and self._boundary is None:
             # Older versions wrote no boundary: use the line of the summary instead.
             self._boundary = {name: value for name, value in found.items() if name != "message"}
-        yield from self._compaction(_said(found["message"]) if is_summary else None)
+        yield from self._compaction(summary_in(found))
         own = text(found.get("uuid"))
         meta = {
             "source": FORMAT, "occurred_at": moment(found.get("timestamp")), "external_id": own,
@@ -162,7 +158,7 @@ class _Chain:
             return
         about = found.get("compactMetadata")
         about = about if isinstance(about, dict) else {}
-        last = min((self._places[name] - 1 for name in _preserved(about) if name in self._places), default=None)
+        last = min((self._places[name] - 1 for name in preserved_by(found) if name in self._places), default=None)
         yield Observed(
             "compact_boundary", summary_text=summary, provider=found, tokens_before=count(about.get("preTokens")),
             tokens_after=count(about.get("postTokens")), occurred_at=moment(found.get("timestamp")),
@@ -179,8 +175,10 @@ def _typed_meanwhile(found: dict[str, Any]) -> str | list[Any] | None:
     return prompt if isinstance(prompt, str | list) and prompt else None
 
 
-def _preserved(about: dict[str, Any]) -> list[str]:
+def preserved_by(boundary: dict[str, Any]) -> list[str]:
     """Returns the ids of the messages that a compaction preserved. Of a preserved segment, returns only the first."""
+    about = boundary.get("compactMetadata")
+    about = about if isinstance(about, dict) else {}
     names: list[Any] = []
     if isinstance(messages := about.get("preservedMessages"), dict) and isinstance(messages.get("uuids"), list):
         names += messages["uuids"]
@@ -189,9 +187,10 @@ def _preserved(about: dict[str, Any]) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def _said(message: dict[str, Any]) -> str | None:
-    """Returns the text of a message."""
-    content = message.get("content")
+def summary_in(line: dict[str, Any]) -> str | None:
+    """Returns the text of a summary line; None for any other line, or if the text is empty."""
+    message = line.get("message")
+    content = message.get("content") if line.get("isCompactSummary") is True and isinstance(message, dict) else None
     if isinstance(content, str):
         return content or None
     if not isinstance(content, list):

@@ -67,11 +67,7 @@ class Conversations(Files):
                 places = threads.setdefault(name, [])
                 if not places or places[-1][0] is not file:
                     places.append((file, []))
-                runs = places[-1][1]
-                if runs and runs[-1].end == line.start:
-                    runs[-1] = runs[-1]._replace(end=line.end)
-                else:
-                    runs.append(LineRange(line.number, line.start, line.end))
+                line.extend(places[-1][1])
             file.done = 0
         for name, places in threads.items():
             # Lines that were skipped are reported with the first thread.

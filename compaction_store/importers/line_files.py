@@ -34,6 +34,13 @@ class Line(NamedTuple):
     end: int
     data: bytes | None
 
+    def extend(self, runs: list[LineRange]) -> None:
+        """Adds the line to ranges of lines: to the last one if the line follows it directly, or as a new range."""
+        if runs and runs[-1].end == self.start:
+            runs[-1] = runs[-1]._replace(end=self.end)
+        else:
+            runs.append(LineRange(self.number, self.start, self.end))
+
 
 class LineRange(NamedTuple):
     """A range of lines: the number of the first line, and the start and end of the range in the file."""

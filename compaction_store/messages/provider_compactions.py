@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import documents, encoding
+from compaction_store.messages.answers import field
 from compaction_store.models import Observed, Payload
 from compaction_store.models.vocabulary import REPLACING_KINDS
 
@@ -63,14 +64,10 @@ def compactions_of(reply: Any, stored: Payload) -> Iterator[FoundRecord]:
     blocks = list(_compactions(stored))
     edits = list(_edits(reply))
     if blocks or edits:
-        model, usage = name(_field(reply, "model")), _plain(_field(reply, "usage"))
+        model, usage = name(field(reply, "model")), _plain(field(reply, "usage"))
         for place, block in enumerate(blocks):
             yield _compaction(model, block, _spent(usage, place))
         yield from (_edit(model, edit) for edit in edits)
-
-
-def _field(reply: Any, field: str) -> Any:
-    return reply.get(field) if isinstance(reply, Mapping) else getattr(reply, field, None)
 
 
 def _plain(value: Any) -> Any:
@@ -110,8 +107,8 @@ def _folds(block: Payload) -> bool:
 
 
 def _edits(reply: Any) -> Iterator[Payload]:
-    management = _field(reply, "context_management")
-    edits = None if management is None else _plain(_field(management, "applied_edits"))
+    management = field(reply, "context_management")
+    edits = None if management is None else _plain(field(management, "applied_edits"))
     if isinstance(edits, list):
         yield from (edit for edit in edits if isinstance(edit, dict))
 
