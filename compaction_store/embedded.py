@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, MissingExtra, NotConfigured
 from compaction_store.postgres import queries, tables
-from compaction_store.postgres.calling import connections, embedded_connection, engines
+from compaction_store.postgres.calling import connections, embedded_connection
 
 if TYPE_CHECKING:
     from compaction_store.postgres_embedded.data_folder import DataFolder
@@ -154,20 +154,12 @@ def _package() -> Path:
 
 def _migrated(share: Share) -> Share:
     try:
-        if _revision(share.url) != tables.REVISION:
+        if connections.run_once(share.url, queries.revision) != tables.REVISION:
             _migrate(share.url)
     except BaseException:
         share.close()
         raise
     return share
-
-
-def _revision(url: str) -> str | None:
-    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
-    try:
-        return connections.call_once(engine, queries.revision)
-    finally:
-        engine.dispose()
 
 
 def _migrate(url: str) -> None:

@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -30,10 +29,8 @@ from compaction_store.errors import (
     UnsupportedDatabase,
 )
 from compaction_store.postgres import cluster, queries, tables
-from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.calling import connections
 from compaction_store.postgres.schema import partitions as table_partitions
-
-_T = TypeVar("_T")
 
 LOCK_TIMEOUT_MS = 200
 TURN_TIMEOUT_MS = 30_000
@@ -72,10 +69,6 @@ def _config() -> Config:
     return config
 
 
-def _engine(url: str) -> sa.Engine:
-    return engines.create_engine(url, pool_size=1, connect_timeout=10)
-
-
 def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) -> None:
     """Upgrades the database to a revision. Does nothing if the database already has the revision.
 
@@ -87,13 +80,13 @@ def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) 
             raise InvalidInput(
                 f"partitions must be an integer from {MIN_PARTITIONS} to {MAX_PARTITIONS:,}, not {partitions!r}"
             )
-        if (there := _once(url, _count_partitions)) not in (None, partitions):
+        if (there := connections.run_once(url, _count_partitions)) not in (None, partitions):
             raise Conflict(f"the table of messages was made with {there or 'no'} partitions, which cannot be changed")
     before = _alembic(url, lambda config: command.upgrade(config, revision), partitions=partitions)
     # The first migration makes the tables of the log, and is no event in it.
     if before is not None and (after := current(url)) != before:
         said = {"from": before, "to": after, "release": version("compaction-store")}
-        _once(url, lambda connection: cluster.record_in_database(connection, "migration", said))
+        connections.run_once(url, lambda connection: cluster.record_in_database(connection, "migration", said))
 
 
 def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:
@@ -107,26 +100,23 @@ def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> No
 
 def current(url: str) -> str | None:
     """Returns the database's revision, or None if it has no compaction_store schema."""
-    return _once(url, queries.revision)
+    return connections.run_once(url, queries.revision)
 
 
 def check(url: str) -> None:
     """Raises `SchemaOutOfDate` if the database is not at the revision that this version needs."""
-    _once(url, queries.check)
+    connections.run_once(url, queries.check)
 
 
 def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
     """Runs a migration in one transaction. If it cannot get a lock, makes up to `TRIES` attempts in all."""
-    engine = _engine(url)
-    try:
+    with connections.one_engine(url) as engine:
         for last in [False] * (TRIES - 1) + [True]:
             if (failure := _transaction(engine, run)) is None:
                 return
             if last:
                 raise failure
             time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter, not a secret
-    finally:
-        engine.dispose()
 
 
 def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> CompactionStoreError | None:
@@ -230,11 +220,3 @@ def _alembic(
 
     with_connection(url, migrate)
     return before
-
-
-def _once(url: str, read: Callable[[Connection], _T]) -> _T:
-    engine = _engine(url)
-    try:
-        return connections.call_once(engine, read)
-    finally:
-        engine.dispose()

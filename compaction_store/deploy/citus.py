@@ -23,7 +23,7 @@ from compaction_store.jsonable import named
 from compaction_store.models.roles import OWNER
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
-from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.calling import connections
 from compaction_store.postgres.schema import partitions
 
 _SQL = ModuleData(__file__).values
@@ -71,11 +71,8 @@ def distribute(url: str, *, shards: int | None = None) -> Distributed:
     """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= _MOST_SHARDS):
         raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}, not {shards!r}")
-    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
-    try:
+    with connections.one_engine(url) as engine:
         return connections.Connections(engine, _SECONDS).call(_distribute, shards)
-    finally:
-        engine.dispose()
 
 
 def _distribute(connection: Connection, shards: int | None) -> Distributed:
@@ -207,13 +204,10 @@ def rebalance(url: str) -> int:
     The URL must be that of the coordinator, and its login must be a superuser on every node. During the call, the role
     compaction_store_owner can log in. If the process dies, run the function again to remove this permission.
     """
-    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
-    try:
+    with connections.one_engine(url) as engine:
         caller = connections.Connections(engine, _SECONDS)
         with _login(caller):
             return caller.once().call(_rebalance)
-    finally:
-        engine.dispose()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.models.roles import GROUPS, OWNER, ROLES
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
-from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.calling import connections
 from compaction_store.postgres.schema import introspection, schema_check
 from compaction_store.postgres.schema.schema_check import SchemaReport
 
@@ -131,14 +131,11 @@ def _libpq() -> str:
 
 
 def _look(url: str, platform: str | None, connect_timeout: float) -> Seen:
-    engine = engines.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
-    try:
+    with connections.one_engine(url, connect_timeout) as engine:
         # The first call is not retried, so a wrong address fails at once. The second call has a longer deadline,
         # because it may read from a cluster's shards.
         connections.call_once(engine, lambda _: None)
         return connections.Connections(engine, _PATIENCE).call(lambda connection: _read(connection, platform))
-    finally:
-        engine.dispose()
 
 
 def _read(connection: Connection, given: str | None) -> Seen:
@@ -379,11 +376,7 @@ def _login(seen: Seen) -> Iterator[Remark]:
 
 def tenants(url: str) -> list[str]:
     """Returns the tenants that have threads. Needs a login that policies do not restrict, such as a superuser."""
-    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
-    try:
-        return connections.call_once(engine, _tenants)
-    finally:
-        engine.dispose()
+    return connections.run_once(url, _tenants)
 
 
 def _tenants(connection: Connection) -> list[str]:

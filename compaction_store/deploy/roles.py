@@ -7,7 +7,6 @@ role owner cannot also have application, and a login with the role reviewer can 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from compaction_store.models.roles import APART, GROUPS, ROLES, Role
 from compaction_store.models.vocabulary import LogEvent
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import cluster, queries
-from compaction_store.postgres.calling import connections, engines
+from compaction_store.postgres.calling import connections
 from compaction_store.postgres.driver.cursor import together
 from compaction_store.postgres.schema import role_members
 from compaction_store.postgres.schema.role_members import Member
@@ -45,19 +44,18 @@ def grant(url: str, login: str, role: Role) -> None:
     `eraser` or `custodian` too.
     """
     name = _checked(login, role)
-    _run(url, lambda connection: _grant(connection, login, role, name))
+    connections.run_once(url, lambda connection: _grant(connection, login, role, name))
 
 
 def revoke(url: str, login: str, role: Role) -> None:
     """Revokes a role from a login. Does nothing if the login does not have the role."""
     name = _checked(login, role)
-    _run(url, lambda connection: _revoke(connection, login, role, name))
+    connections.run_once(url, lambda connection: _revoke(connection, login, role, name))
 
 
 def members(url: str) -> dict[Role, list[Member]]:
     """Returns the logins that can use each of the schema's roles, with what else each login may do on the server."""
-    found: list[Member] = []
-    _run(url, lambda connection: found.extend(role_members.read(connection)))
+    found = connections.run_once(url, role_members.read)
     return {name: [member for member in found if role.group in member.roles] for name, role in ROLES.items()}
 
 
@@ -88,14 +86,6 @@ def _size(login: str) -> int:
         return len(login.encode())
     except UnicodeEncodeError:
         return 0
-
-
-def _run(url: str, change: Callable[[Connection], None]) -> None:
-    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
-    try:
-        connections.call_once(engine, change)
-    finally:
-        engine.dispose()
 
 
 def _login(connection: Connection, login: str) -> _Login:
