@@ -11,6 +11,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from compaction_store.messages.keys import Key
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import (
     BOOL,
@@ -65,6 +66,7 @@ class Written(NamedTuple):
     login: str
 
 
+_SQL = ModuleData(__file__).values
 # The function is called in the select list, and its row is one value. In FROM, Postgres would first store the row in a
 # tuplestore.
 _APPEND = (
@@ -75,26 +77,9 @@ _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, 
 _APPEND_IN_TURN = (
     b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $19, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
 )
-_MAY_RECORD = """
-    SELECT pg_catalog.current_setting('transaction_read_only') = 'off' AND pg_catalog.bool_or(
-        pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
-    )
-    FROM pg_catalog.pg_proc AS p
-    WHERE p.pronamespace = 'compaction_store'::regnamespace AND p.proname = %b::text
-"""
 _TYPES = (
     UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL, TEXT, TEXT
 )  # fmt: skip
-_APPEND_MANY = (
-    "SELECT compaction_store.append_many"
-    "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::bytea, %b::bytea, %b, %b::text, %b::text)"
-)
-_APPEND_OBSERVED = (
-    "SELECT compaction_store.append_observed"
-    "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b, %b::text, %b::text)"
-)
 # The row of `append` in binary: the number of fields, and then the type, length and value of each field. It is decoded
 # here, because the driver would build a loader for it at every call, and take a tenth of the call's time in Python.
 _WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s 2i")
@@ -138,7 +123,7 @@ def append(
             *_lists(thread, new, counter, key, receipt, expected.seq),
             key.is_fresh(), expected.head, expected.seen_head, durable, actor, expected.subject,
         )  # fmt: skip
-        return _written(connection, fetch_value(connection, *_in_turn(_APPEND_MANY, parameters, thread, key, expected)))
+        return _appended(connection, "append_many", parameters, thread, key, expected)
     payload, salt, role, tokens, meta = new[0]
     values = (
         None if thread.uid is None else thread.uid.bytes, thread.tenant, thread.thread_id, payload, salt, role,
@@ -170,17 +155,18 @@ def append_observed(
         *_lists(thread, new, counter, key, receipt, expected.seq),
         run_id, observed, key.is_fresh(), expected.head, expected.seen_head, durable, actor, expected.subject,
     )  # fmt: skip
-    return _written(connection, fetch_value(connection, *_in_turn(_APPEND_OBSERVED, parameters, thread, key, expected)))
+    return _appended(connection, "append_observed", parameters, thread, key, expected)
 
 
-def _in_turn(
-    statement: str, parameters: tuple[Any, ...], thread: ThreadKey, key: Key, expected: Expected
-) -> tuple[str, tuple[Any, ...]]:
-    """Returns the statement and the parameters of an append. If it is in a turn, adds the check of the turn."""
-    if expected.turn_id is None:
-        return statement, parameters
-    turn = (thread.tenant, thread.thread_id, expected.turn_id, key.text)
-    return _IN_TURN.format(statement.removeprefix("SELECT ")), (*turn, *parameters)
+def _appended(
+    connection: Connection, name: str, parameters: tuple[Any, ...], thread: ThreadKey, key: Key, expected: Expected
+) -> Written:
+    """Calls a function that appends. If the append is in a turn, checks the turn first."""
+    statement = _SQL[name]
+    if expected.turn_id is not None:
+        statement = _IN_TURN.format(statement.removeprefix("SELECT "))
+        parameters = (thread.tenant, thread.thread_id, expected.turn_id, key.text, *parameters)
+    return _written(connection, fetch_value(connection, statement, parameters))
 
 
 def _lists(
@@ -214,7 +200,7 @@ def may_record_in_log(connection: Connection, function: str = "record_in_log") -
     Only the owner, which may call `write_event`, records in the log of the database.
     """
     may: bool
-    [(may,)] = fetch(connection, _MAY_RECORD, (function,))
+    [(may,)] = fetch(connection, _SQL["may_record"], (function,))
     return may
 
 

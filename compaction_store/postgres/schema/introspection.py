@@ -15,32 +15,18 @@ from typing import Any, NamedTuple
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.models.roles import GROUPS
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.schema import role_members
 from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 from compaction_store.postgres.schema.role_members import Member
 
+_SQL = ModuleData(__file__).values
 _FOLDER = Path(__file__).parent / "facts"
 _QUERIES = (
     "tables", "columns", "views", "constraints", "indexes", "triggers", "policies", "rules_and_children", "functions",
     "grants", "strays",
 )  # fmt: skip
-# On Citus, each shard has its own policies and its own triggers. The name of a trigger ends with the shard's number.
-_IS_SHARDED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL"
-_SHARDED = """
-    SELECT c.relname::text FROM pg_catalog.pg_dist_partition AS d
-    JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store' AND c.relname = ANY (%b::text[])
-"""
-_ON_SHARDS = """
-    SELECT s.shardid::int8, s.success, s.result
-    FROM pg_catalog.run_command_on_shards(pg_catalog.format('compaction_store.%%I', %b::text)::regclass, %b::text) AS s
-"""
-_ON_NODES = """
-    SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
-    FROM pg_catalog.run_command_on_workers(%b::text) AS w
-"""
 
 
 class ClusterFacts(NamedTuple):
@@ -93,12 +79,12 @@ def _text(name: str) -> str:
 
 
 def _cluster(connection: Connection) -> ClusterFacts:
-    shards = _shards(connection) if queries.fetch(connection, _IS_SHARDED)[0][0] else []
+    shards = _shards(connection) if queries.fetch(connection, _SQL["is_sharded"])[0][0] else []
     if not shards:
         return ClusterFacts()
     # A digest of all properties that determine the behaviour of the functions.
     digest = _text("on_node")
-    nodes: list[tuple[str, str]] = [*queries.fetch(connection, _ON_NODES, (digest,))]
+    nodes: list[tuple[str, str]] = [*queries.fetch(connection, _SQL["on_nodes"], (digest,))]
     [(functions,)] = queries.fetch(connection, digest)
     return ClusterFacts(shards, nodes, functions)
 
@@ -108,6 +94,6 @@ def _shards(connection: Connection) -> list[tuple[str, int, str]]:
     names = [table.name for table in (*tables.metadata.sorted_tables, tables.names, tables.turns)]
     return [
         (name, shard, result)
-        for (name,) in queries.fetch(connection, _SHARDED, (names,))
-        for shard, _, result in queries.fetch(connection, _ON_SHARDS, (name, _text("on_shard")))
+        for (name,) in queries.fetch(connection, _SQL["sharded"], (names,))
+        for shard, _, result in queries.fetch(connection, _SQL["on_shards"], (name, _text("on_shard")))
     ]
