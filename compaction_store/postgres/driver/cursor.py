@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -161,15 +162,24 @@ def _cancel(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> N
             await_only(waited)
 
 
-def select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
+def select(
+    connection: Connection, query: sa.Select[Any], given: Mapping[str, Any] = MappingProxyType({})
+) -> list[tuple[Any, ...]]:
+    """Executes a query. `given` has the values of its parameters that have none."""
     compiled = query.compile(dialect=DIALECT)
-    return fetch(connection, str(compiled), compiled.params)
+    return fetch(connection, str(compiled), {**compiled.params, **given})
 
 
-def select_named(connection: Connection, query: sa.Select[Any]) -> list[dict[str, Any]]:
-    """Returns the rows of a query as their columns by name."""
+def select_of(connection: Connection, tenant: str, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
+    """Executes a query of a tenant in a transaction of its own."""
+    with transaction(connection, tenant, read_only=True):
+        return select(connection, query)
+
+
+def select_named(connection: Connection, tenant: str, query: sa.Select[Any]) -> list[dict[str, Any]]:
+    """Does the same, and returns the rows as their columns by name."""
     names = query.selected_columns.keys()
-    return [dict(zip(names, row, strict=True)) for row in select(connection, query)]
+    return [dict(zip(names, row, strict=True)) for row in select_of(connection, tenant, query)]
 
 
 def copy(connection: Connection, statement: bytes, blocks: Iterable[bytes]) -> None:

@@ -24,7 +24,7 @@ from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import OUTCOMES
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, transaction
+from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, select_of, transaction
 from compaction_store.postgres.queries.expiring import LAST
 from compaction_store.postgres.queries.functions import ReportedRow, ThreadRow
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
@@ -124,7 +124,7 @@ def sample(
         m = matching.c
         named = sa.func.concat(sa.literal(f"{seed}/", sa.Text), m.thread_uid, "/", m.number)
         rank = sa.func.sha256(sa.func.convert_to(named, "UTF8"))
-        rows = _fetch(
+        rows = select(
             connection,
             sa.select(m.thread_uid, m.number, sa.func.count().over()).order_by(rank).limit(count),
             given,
@@ -145,7 +145,7 @@ def _copies(connection: Connection, candidates: sa.Select[Any], given: Mapping[s
         .where(e.pos == 1, e.kind == sa.literal_column("'origin'"), c.pos <= sa.cast(origin[2], sa.BigInteger) + 1)
     )
     found = [
-        (uid, number, commitment, UUID(parent)) for uid, number, commitment, parent in _fetch(connection, copied, given)
+        (uid, number, commitment, UUID(parent)) for uid, number, commitment, parent in select(connection, copied, given)
     ]
     parents = sa.literal(list({parent for *_, parent in found}), postgresql.ARRAY(sa.Uuid()))
     head = tables.heads.c
@@ -154,15 +154,8 @@ def _copies(connection: Connection, candidates: sa.Select[Any], given: Mapping[s
         .join(tables.heads, head.thread_uid == c.thread_uid)
         .where(c.thread_uid == sa.any_(parents), c.redacted_pos.is_(None), c.number <= head.last_number)
     )
-    there = set(_fetch(connection, originals)) if found else set()
+    there = set(select(connection, originals)) if found else set()
     return [f"{uid}/{number}" for uid, number, commitment, parent in found if (parent, number, commitment) in there]
-
-
-def _fetch(
-    connection: Connection, statement: sa.Select[Any], given: Mapping[str, Any] = MappingProxyType({})
-) -> list[tuple[Any, ...]]:
-    compiled = statement.compile(dialect=DIALECT)
-    return fetch(connection, str(compiled), {**compiled.params, **given})
 
 
 # The statements are cached, because compiling one takes longer than executing it.
@@ -343,8 +336,7 @@ def due(
         .select_from(page.outerjoin(found, sa.true()))
         .order_by(page.c.view_tokens_coarse.desc(), page.c.thread_uid.desc())
     )
-    with transaction(connection, tenant, read_only=True):
-        return [_due_row(row) for row in select(connection, query)]
+    return [_due_row(row) for row in select_of(connection, tenant, query)]
 
 
 def due_on_cluster(
@@ -385,8 +377,7 @@ def leases(connection: Connection, tenant: str, trigger: int, limit: int) -> lis
         .order_by(h.lease_since, h.thread_uid)
         .limit(limit)
     )  # fmt: skip
-    with transaction(connection, tenant, read_only=True):
-        return [Lease(*row) for row in select(connection, query)]
+    return [Lease(*row) for row in select_of(connection, tenant, query)]
 
 
 def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int) -> sa.Select[Any]:
@@ -445,8 +436,7 @@ def threads(
     )  # fmt: skip
     if erased:
         query = query.where(t.thread_id >= erasure.STUB, t.thread_id < erasure.AFTER_STUBS)
-    with transaction(connection, tenant, read_only=True):
-        return list(map(ThreadRow._make, select(connection, query)))
+    return list(map(ThreadRow._make, select_of(connection, tenant, query)))
 
 
 def recent_threads(
@@ -474,8 +464,7 @@ def recent_threads(
         .where(t.tenant == tenant, h.tenant == tenant)
         .order_by(page.c.active_at.desc(), page.c.thread_uid.desc())
     )
-    with transaction(connection, tenant, read_only=True):
-        return list(map(ThreadRow._make, select(connection, query)))
+    return list(map(ThreadRow._make, select_of(connection, tenant, query)))
 
 
 class OfSubject(NamedTuple):
@@ -497,8 +486,7 @@ def threads_of_subject(connection: Connection, tenant: str, subject: str, after:
         .order_by(h.thread_uid)
         .limit(limit)
     )
-    with transaction(connection, tenant, read_only=True):
-        return list(map(OfSubject._make, select(connection, query)))
+    return list(map(OfSubject._make, select_of(connection, tenant, query)))
 
 
 def _listed(tenant: str, wanted: ListFilter) -> Iterator[sa.ColumnElement[bool]]:
@@ -519,5 +507,4 @@ def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[
     t = tables.threads.c
     wanted: Any = sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid))
     query = sa.select(t.thread_uid, t.thread_id).where(t.tenant == tenant, t.thread_uid == sa.any_(wanted))
-    with transaction(connection, tenant, read_only=True):
-        return [(uid, name) for uid, name in select(connection, query)]
+    return [(uid, name) for uid, name in select_of(connection, tenant, query)]

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, select, transaction
+from compaction_store.postgres.driver.cursor import Connection, select, select_of, transaction
 
 _FIRST_UID = UUID(int=0)
 # Valid names have at most 255 bytes. A damaged row may have any text. This many characters show that it is not a name.
@@ -85,5 +85,4 @@ def count_heads(connection: Connection, tenant: str, after: UUID | None) -> int:
     query = sa.select(sa.func.count()).where(h.tenant == tenant)
     if after is not None:
         query = query.where(h.thread_uid > after)
-    with transaction(connection, tenant, read_only=True):
-        return int(select(connection, query)[0][0])
+    return int(select_of(connection, tenant, query)[0][0])

@@ -27,8 +27,7 @@ from compaction_store.postgres.driver.cursor import (
     execute_binary,
     fetch,
     fetch_value,
-    select,
-    transaction,
+    select_of,
 )
 from compaction_store.postgres.queries import functions
 from compaction_store.postgres.queries.functions import ThreadKey
@@ -212,8 +211,7 @@ def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
         .where(e.thread_uid == thread_uid(key), e.kind == "origin")
         .order_by(e.pos)
     )
-    with transaction(connection, key.tenant, read_only=True):
-        return select(connection, query)
+    return select_of(connection, key.tenant, query)
 
 
 def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int, pos: int) -> tuple[int | None, ...]:
@@ -236,8 +234,7 @@ def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int,
                 copy.c[ordinal] <= until if until is not None else original.c.pos <= pos,
             )
         )  # fmt: skip
-        with transaction(connection, key.tenant, read_only=True):
-            found.append(select(connection, query)[0][0])
+        found.append(select_of(connection, key.tenant, query)[0][0])
     return tuple(found)
 
 
@@ -245,8 +242,7 @@ def name_of(connection: Connection, key: ThreadKey) -> str | None:
     """Returns the current name of the thread with a key, or None if the thread is not in this database."""
     t = tables.threads.c
     query = sa.select(t.thread_id).where(t.tenant == key.tenant, t.thread_uid == key.uid)
-    with transaction(connection, key.tenant, read_only=True):
-        rows = select(connection, query)
+    rows = select_of(connection, key.tenant, query)
     return rows[0][0] if rows else None
 
 
@@ -267,6 +263,5 @@ def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str 
         .join(tables.heads, h.thread_uid == m.thread_uid)
         .where(m.thread_uid == found, h.thread_uid == found, m.seq == seq, m.seq <= h.last_seq)
     )
-    with transaction(connection, key.tenant, read_only=True):
-        rows = select(connection, query)
+    rows = select_of(connection, key.tenant, query)
     return (rows[0][0], rows[0][1], rows[0][2]) if rows else None

@@ -9,7 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, select_named, transaction
+from compaction_store.postgres.driver.cursor import Connection, select_named
 
 
 class EventFilter(NamedTuple):
@@ -55,5 +55,4 @@ def tenant_events(
     if after is not None:
         at, reached = sa.tuple_(*order), sa.tuple_(*after)
         query = query.where(at < reached if newest_first else at > reached)
-    with transaction(connection, tenant, read_only=True):
-        return select_named(connection, query)
+    return select_named(connection, tenant, query)

@@ -43,5 +43,4 @@ def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> lis
         )
         .order_by(c.number)
     )
-    with transaction(connection, key.tenant, read_only=True):
-        return select_named(connection, query)
+    return select_named(connection, key.tenant, query)
