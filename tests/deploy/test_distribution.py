@@ -592,7 +592,7 @@ def test_every_function_that_only_reads_sees_one_moment(folders: list[str]) -> N
     assert {"append", "commit_compactions", "redact"} <= writing
     assert {name for name in reading if not re.search(r"LANGUAGE \w+ STABLE", texts[name])} == {
         # Functions that write call these, which must see the new rows.
-        "copied_entry", "fold", "redacted_by", "refuse_bad_record", "refuse_unsound_records",
+        "copied_entry", "fold", "redacted_by", "refuse_bad_record", "refuse_unsound_records", "term_body",
         # Called only where a row of the head is missing.
         "refuse_no_head",
         # If it were STABLE, the planner would call it.
