@@ -110,11 +110,12 @@ class Caller:
 
     def with_more_time(self, seconds: float) -> Self:
         """Returns a copy with a later deadline, for a call that is expected to take long."""
-        return self._with_deadline(self.deadline + seconds)
+        return self._with(deadline=self.deadline + seconds, patience=self.deadline + seconds)
 
     def with_at_most(self, seconds: float) -> Self:
         """Returns a copy with a deadline of at most `seconds`, for a call that is not worth a longer wait."""
-        return self._with_deadline(min(self.deadline, seconds))
+        least = min(self.deadline, seconds)
+        return self._with(deadline=least, patience=least)
 
     def with_time_left_since(self, start: float) -> Self:
         """Returns a copy with the rest of a deadline that began at `start`, for the second step of a call."""
@@ -122,25 +123,19 @@ class Caller:
 
     def with_patience(self, seconds: float) -> Self:
         """Returns a copy that retries a call for at most `seconds`. A statement may still take until the deadline."""
-        other = copy.copy(self)
-        other.patience = seconds
-        return other
+        return self._with(patience=seconds)
 
     def once(self) -> Self:
         """Returns a copy that never retries, for a call whose failure the caller handles itself."""
-        other = copy.copy(self)
-        other.retries = False
-        return other
+        return self._with(retries=False)
 
     def as_stored(self) -> Self:
         """Returns a copy that reads sealed content as it is stored, to verify or copy it."""
-        other = copy.copy(self)
-        other.server = self.server.as_stored
-        return other
+        return self._with(server=self.server.as_stored)
 
-    def _with_deadline(self, deadline: float) -> Self:
+    def _with(self, **changed: Any) -> Self:
         other = copy.copy(self)
-        other.deadline = other.patience = deadline
+        vars(other).update(changed)
         return other
 
     def _call(
