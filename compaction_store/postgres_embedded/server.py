@@ -13,29 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from compaction_store.errors import DatabaseUnavailable
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres_embedded import data_folder, locks, postmaster, reaper, socket_links
 from compaction_store.postgres_embedded.data_folder import DataFolder
 from compaction_store.postgres_embedded.locks import PAUSE, open_lock, try_lock
 
 # These settings are passed on the command line, so that neither postgresql.conf nor ALTER SYSTEM can override them.
-_SETTINGS = {
-    # Listen only on a socket in the data folder, which only its owner can enter. The path is relative, because the path
-    # of a socket must be short.
-    "listen_addresses": "",
-    "unix_socket_directories": ".",
-    "unix_socket_permissions": "0700",
-    "port": "5432",
-    # With these settings, an acknowledged message survives a crash of the machine.
-    "fsync": "on",
-    "full_page_writes": "on",
-    "synchronous_commit": "on",
-    # Log to one file, and never quote a row or a statement.
-    "logging_collector": "off",
-    "log_destination": "stderr",
-    "log_statement": "none",
-    "log_min_error_statement": "panic",
-    "log_error_verbosity": "terse",
-}
+_SETTINGS = ModuleData(__file__).values["settings"]
 
 
 def start(folder: DataFolder) -> int:

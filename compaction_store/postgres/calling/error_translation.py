@@ -40,6 +40,7 @@ from compaction_store.errors import (
     UnsupportedDatabase,
 )
 from compaction_store.models.roles import ROLES
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.timeouts import DeadlinePassed
 
 # Serialization failure, deadlock, lock not available, server starting, too many connections, unique violation. A unique
@@ -64,20 +65,7 @@ _NO_CUSTODIAN = "CS024"
 # The role that a login needs for some functions. The others need that of an application.
 _ROLE_OF = {function: name for name, role in ROLES.items() for function in role.functions}
 
-_WORDS = {
-    "40001": "other transactions interfered",
-    "40P01": "the call and another one waited for each other",
-    "53100": "the server's disk is full",
-    "53200": "the server is out of memory",
-    "53300": "the server has no connection left",
-    "53400": "a limit in the server's configuration was exceeded",
-    "54000": "a value is too large for the server",
-    "55P03": "another session held a lock for too long",
-    "57P03": "the server is starting up or shutting down",
-    "58030": "the server could not read or write its files",
-    "XX001": "the server's files are damaged",
-    "XX002": "an index of the server is damaged",
-}
+_WORDS = ModuleData(__file__).values["words"]
 _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS001": ThreadNotFound,
     "CS002": IdempotencyConflict,
