@@ -28,31 +28,17 @@ from compaction_store.errors import (
     PermissionDenied,
     UnsupportedDatabase,
 )
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import cluster, queries, tables
 from compaction_store.postgres.calling import connections
 from compaction_store.postgres.schema import partitions as table_partitions
 
+_SQL = ModuleData(__file__).values
 LOCK_TIMEOUT_MS = 200
 TURN_TIMEOUT_MS = 30_000
 scripts = tables.scripts
 TRIES = 120
 MIN_PARTITIONS, MAX_PARTITIONS = 2, 1024
-# This is the same table that Alembic would create.
-_VERSION_TABLE = f"""
-    CREATE TABLE {tables.SCHEMA}.alembic_version (
-        version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-    )
-"""
-# A login that may not change the version table cannot migrate. It needs no lock to find that the schema is up to date.
-_REVISION = f"SELECT version_num FROM {tables.SCHEMA}.alembic_version"  # noqa: S608 — a constant
-_MAY_LOCK = f"""
-    SELECT has_table_privilege('{tables.SCHEMA}.alembic_version', 'UPDATE, DELETE')
-        AND current_setting('transaction_read_only') = 'off'
-"""
-_IS_REFUSED = """
-    SELECT NOT rolsuper AND (SELECT count(*) FROM pg_catalog.pg_dist_node WHERE isactive AND noderole = 'primary') > 1
-    FROM pg_catalog.pg_roles WHERE rolname = current_user
-"""
 # SQLSTATEs if another migration created the schema or the table at the same time.
 _MADE = frozenset({"23505", "42P06", "42P07"})
 _BUSY = "55P03"
@@ -144,11 +130,9 @@ def _take_turn(connection: sa.Connection) -> None:
         while connection.scalar(sa.text(f"SELECT to_regclass('{tables.SCHEMA}.alembic_version')")) is None:
             _refuse_without_superuser(connection)
             _make_version_table(connection)
-        if connection.scalar(sa.text(_MAY_LOCK)):
+        if connection.scalar(sa.text(_SQL["may_lock"])):
             with connection.begin_nested():
-                connection.execute(
-                    sa.text(f"LOCK TABLE {tables.SCHEMA}.alembic_version IN SHARE ROW EXCLUSIVE MODE")
-                )  # fmt: skip
+                connection.execute(sa.text(_SQL["lock"]))
         return
     except sa.exc.DBAPIError as error:
         if _sqlstate(error) != _BUSY:
@@ -161,7 +145,7 @@ def _take_turn(connection: sa.Connection) -> None:
 def _refuse_without_superuser(connection: sa.Connection) -> None:
     """Raises an error if Citus must create roles on other nodes and the login is not a superuser."""
     has_citus = connection.scalar(sa.text("SELECT to_regclass('pg_catalog.pg_dist_node') IS NOT NULL"))
-    if has_citus and connection.scalar(sa.text(_IS_REFUSED)):
+    if has_citus and connection.scalar(sa.text(_SQL["is_refused"])):
         raise PermissionDenied(
             "on a Citus cluster, the login must be a superuser that can log in on every node:"
             " run compaction-store migrate with the URL of such a login"
@@ -175,7 +159,7 @@ def _make_version_table(connection: sa.Connection) -> None:
             # CREATE SCHEMA IF NOT EXISTS would need the privilege to create schemas even if the schema exists.
             if connection.scalar(sa.text(f"SELECT to_regnamespace('{tables.SCHEMA}')")) is None:
                 connection.execute(sa.text(f"CREATE SCHEMA {tables.SCHEMA}"))
-            connection.execute(sa.text(_VERSION_TABLE))
+            connection.execute(sa.text(_SQL["version_table"]))
     except sa.exc.DBAPIError as error:
         if _sqlstate(error) not in _MADE:
             raise
@@ -209,7 +193,7 @@ def _alembic(
 
     def migrate(connection: sa.Connection) -> None:
         nonlocal before
-        before = connection.scalar(sa.text(_REVISION))
+        before = connection.scalar(sa.text(_SQL["revision"]))
         # Alembic would fail because it does not know a revision of a later release.
         queries.refuse_newer(before)
         config = _config()

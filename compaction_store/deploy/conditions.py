@@ -6,19 +6,18 @@ not be made is never reported as ok.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.jsonable import AsDict
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries
 from compaction_store.postgres.schema import role_members
 
-_SQL = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_SQL = ModuleData(__file__).values
 State = Literal["ok", "note", "problem"]
 
 # An old snapshot keeps every version of a thread's head, which slows down appends to the thread.
@@ -37,17 +36,8 @@ class Remark(AsDict):
     remedy: str | None = None
 
 
-_SHARDS = "SELECT pg_catalog.count(*)::int8 FROM pg_catalog.pg_dist_shard"
 # Settings that harm a store: the harmful values, the consequence, and how serious it is.
-_HARMFUL: Mapping[str, tuple[tuple[str, ...], str, State]] = {
-    "synchronous_commit": (("off",), "a crash may lose messages that were acknowledged", "problem"),
-    "row_security": (("off",), "all calls are refused, even those of a superuser", "problem"),
-    "default_transaction_read_only": (("on",), "nothing can be written", "problem"),
-    "default_transaction_isolation": (
-        ("serializable", "repeatable read"), "writers of one thread retry instead of waiting", "note",
-    ),
-    "session_replication_role": (("replica", "local"), "the triggers of other tables do not fire", "note"),
-}  # fmt: skip
+_HARMFUL: Mapping[str, tuple[Sequence[str], str, State]] = _SQL["harmful"]
 _SWITCHES = dict.fromkeys(("true", "yes", "1"), "on") | dict.fromkeys(("false", "no", "0"), "off")
 
 
@@ -92,11 +82,7 @@ def _feedback(who: str, age: int) -> Remark:
 
 
 def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
-    [(names, commit, feedback, in_recovery)] = queries.fetch(
-        connection,
-        "SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),"
-        " current_setting('hot_standby_feedback'), pg_catalog.pg_is_in_recovery()",
-    )
+    [(names, commit, feedback, in_recovery)] = queries.fetch(connection, _SQL["replication"])
     if in_recovery and feedback == "on":
         what = "hot_standby_feedback is on: long queries on this standby slow down appends on the primary"
         yield Remark("snapshots", "note", what)
@@ -150,7 +136,7 @@ def on_cluster(connection: Connection) -> list[Remark]:
     placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
     if not placements[0][0]:
         return []
-    [(shards,)] = queries.fetch(connection, _SHARDS)
+    [(shards,)] = queries.fetch(connection, _SQL["shards"])
     if not shards:
         return [
             Remark(

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import Connection, fetch
 
+_SQL = ModuleData(__file__).values
 OLDEST_SERVER = 150000
 WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
 SETTINGS_LOST = (
@@ -33,13 +35,7 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
     `settings` are those that the session must have begun with.
     """
     refuse_lost_settings(connection, settings or {})
-    [(version, encoding, is_installed, has_names, role, may_log_in, client)] = fetch(
-        connection,
-        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
-        " to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL, to_regclass('compaction_store.names') IS NOT NULL,"
-        " current_user::text, (SELECT r.rolcanlogin FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user),"
-        " current_setting('client_encoding')",
-    )
+    [(version, encoding, is_installed, has_names, role, may_log_in, client)] = fetch(connection, _SQL["checked"])
     if version < OLDEST_SERVER:
         raise UnsupportedDatabase(f"the server must be Postgres 15 or newer, not {version // 10000}")
     refuse_encoding(encoding)
@@ -83,14 +79,7 @@ def refuse_lost_settings(connection: Connection, settings: Mapping[str, str]) ->
     if not settings:
         return
     others = [name for name in settings if name != "role"]
-    [(role, lost)] = fetch(
-        connection,
-        # Postgres lists neither the role nor the settings of extensions.
-        "SELECT current_setting('role'), ARRAY(SELECT n FROM unnest(%b::text[]) AS n WHERE coalesce("
-        " (SELECT s.source <> 'client' FROM pg_catalog.pg_settings AS s WHERE s.name = lower(n)),"
-        " current_setting(n, true) IS NULL))",
-        (others,),
-    )
+    [(role, lost)] = fetch(connection, _SQL["lost_settings"], (others,))
     if settings.get("role", role) != role:
         lost = ["role", *lost]
     if lost:

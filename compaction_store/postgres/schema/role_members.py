@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.models.roles import APART, APPLICATION, AUDITOR, GROUPS, LOADER, OWNER
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries
 
-_SQL = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_SQL = ModuleData(__file__).values
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
 # Roles of Postgres that can write to all tables without a grant. The last two have the rights of the server's account.
