@@ -108,10 +108,16 @@ class Reading:
         for record in known:
             if (record.start_seq or 0) <= seq <= (record.end_seq or 0):
                 return record
-        active = _First(lambda record: record.status == "active", 1)
-        yield from _for_each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), active.look)
-        known.extend(active.kept)
-        return active.kept[0] if active.kept else None
+        active: list[Compaction] = []
+
+        def look(record: Compaction) -> bool:
+            if record.status == "active":
+                active.append(record)
+            return not active
+
+        yield from _for_each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), look)
+        known.extend(active)
+        return active[0] if active else None
 
     def _hit(self, page: ResultPage, hit: Hit, record: Compaction | None) -> str:
         entry: Payload = {"seq": hit.seq, "role": hit.role, "words": list(hit.words)}
@@ -211,20 +217,6 @@ def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
         return
     finally:
         yield close()
-
-
-class _First:
-    """Collects the first items that meet a condition, up to a maximum number."""
-
-    def __init__(self, wanted: Callable[[Any], bool], most: int) -> None:
-        self.kept: list[Any] = []
-        self._wanted = wanted
-        self._most = most
-
-    def look(self, item: Any) -> bool:
-        if self._wanted(item):
-            self.kept.append(item)
-        return len(self.kept) < self._most
 
 
 class _Messages:
@@ -425,8 +417,9 @@ class Search:
     with_withdrawn: bool = False
     hits: list[Hit] = field(default_factory=list)
     erased: int = 0
+    #: The ranges of seqs of erased messages, at most the first twenty.
+    erased_seqs: list[list[int]] = field(default_factory=list)
     _some: list[tuple[int, int, Hit]] = field(default_factory=list)
-    _erased: list[list[int]] = field(default_factory=list)
     _messages: int = 0
     _characters: int = 0
 
@@ -451,11 +444,6 @@ class Search:
     def some(self) -> list[Hit]:
         """The messages that contain the largest number of the words, in the order of their seqs."""
         return sorted(hit for _, _, hit in self._some)
-
-    @property
-    def erased_seqs(self) -> list[list[int]]:
-        """The ranges of seqs of erased messages, at most the first twenty."""
-        return self._erased
 
     def _found(self, message: Message, *, withdrawn: bool) -> Hit | None:
         texts = read(without_recall(message.payload or {}))[0]
@@ -482,10 +470,10 @@ class Search:
 
     def _note_erased(self, seq: int) -> None:
         self.erased += 1
-        if self._erased and self._erased[-1][1] == seq - 1:
-            self._erased[-1][1] = seq
-        elif len(self._erased) < _MOST_RANGES:
-            self._erased.append([seq, seq])
+        if self.erased_seqs and self.erased_seqs[-1][1] == seq - 1:
+            self.erased_seqs[-1][1] = seq
+        elif len(self.erased_seqs) < _MOST_RANGES:
+            self.erased_seqs.append([seq, seq])
 
 
 def _excerpt(text: str, inside: tuple[str, ...]) -> str:
