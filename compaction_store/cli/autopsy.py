@@ -121,10 +121,6 @@ def as_dict(run: Replayed) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> None:
     from compaction_store.evaluation.results import OPEN_LOOP
     from compaction_store.probes import PROBE_TYPES
@@ -137,7 +133,10 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
         })  # fmt: skip
         return
     folds = sum(len(run.folds) for run in sessions)
-    out.text(f"{_many(found.threads, 'session')}, {len(sessions):,} of them with {_many(folds, 'compaction')}", "bold")
+    out.text(
+        f"{values.count(found.threads, 'session')}, {len(sessions):,} of them with {values.count(folds, 'compaction')}",
+        "bold",
+    )
     if not sessions:
         return
     kinds: tuple[ProbeType, ...] = ("needed_later", "standing_order", "artifact", "invented", "re_derivation")
@@ -177,7 +176,7 @@ def _show_folds(out: Output, sessions: Sequence[Replayed]) -> None:
     heads = figures("record", "seqs", "tokens before", "tokens after")
     out.grid([Column("session", fold=True), *heads], rows)
     if len(folds) > len(rows):
-        out.text(f"and {_many(len(folds) - len(rows), 'more compaction')}: --json has all of them")
+        out.text(f"and {values.count(len(folds) - len(rows), 'more compaction')}: --json has all of them")
 
 
 def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:

@@ -115,8 +115,9 @@ class _Tour:
     def store_and_compact(self) -> None:
         from compaction_store.strategies import AssistantRuns, SlidingWindow
 
-        first_half, second_half = _halves(list(turns()))
-        self.append(first_half)
+        all_turns = list(turns())
+        middle = len(all_turns) // 2
+        self.append(all_turns[:middle])
         self.say(
             f"Store a thread: {self.thread}",
             f"{len(self.sent)} messages of an agent that maintains a bookshop's software, tool calls included. Each is",
@@ -127,7 +128,7 @@ class _Tour:
         self.show_run(
             "Compact with AssistantRuns: fold each run of assistant messages by itself", before, self.compact(first)
         )
-        self.append(second_half)
+        self.append(all_turns[middle:])
         before = self.store.view(self.thread)
         second = SlidingWindow(self.summarize, retain=20)
         self.show_run(
@@ -251,11 +252,6 @@ class _Tour:
                 "   A model can write the summaries with your API key:"
                 " compaction-store demo --summarizer anthropic:model=NAME"
             )
-
-
-def _halves(thread: list[Turn]) -> tuple[list[Turn], list[Turn]]:
-    middle = len(thread) // 2
-    return thread[:middle], thread[middle:]
 
 
 class _Forger:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 import compaction_store
-from compaction_store.cli import choices, evaluation_page, exits, options
+from compaction_store.cli import choices, evaluation_page, exits, options, values
 from compaction_store.cli import processes as process
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
@@ -111,7 +111,7 @@ def _record(store: Store, found: Evaluation, reason: str) -> None:
     """Records the result as an event of each replayed thread: the policies, and the figures of this thread."""
     for thread, document in found.documents():
         store.audit.record_evaluation(thread, document, reason=reason)
-    note(f"recorded in {found.threads:,} thread{'' if found.threads == 1 else 's'}")
+    note(f"recorded in {values.count(found.threads, 'thread')}")
 
 
 def _limits(given: list[str] | None, option: str) -> dict[str, float]:
@@ -136,7 +136,7 @@ def show(out: Output, found: Evaluation) -> None:
         out.json(found.as_dict())
         return
     skipped = "".join(f", {count:,} left out because {reason}" for reason, count in found.skipped.items())
-    out.text(f"{found.threads:,} thread{'' if found.threads == 1 else 's'}{skipped}", "bold")
+    out.text(f"{values.count(found.threads, 'thread')}{skipped}", "bold")
     kinds = [kind for kind in PROBE_TYPES if any(kind in result.rates for result in found.policies)]
     if not kinds:
         out.text("no compaction was made")
@@ -155,12 +155,8 @@ def show(out: Output, found: Evaluation) -> None:
         columns = [Column("policy", fold=True), *figures("asked", "kept", "share", "95 %")]
         out.grid([*columns, Column("spread", right=True, optional=True), Column("cliff", optional=True)], rows)
     out.text()
-    heads = (
-        "folds", "rejected", "failed", "calls", "tokens a call", "over window", "summarizers", "threads with folds",
-        "sealed", "seconds",
-    )  # fmt: skip
     rows = [(each.policy, *evaluation_page.cost_cells(each), f"{each.seconds:.1f}") for each in found.policies]
-    out.grid([Column("policy", fold=True), *figures(*heads)], rows)
+    out.grid([Column("policy", fold=True), *figures(*evaluation_page.COSTS, "seconds")], rows)
     if any(result.judged for result in found.policies):
         _show_judge(out, found)
     if any(result.money for result in found.policies):

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _STYLE = ModuleData(__file__).text("style")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _BAR = 100
+#: The columns of `cost_cells`.
+COSTS = (
+    "folds", "rejected", "failed", "calls", "tokens a call", "over window", "summarizers", "threads with folds",
+    "sealed",
+)  # fmt: skip
 
 
 def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
@@ -144,19 +149,7 @@ def _bars(rounds: Sequence[tuple[int, int]]) -> str:
 
 
 def _costs(results: Sequence[PolicyResult]) -> list[str]:
-    heads = (
-        "policy",
-        "folds",
-        "rejected",
-        "failed",
-        "calls",
-        "tokens a call",
-        "over the window",
-        "summarizers' tokens",
-        "threads with folds",
-        "sealed",
-    )
-    return table(heads, [(escape(result.policy), *cost_cells(result)) for result in results])
+    return table(("policy", *COSTS), [(escape(result.policy), *cost_cells(result)) for result in results])
 
 
 def _judge(results: Sequence[PolicyResult]) -> list[str]:

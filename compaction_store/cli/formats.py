@@ -9,13 +9,11 @@ import csv
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from io import StringIO
 from tempfile import TemporaryFile
 from typing import IO, Any
-from uuid import UUID
 
-from compaction_store.jsonable import time_text
+from compaction_store.jsonable import plain
 
 _FORMULAS = "=+-@"
 _BLANKS = ("\t", "\r", "\n")
@@ -24,8 +22,8 @@ LINE_END = "\r\n"
 
 def encoded(value: Any) -> str:
     """Returns a value as compact JSON. If a text contains a lone surrogate, everything outside ASCII is escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-    return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=_plain)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
+    return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=plain)
 
 
 def _encodes(text: str) -> bool:
@@ -36,29 +34,14 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return time_text(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, UUID):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
 def cell(value: object) -> str:
     """Returns a value as the text of a cell. Objects and lists become JSON, and an apostrophe disarms formulas."""
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, datetime):
-        return time_text(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    text = str(value) if isinstance(value, str | UUID) else encoded(value)
+    found = plain(value)
+    if isinstance(found, int | float):
+        return encoded(found)
+    text = found if isinstance(found, str) else encoded(found)
     return f"'{text}" if text.startswith(_BLANKS) or _begins_as_formula(text) else text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from compaction_store.cli import exits, options
+from compaction_store.cli import exits, options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.cli.exits import misuse
@@ -62,11 +62,8 @@ def report(
         except OSError as error:
             raise misuse(f"cannot write {line(to)}: {error.strerror}", "--to") from None
     findings = document.finding_count()
-    count = len(document.threads)
-    note(
-        f"{count:,} thread{'' if count == 1 else 's'}, {findings or 'no'} finding{'' if findings == 1 else 's'}; "
-        f"SHA-256 {envelope.hash_of(data)}"
-    )
+    found = values.count(findings, "finding") if findings else "no findings"
+    note(f"{values.count(len(document.threads), 'thread')}, {found}; SHA-256 {envelope.hash_of(data)}")
     if findings:
         raise typer.Exit(exits.REFUSED)
     if not document.completeness.stored:

@@ -15,7 +15,7 @@ import typer
 
 from compaction_store.arguments import LOG
 from compaction_store.audit.safe_text import named
-from compaction_store.cli import checkpoint, exits
+from compaction_store.cli import checkpoint, exits, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
 from compaction_store.cli.exits import misuse
@@ -109,18 +109,14 @@ def _end(out: Output, counted: _Counted) -> None:
     """Prints a total if `counted` has a unit, and sets the exit code."""
     out.end()
     if not out.as_json and counted.unit:
-        unread = f", {_counted(counted.unread, 'file')} not read" if counted.unread else ""
-        text = f"{_counted(counted.verified, counted.unit)}, {_counted(counted.findings, 'finding')}{unread}"
+        unread = f", {values.count(counted.unread, 'file')} not read" if counted.unread else ""
+        text = f"{values.count(counted.verified, counted.unit)}, {values.count(counted.findings, 'finding')}{unread}"
         text += f"; not checked: {counted.unchecked}" if counted.unchecked else ""
         out.text(text, "bold red" if counted.findings or unread else "bold")
     if counted.unread:
         raise typer.Exit(exits.MISUSED)
     if counted.findings or counted.unchecked:
         raise typer.Exit(exits.REFUSED)
-
-
-def _counted(count: int, unit: str) -> str:
-    return f"{count:,} {unit}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +238,7 @@ def _report(out: Output, name: str, checked: CheckedReport, findings_only: bool)
         out.json({"file": name, "report": True, "findings": checked.findings, "notes": checked.notes})
     else:
         count = len(checked.findings)
-        result = "no findings" if not count else _counted(count, "finding")
+        result = "no findings" if not count else values.count(count, "finding")
         out.text(f"{line(name)}: the report itself: {result}", "bold red" if count else None)
         for finding in checked.findings:
             out.text(f"  {line(finding)}")
@@ -257,7 +253,7 @@ def _show(out: Output, report: Report, *, file: str | None = None, tenant: str |
         out.json({**where, **_parts(report)})
         return
     count = len(report.findings)
-    result = "no findings" if not count else _counted(count, "finding")
+    result = "no findings" if not count else values.count(count, "finding")
     of_tenant = "" if tenant is None else f"{named(tenant)}: "
     out.text(f"{of_tenant}{_title(report, file)}: {result}", "bold red" if count else None)
     for finding in report.findings:
