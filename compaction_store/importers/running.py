@@ -196,34 +196,24 @@ class _Begun(NamedTuple):
     refused: CompactionStoreError | None = None
 
 
+@dataclass(eq=False, repr=False)
 class _Import:
     """One import: its source once it is open, the threads to import, and their names."""
 
-    def __init__(
-        self,
-        source: str | Path | Source,
-        form: str | None,
-        thread_id: str | None,
-        prefix: str | None,
-        only: Collection[str] | None,
-        skip_bad: bool,
-        progress: Reporter | None,
-        options: Mapping[str, Any],
-    ) -> None:
-        self.source: Source
-        self.skip_bad = skip_bad
-        self._given = source
-        self._format = form
-        self._thread_id = thread_id
-        self._prefix = prefix
-        self._only = only
-        self._progress = progress
-        self._options = options
-        self._is_open = False
-        self._items: Generator[Item] | None = None
-        self._begun: deque[_Begun] = deque()
-        #: The title of the thread whose result was yielded last.
-        self.title: str | None = None
+    _given: str | Path | Source
+    _format: str | None
+    _thread_id: str | None
+    _prefix: str | None
+    _only: Collection[str] | None
+    skip_bad: bool
+    _progress: Reporter | None
+    _options: Mapping[str, Any]
+    source: Source = field(init=False)
+    #: The title of the thread whose result was yielded last.
+    title: str | None = None
+    _is_open: bool = False
+    _items: Generator[Item] | None = None
+    _begun: deque[_Begun] = field(default_factory=deque)
 
     @property
     def expected_seq(self) -> int | None:
