@@ -6,15 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
-_WORDS = {
-    "euro": "EUR", "euros": "EUR", "dollar": "USD", "dollars": "USD", "pounds": "GBP", "franc": "CHF", "francs": "CHF",
-    "yen": "JPY", "rupees": "INR",
-}  # fmt: skip
-_CODES = (
-    "AED|ARS|AUD|BGN|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KES|KRW|MXN|MYR|NGN|NOK|NZD"
-    "|PHP|PKR|PLN|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR"
-)
+from compaction_store.module_data import ModuleData
+
+_DATA = ModuleData(__file__)
+_SIGNS: dict[str, str] = _DATA.values["signs"]
+_WORDS: dict[str, str] = _DATA.values["words"]
+_CODES = "|".join(_DATA.text("codes").split())
 _FIGURE = r"\d(?:[\d.,]*\d)?"
 # With a currency, spaces may separate the thousands too.
 _SPACED = rf"\d{{1,3}}(?:[ \u00a0\u202f]\d{{3}})+(?:[.,]\d+)?(?!\d)|{_FIGURE}"

@@ -125,16 +125,6 @@ class NameReader:
         return found
 
 
-def names(text: str) -> list[Name]:
-    """Returns the names in a text in order, each name once."""
-    return NameReader().names(text)
-
-
-def named_at(text: str) -> Iterator[tuple[Name, int, int]]:
-    """Yields each occurrence of a name in a text, with its start and its end."""
-    return NameReader().at(text)
-
-
 def _runs(text: str) -> re.Pattern[str]:
     return _SIMPLE_RUN if is_simple(text) else _RUN
 

@@ -16,7 +16,7 @@ import pytest
 from support.probed_threads import assistant, call, probed, result, summary, user
 
 from compaction_store import language, probes
-from compaction_store.language.names import names
+from compaction_store.language.names import NameReader
 from compaction_store.language.orders import orders
 from compaction_store.language.quotations import quotations
 from compaction_store.language.secrets import has_secret
@@ -155,7 +155,7 @@ WORDS = (
 )
 READERS: dict[str, Callable[[str], object]] = {
     "words": words,
-    "names": names,
+    "names": lambda text: NameReader().names(text),
     "quotations": lambda text: list(quotations(text)),
     "orders": lambda text: list(orders(text)),
     "statements": lambda text: list(statements(text)),

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.thread_patterns import calm
 
-from compaction_store.language.names import NameReader, keys, named_at, names
+from compaction_store.language.names import NameReader, keys
 
 
 def strong(text: str) -> dict[str, str]:
-    return {name.text: name.kind for name in names(text) if name.is_strong}
+    return {name.text: name.kind for name in NameReader().names(text) if name.is_strong}
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,20 @@ def test_words_are_no_strong_names(text: str) -> None:
     [("$1,234.50", "1234.5"), ("./src/a.py", "src/a.py"), ("`user_id`", "user_id,"), ("README.md", "Readme.md")],
 )
 def test_a_name_has_one_key_however_it_is_written(one: str, other: str) -> None:
-    assert [name.key for name in names(one)] == [name.key for name in names(other)]
+    assert [name.key for name in NameReader().names(one)] == [name.key for name in NameReader().names(other)]
 
 
 def test_a_path_names_its_file_too() -> None:
-    [name] = names("/home/eva/store/src/probes/names.py")
+    [name] = NameReader().names("/home/eva/store/src/probes/names.py")
     assert keys(name)[0] == "home/eva/store/src/probes/names.py"
     assert {"names.py", "probes/names.py"} <= set(keys(name))
-    assert "compact_now" in keys(names("store.compact_now")[0])
+    assert "compact_now" in keys(NameReader().names("store.compact_now")[0])
 
 
 @calm
 @given(st.text(st.sampled_from("aB1_-./\\:,=@#$% \"'(){}é中\n"), max_size=60))
 def test_every_name_is_at_its_place(text: str) -> None:
-    for name, start, end in named_at(text):
+    for name, start, end in NameReader().at(text):
         assert 0 <= start < end <= len(text)
         if "://" not in text:
             assert text[start:end] == name.text
@@ -94,4 +94,4 @@ def test_every_name_is_at_its_place(text: str) -> None:
 @given(st.lists(st.text(st.sampled_from("aB1_-./:,= "), max_size=20), max_size=5))
 def test_a_reader_that_knows_texts_reads_as_a_new_one(texts: list[str]) -> None:
     reader = NameReader()
-    assert [reader.names(text) for text in texts * 2] == [names(text) for text in texts * 2]
+    assert [reader.names(text) for text in texts * 2] == [NameReader().names(text) for text in texts * 2]

@@ -16,7 +16,7 @@ from support.paths import ROOT
 from support.probed_threads import call, once, result, user
 from support.strategy_runs import elements
 
-from compaction_store.language.names import named_at
+from compaction_store.language.names import NameReader
 from compaction_store.language.secrets import has_secret
 from compaction_store.summarizers import ExtractiveSummarizer, Request
 
@@ -69,13 +69,13 @@ def test_a_hundred_planted_inventions_are_found_and_under_one_in_a_hundred_names
 
     dice = random.Random(7)
     everything = json.dumps(thread, ensure_ascii=False).casefold() + summary.casefold()
-    names = [(name.text, name.kind) for name, _, _ in named_at(summary) if name.is_strong]
+    names = [(name.text, name.kind) for name, _, _ in NameReader().at(summary) if name.is_strong]
     planted: dict[str, str] = {}
     while len(planted) < PLANTED:
         real, kind = dice.choice(names)
         fake = invented(dice, real, kind)
         # A text with the shape of a credential is masked where it is found, and a year is no name that must be kept.
-        is_strong = any(name.is_strong for name, _, _ in named_at(fake))
+        is_strong = any(name.is_strong for name, _, _ in NameReader().at(fake))
         if fake.casefold() not in everything and not has_secret(fake) and is_strong:
             planted[fake] = kind
     lines = summary.splitlines()
