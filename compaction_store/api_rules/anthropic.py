@@ -79,19 +79,21 @@ def refused_by_anthropic(
 
 def _breakpoints(problems: Problems, parts: Sequence[Any]) -> None:
     """Checks that there are at most four cache breakpoints, and that none has a shorter lifetime than a later one."""
-    lifetimes = [mark.get("ttl") or "5m" for mark in _marks(parts) if isinstance(mark, dict)]
+    lifetimes = [mark.get("ttl") or "5m" for mark in marks_in(parts) if isinstance(mark, dict)]
     if len(lifetimes) > MOST_BREAKPOINTS:
         problems.add(None, "too_many_breakpoints", f"more than {MOST_BREAKPOINTS} cache breakpoints")
     if "1h" in lifetimes and "5m" in lifetimes[: len(lifetimes) - lifetimes[::-1].index("1h")]:
         problems.add(None, "breakpoint_lifetime", "a breakpoint with ttl 1h comes after one with ttl 5m")
 
 
-def _marks(parts: Any) -> Iterator[Any]:
+def marks_in(parts: Any) -> list[Any]:
+    """Returns the breakpoints in tools, in a system prompt or in the blocks of a message."""
+    found = []
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict):
-            if part.get("cache_control"):
-                yield part["cache_control"]
-            yield from _marks(part.get("content"))
+            found += [part["cache_control"]] if part.get("cache_control") else []
+            found += marks_in(part.get("content"))
+    return found
 
 
 # ---- the form of each message
@@ -239,14 +241,9 @@ def _client_tools(problems: Problems, turns: list[_Turn]) -> None:
             elif calls.pop(name, None) is None:
                 problems.add(part.message, "orphan_result", "a tool_result answers no tool_use of the turn before")
             answered.add(name)
-        _unanswered(problems, calls, "a tool_use has no tool_result in the next turn")
+        problems.unanswered(calls, "a tool_use has no tool_result in the next turn")
         calls = {part.call: part.message for part in turn if part.row.step == "call" and part.row.is_clients}
-    _unanswered(problems, calls, "a tool_use has no tool_result")
-
-
-def _unanswered(problems: Problems, calls: dict[str, int], text: str) -> None:
-    for index in calls.values():
-        problems.add(index, "unanswered_call", text)
+    problems.unanswered(calls, "a tool_use has no tool_result")
 
 
 def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
@@ -254,7 +251,7 @@ def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
     calls: dict[str, int] = {}
     for turn in turns:
         if turn[0].role == "user" and not all(part.is_clients_result for part in turn):
-            _unanswered(problems, calls, "a call of a server's tool has no result")
+            problems.unanswered(calls, "a call of a server's tool has no result")
             calls = {}
         for part in turn:
             if part.row.by_provider:

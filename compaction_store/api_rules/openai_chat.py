@@ -11,6 +11,7 @@ from compaction_store.models import Payload
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "audio", "refusal")
 LONGEST_ID = 40
+_UNANSWERED = "a call is not answered by the messages that follow directly"
 
 
 def refused_by_openai(messages: Sequence[Payload | None]) -> list[Problem]:
@@ -38,16 +39,11 @@ def refused_by_openai(messages: Sequence[Payload | None]) -> list[Problem]:
                 problems.add(index, "orphan_result", "a tool message answers no call of the message before")
             answered.add(name)
             continue
-        _unanswered(problems, waiting)
+        problems.unanswered(waiting, _UNANSWERED)
         waiting = dict.fromkeys(_calls(problems, index, message), index) if role == "assistant" else {}
         answered = set()
-    _unanswered(problems, waiting)
+    problems.unanswered(waiting, _UNANSWERED)
     return problems.in_order()
-
-
-def _unanswered(problems: Problems, waiting: dict[str, int]) -> None:
-    for index in waiting.values():
-        problems.add(index, "unanswered_call", "a call is not answered by the messages that follow directly")
 
 
 def _content(problems: Problems, index: int, role: str, message: Payload) -> None:

@@ -33,6 +33,11 @@ class Problems:
             if part.get(field) is None:
                 self.add(index, "missing_field", f"{field} is missing")
 
+    def unanswered(self, calls: dict[str, int], text: str) -> None:
+        """Adds a problem for each call that has no result. `calls` has the indexes of their messages."""
+        for index in calls.values():
+            self.add(index, "unanswered_call", text)
+
     def role(self, index: int, message: Payload | None, known: frozenset[str]) -> str | None:
         """Returns the role of a message. If the role is not known, adds a problem and returns None."""
         if not isinstance(message, dict):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from tempfile import SpooledTemporaryFile
-from types import TracebackType
 from typing import IO, Any, Self
 from uuid import UUID
 
@@ -129,9 +128,7 @@ class Staged:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             file.close()
 

@@ -9,22 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from compaction_store.api_rules.anthropic import marks_in
 from compaction_store.errors import InvalidInput
 from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
 
 _MARK = "cache_control"
 _IN_MESSAGES = 2
-
-
-def marks_in(parts: Any) -> list[Any]:
-    """Returns the breakpoints in tools, in a system prompt or in the blocks of a message."""
-    found = []
-    for part in parts if isinstance(parts, list) else ():
-        if isinstance(part, dict):
-            found += [part[_MARK]] if part.get(_MARK) else []
-            found += marks_in(part.get("content"))
-    return found
 
 
 def marked(parts: Sequence[Payload], cache: str) -> list[Payload]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from compaction_store.api_rules.anthropic import marks_in
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import encoding
 from compaction_store.models import Payload
@@ -104,9 +105,9 @@ def whole(parts: Parts, place: PromptPlace, cache: str | None) -> Payload:
         request["tools"] = parts.tools
     if cache is None:
         return request
-    if parts.tools and not breakpoints.marks_in(parts.tools):
+    if parts.tools and not marks_in(parts.tools):
         request["tools"] = breakpoints.marked(parts.tools, cache)
-    if (system := request.get("system")) and not breakpoints.marks_in(system):
+    if (system := request.get("system")) and not marks_in(system):
         request["system"] = breakpoints.marked(_blocks(system), cache)
     return request
 

@@ -131,7 +131,7 @@ class Rendered(dict[str, Any]):
         # The receipt has no hash of the betas, because the messages determine them and callers may add to them.
         rendered = {name: value for name, value in arguments.items() if name != "betas"}
         self._given = Parts(rendered, given.tools_of(tools), given.system_of(system))
-        super().__init__({**arguments, **given.whole(self._given, _place(renderer, options), _cache(options))})
+        super().__init__({**arguments, **given.whole(self._given, _place(renderer, options), options.get("cache"))})
 
     @property
     def thread_id(self) -> str:
@@ -163,7 +163,8 @@ class Rendered(dict[str, Any]):
 def parts_of(request: Rendered) -> Parts:
     """Returns the current parts of a request, which the caller may have changed."""
     known = request._given  # noqa: SLF001 — for this package only
-    return given.taken_apart(dict(request), known, _place(request.renderer, request.options), _cache(request.options))
+    options = request.options
+    return given.taken_apart(dict(request), known, _place(request.renderer, options), options.get("cache"))
 
 
 def for_anthropic(
@@ -257,11 +258,6 @@ def _place(renderer: str, options: Payload) -> given.PromptPlace:
     if renderer == OPENAI_CHAT:
         return given.OPENAI_CHAT_JOINED if options["join"] else given.OPENAI_CHAT
     return given.ANTHROPIC if renderer == ANTHROPIC else given.OPENAI_RESPONSES
-
-
-def _cache(options: Payload) -> str | None:
-    found: str | None = options.get("cache")
-    return found
 
 
 _RENDERERS: dict[str, Callable[..., Rendered]] = {

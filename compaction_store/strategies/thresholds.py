@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, NotConfigured
@@ -26,23 +26,11 @@ from compaction_store.tokens import o200k_base
 _T_co = TypeVar("_T_co", covariant=True)
 
 
-class Measurable(Protocol):
-    """The input of a threshold. `turns` is the number of messages of the user; `limit` is the limit of the budget."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def messages(self) -> int: ...
-    @property
-    def turns(self) -> int: ...
-    @property
-    def ends_with_user(self) -> bool: ...
-    @property
-    def limit(self) -> int | None: ...
-
-
 class Measure(NamedTuple):
-    """The size of a thread or a window. Unlike a `Window`, it does not have the messages."""
+    """The size of a thread or a window, without the messages that a `Window` has.
+
+    `turns` is the number of messages of the user; `limit` is the limit of the budget.
+    """
 
     tokens: int = 0
     messages: int = 0
@@ -82,6 +70,7 @@ class Window(Sequence[_T_co]):
 
 
 Predicate = Callable[[Window[Any]], Any]
+Measurable = Measure | Window[Any]
 
 
 class Threshold(ABC):

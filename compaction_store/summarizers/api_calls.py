@@ -64,7 +64,7 @@ def count_tokens(client: Any, request: CountRequest, deadline: Deadline) -> Work
 def _send(client: Any, request: ApiRequest, seconds: float) -> Work[Any]:
     """Sends a request once and reports it to telemetry. Returns the answer or the exception."""
     receive = _receive_async if is_async_client(client) else _receive
-    with model_call(client, request.parameters) if request.is_for_model else nullcontext(_unseen) as seen:
+    with model_call(client, request.parameters) if request.is_for_model else nullcontext(lambda one: one) as seen:
         try:
             answer = yield Call(receive, client, request, seconds)
         except Exception as error:  # noqa: BLE001 — the caller decides whether to retry
@@ -90,10 +90,6 @@ async def _receive_async(client: Any, request: ApiRequest, seconds: float) -> An
         async for piece in request.pieces(response):
             body += piece if isinstance(piece, bytes) else b""
         return request.answer(response, bytes(body))
-
-
-def _unseen(answer: Any) -> Any:
-    return answer
 
 
 def _for_one_try(client: Any, seconds: float) -> Any:

@@ -142,8 +142,12 @@ def _sayings(elements: Iterable[Element]) -> list[_Saying]:
                 found.extend(_noted(element.seq, line) for line in inside.splitlines() if line.strip())
             else:
                 found.extend(_Saying(element.seq, *said) for said in _of(payload))
+    # A text of the assistant is a conclusion if the user speaks next.
     following = (said.label for said in chain(found[1:], [_Saying(0, "user", "", "user", 0)]))
-    return [_concluding(said, label) for said, label in zip(found, following, strict=False)]
+    return [
+        said._replace(kind="concluding") if (said.kind, label) == ("assistant", "user") else said
+        for said, label in zip(found, following, strict=False)
+    ]
 
 
 def _noted(seq: int, line: str) -> _Saying:
@@ -152,11 +156,6 @@ def _noted(seq: int, line: str) -> _Saying:
     if head is None:
         return _Saying(seq, "", line, "notes", 1.5)
     return _Saying(int(head[1]), head[2], line[head.end() :], "notes", 1.5)
-
-
-def _concluding(said: _Saying, following: str) -> _Saying:
-    """Marks a text of the assistant as a conclusion if the user speaks next."""
-    return said._replace(kind="concluding") if (said.kind, following) == ("assistant", "user") else said
 
 
 def _of(payload: Payload) -> Iterator[tuple[str, str, str, float]]:
@@ -364,7 +363,8 @@ class Cover:
         for index, parts in enumerate(self._parts):
             for part in parts:
                 self._with.setdefault(part, []).append(index)
-        self._whole = [sum(map(self._worth.__getitem__, parts)) for parts in self._parts]
+        # The sum of the weights of each sentence's words and names.
+        self.worths = [sum(map(self._worth.__getitem__, parts)) for parts in self._parts]
 
     def choose(self, room: int) -> Chosen:
         """Chooses sentences and names that take at most `room` characters together, including the heads of lines."""
@@ -388,10 +388,6 @@ class Cover:
 
     def _of(self, kind: str) -> Iterator[int]:
         return (i for i, sentence in enumerate(self.sentences) if sentence.kind == kind)
-
-    def worth_of_all(self) -> list[int]:
-        """Returns the sum of the weights of each sentence's words and names."""
-        return list(self._whole)
 
     def cover(self, index: int, covered: set[str], left: list[int]) -> None:
         """Adds a sentence's words and names to `covered`. Subtracts their weights from all sentences that have them."""
@@ -429,7 +425,7 @@ class _Choice:
         self.chosen: set[int] = set()
         self._covered: set[str] = set()
         # The weights that each sentence would add.
-        self._new = cover.worth_of_all()
+        self._new = list(cover.worths)
         self._begun: set[tuple[int, str]] = set()
 
     def fill(self, indexes: Iterable[int], room: int) -> None:

@@ -96,12 +96,6 @@ def check_parameters(parameters: Mapping[str, Any] | None, unfit: Sequence[str])
         raise InvalidInput(f"parameters must not have {', '.join(found)}")
 
 
-def prompt(instructions: str | None, max_tokens: int, request: Request) -> str:
-    """Returns the prompt. It asks for fewer than `max_tokens`, so that a slightly longer answer is not cut off."""
-    room = max(16, min(max_tokens * 3 // 4, request.max_tokens // 2))
-    return f"{instructions or INSTRUCTIONS}\n\n{RULES.format(tokens=room)}"
-
-
 def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Work[Summary]:
     """Runs work that returns a summary, and judges the summary.
 
@@ -130,9 +124,13 @@ def answered(send: Send, document_: str, deadline: Deadline, asked: Asked, name:
 
 
 def prompt_for(instructions: str | None, max_tokens: int, request: Request) -> str:
-    """Returns the prompt for a summary or for the repair of a summary."""
+    """Returns the prompt for a summary or for the repair of a summary.
+
+    It asks for fewer than `max_tokens`, so that a slightly longer answer is not cut off.
+    """
     if request.repair is None:
-        return prompt(instructions, max_tokens, request)
+        room = max(16, min(max_tokens * 3 // 4, request.max_tokens // 2))
+        return f"{instructions or INSTRUCTIONS}\n\n{RULES.format(tokens=room)}"
     # Allow more tokens, because the missing lines are added to the notes.
     return REPAIR.format(tokens=max(16, min(max_tokens * 3 // 4, request.max_tokens)))
 
