@@ -55,7 +55,9 @@ def one_of(value: object, choices: tuple[str, ...], what: str) -> None:
         raise InvalidInput(f"{what} must be one of {', '.join(choices)}{other_choice(value)}")
 
 
-def number(value: object, what: str, *, least: int) -> None:
+def number(value: object, what: str, *, least: int, optional: bool = False) -> None:
+    if optional and value is None:
+        return
     if type(value) is not int or not least <= value < _LARGEST:
         raise InvalidInput(f"{what} must be an integer >= {least}{other(value)}")
 
@@ -77,10 +79,8 @@ def bounds(value: object, what: str) -> None:
     if not isinstance(value, tuple) or len(value) != 2 or value == (None, None):  # noqa: PLR2004 — a pair
         raise InvalidInput(f"{what} must be a tuple of a lowest and a highest number{other(value)}")
     least, most = value
-    if least is not None:
-        number(least, f"the lowest number of {what}", least=0)
-    if most is not None:
-        number(most, f"the highest number of {what}", least=least or 0)
+    number(least, f"the lowest number of {what}", least=0, optional=True)
+    number(most, f"the highest number of {what}", least=least or 0, optional=True)
 
 
 _BOUNDS = re.compile(r"(\d{0,15})(\.\.)?(\d{0,15})", re.ASCII)
@@ -165,9 +165,9 @@ def moment(value: object, what: str) -> None:
         raise InvalidInput(f"{what} must be a datetime with a time zone{other(value)}")
 
 
-def instance(value: object, kind: type, what: str) -> None:
+def instance(value: object, kind: type, what: str, *, optional: bool = False) -> None:
     """Checks the type of an argument, for example that it is a Compaction and not the number of a compaction."""
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) and not (optional and value is None):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise InvalidInput(f"{what} must be {article} {kind.__name__}, not {type(value).__name__}")
 

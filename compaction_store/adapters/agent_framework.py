@@ -50,8 +50,7 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         actor: str | None = None,
         **options: Any,
     ) -> None:
-        if budget is not None:
-            arguments.instance(budget, TokenBudget, "budget")
+        arguments.instance(budget, TokenBudget, "budget", optional=True)
         arguments.optional_name(actor, "actor")
         super().__init__(source_id, **options)
         self._call = Calls(store)

@@ -53,8 +53,7 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
     ) -> None:
         if thread_id is not None:
             arguments.check_thread_id(thread_id)
-        if budget is not None:
-            arguments.instance(budget, TokenBudget, "budget")
+        arguments.instance(budget, TokenBudget, "budget", optional=True)
         arguments.optional_name(actor, "actor")
         super().__init__()
         self.store = store

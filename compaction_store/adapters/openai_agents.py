@@ -49,8 +49,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         actor: str | None = None,
     ) -> None:
         arguments.check_thread_id(session_id)
-        if budget is not None:
-            arguments.instance(budget, TokenBudget, "budget")
+        arguments.instance(budget, TokenBudget, "budget", optional=True)
         arguments.one_of(on_clear, ("clear", "erase"), "on_clear")
         arguments.optional_name(actor, "actor")
         self.session_id = session_id

@@ -89,8 +89,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         on_delete: OnDelete = "hide",
         actor: str | None = None,
     ) -> None:
-        if budget is not None:
-            arguments.instance(budget, TokenBudget, "budget")
+        arguments.instance(budget, TokenBudget, "budget", optional=True)
         arguments.one_of(on_delete, ("hide", "erase"), "on_delete")
         arguments.optional_name(actor, "actor")
         self._call = Calls(store)

@@ -63,8 +63,7 @@ class AsyncLoader:
         """
         thread = self._scope.writable_key(thread_id)
         key = Key(key).text
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.number(expected_seq, "expected_seq", least=0, optional=True)
         arguments.optional_name(subject, "subject")
         source = loads.AsyncSource(messages)
         load = loads.Load(
@@ -99,8 +98,7 @@ class AsyncLoader:
         that the store refuses is reported in its result, and the other threads are loaded.
         """
         loads.check(threads)
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.number(expected_seq, "expected_seq", least=0, optional=True)
         arguments.optional_name(subject, "subject")
         options = loads.LoadOptions(
             self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, self._scope.chosen_actor(actor),

@@ -141,8 +141,7 @@ class AsyncReader:
             if begun_with:
                 raise InvalidInput("role and settings must be left out with an engine: its connections have them")
         count = tokens.chosen(counter)
-        if telemetry is not None:
-            arguments.instance(telemetry, Telemetry, "telemetry")
+        arguments.instance(telemetry, Telemetry, "telemetry", optional=True)
         keys = Keys.chosen(seal)
         db, share = await open_database(
             url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline,
@@ -242,8 +241,7 @@ class AsyncReader:
         """
         key = self._scope.key(thread_id)
         arguments.number(after, "after", least=0)
-        if until is not None:
-            arguments.number(until, "until", least=0)
+        arguments.number(until, "until", least=0, optional=True)
         if last is None:
             return AsyncResults("replay(…)", pages.messages(self._db, key, after, until), works=False)
         arguments.number(last, "last", least=1)
@@ -325,8 +323,7 @@ class AsyncReader:
         wanted_metadata = encoding.json_object(metadata, "metadata")
         arguments.instance(order, str, "order")
         arguments.one_of(order, ("name", "recent"), "order")
-        if limit is not None:
-            arguments.number(limit, "limit", least=1)
+        arguments.number(limit, "limit", least=1, optional=True)
         arguments.instance(hidden, bool, "hidden")
         wanted = ListFilter(subject, prefix, hidden)
         size = pages.THREADS_PAGE if limit is None or metadata is not None else min(limit, pages.THREADS_PAGE)
@@ -359,8 +356,7 @@ class AsyncReader:
         None. `after` skips all records up to that record.
         """
         wanted = CompactionFilter(filters=pages.checked_filters(filters))
-        if after is not None:
-            arguments.instance(after, Compaction, "after")
+        arguments.instance(after, Compaction, "after", optional=True)
         if thread_id is not None:
             arguments.check_thread_id(thread_id)
         log = self._log(thread_id, wanted, newest_first=newest_first, after=after)

@@ -264,8 +264,7 @@ class Audit:
         """
         key, wanted = self._scope.key(thread_id), receipts.digests(tools, system)
         arguments.number(seq, "seq", least=1)
-        if records is not None:
-            arguments.number(records, "records", least=1)
+        arguments.number(records, "records", least=1, optional=True)
         # Use thread_uid for all calls: the name may go to another thread between two calls.
         thread = self._thread(thread_id)
         key = key._replace(uid=thread.thread_uid)
@@ -375,8 +374,7 @@ class Audit:
         one must end at the last. This method also finds a thread that `clear` has hidden.
         """
         key = self._scope.key(thread_id)
-        if at is not None:
-            arguments.number(at, "at", least=1)
+        arguments.number(at, "at", least=1, optional=True)
         start, end = (None, None) if span is None else arguments.seqs(span, "span")
         rows = self._scope.db.call(queries.outline, key, at, start, end)
         return typed_rows.outline(thread_id, rows, (start, end))
@@ -401,8 +399,7 @@ class Audit:
         """
         key = self._scope.key(thread_id)
         for name, pos in (("at", at), ("beside", beside)):
-            if pos is not None:
-                arguments.number(pos, name, least=1)
+            arguments.number(pos, name, least=1, optional=True)
         arguments.instance(only_changes, bool, "only_changes")
         arguments.number(start, "start", least=0)
         arguments.number(count, "count", least=1)

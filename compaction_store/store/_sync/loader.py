@@ -64,8 +64,7 @@ class Loader:
         """
         thread = self._scope.writable_key(thread_id)
         key = Key(key).text
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.number(expected_seq, "expected_seq", least=0, optional=True)
         arguments.optional_name(subject, "subject")
         source = loads.Source(messages)
         load = loads.Load(
@@ -100,8 +99,7 @@ class Loader:
         that the store refuses is reported in its result, and the other threads are loaded.
         """
         loads.check(threads)
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.number(expected_seq, "expected_seq", least=0, optional=True)
         arguments.optional_name(subject, "subject")
         options = loads.LoadOptions(
             self._scope.tenant, self._scope.counter, Key(key).text, meta, tokens, self._scope.chosen_actor(actor),

@@ -120,8 +120,7 @@ class Store(Reader):
         arguments.instance(raw, bool, "raw")
         given = acceptance.given(messages, raw=raw)
         checked_key = Key(key)
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
+        arguments.number(expected_seq, "expected_seq", least=0, optional=True)
         arguments.optional_name(subject, "subject")
         if view is not None and not isinstance(view, View | Rendered):
             raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
@@ -193,8 +192,7 @@ class Store(Reader):
         thread = self._scope.writable_key(thread_id)
         arguments.check_thread_id(new_thread_id)
         self._scope.writable_key(new_thread_id)
-        if at is not None:
-            arguments.number(at, "at", least=1)
+        arguments.number(at, "at", least=1, optional=True)
         arguments.reason(reason)
         checked_key = None if key is None else Key(key).text
         return forks.fork(
@@ -447,8 +445,7 @@ class Store(Reader):
         elif made.stand_ins is not None and made.record is None:
             raise InvalidInput("view must be given: the view that the provider compacted")
         for seq, what in ((start_seq, "start_seq"), (end_seq, "end_seq")):
-            if seq is not None:
-                arguments.number(seq, what, least=1)
+            arguments.number(seq, what, least=1, optional=True)
         if made.record is not None and made.record.thread_id != thread_id:
             raise InvalidInput(f"compaction must be of thread {thread_id!r}, not of {made.record.thread_id!r}")
         arguments.reason(reason)

@@ -60,8 +60,7 @@ class Verification:
         if (self.level == "checkpoint") != (self.log is not None):
             given = "missing with level checkpoint" if self.log is None else f"given with level {self.level}"
             raise InvalidInput(f"checkpoints must be given with level checkpoint and no other level, but are {given}")
-        if self.log is not None:
-            arguments.instance(self.log, CheckpointLog, "checkpoints")
+        arguments.instance(self.log, CheckpointLog, "checkpoints", optional=True)
 
 
 def verify_thread(
