@@ -6,7 +6,6 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
@@ -64,13 +63,12 @@ def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
 def _option(parameter: inspect.Parameter, info: OptionInfo) -> str:
     names = "/".join(info.param_decls or ())
     kind = get_args(parameter.annotation)[0]
-    kinds = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
+    parts = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
+    kinds = [part for part in parts if part is not type(None)]
     if kinds == [bool]:
         return names
     if get_origin(kinds[0]) is Literal:
         return f"{names} {'|'.join(get_args(kinds[0]))}"
-    if issubclass(kinds[0], Enum):
-        return f"{names} {'|'.join(member.value for member in kinds[0])}"
     return f"{names} {info.metavar}"
 
 

@@ -13,6 +13,7 @@ from compaction_store.errors import (
     NotConfigured,
     OutcomeUnknown,
 )
+from compaction_store.module_data import ModuleData
 
 REFUSED = 1
 MISUSED = 2
@@ -21,16 +22,7 @@ UNKNOWN = 4
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
-EXIT_CODES = """\b
-Exit codes:
-  0    success; verify and doctor found no problem
-  1    the store refused, an attempt failed, or the command found a problem
-  2    an option, an argument or the input is wrong
-  3    the database cannot be used: unreachable, not migrated, or a role is missing
-  4    it is unknown whether the write happened: repeat it with the same key
-  130  interrupted by Ctrl-C
-  141  the reader of the output closed it
-"""
+EXIT_CODES = "\b\n" + ModuleData(__file__).text("exit_codes")
 
 
 def of(error: CompactionStoreError) -> int:

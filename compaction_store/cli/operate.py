@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -54,16 +53,7 @@ def migrate_(
         out.text(f"the schema is at {tables.REVISION}{' already' if before == tables.REVISION else ''}")
 
 
-class Service(StrEnum):
-    RDS = "rds"
-    AURORA = "aurora"
-    CLOUD_SQL = "cloud-sql"
-    ALLOYDB = "alloydb"
-    NEON = "neon"
-    SUPABASE = "supabase"
-    AZURE = "azure"
-
-
+Service = Literal["rds", "aurora", "cloud-sql", "alloydb", "neon", "supabase", "azure"]
 _ROLES = f"{'; '.join(f'{name} for {role.purpose}' for name, role in ROLES.items())}."
 
 
@@ -165,7 +155,7 @@ def doctor(
     """
     out = printed.output()
     wrong = False
-    for check in _checks(db, None if platform is None else platform.value):
+    for check in _checks(db, platform):
         wrong = wrong or check.state == "problem"
         if out.as_json:
             out.json({"name": check.name, "state": check.state, "what": check.what, "remedy": check.remedy})

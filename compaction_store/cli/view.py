@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,22 +24,12 @@ if TYPE_CHECKING:
     from compaction_store import Compaction, Message, Reader, View
 
 _Limit = Annotated[int | None, option("--limit N", "Print at most N threads.", min=1)]
+_Format = Literal["anthropic", "openai", "openai-responses"]
 _Full = Annotated[bool, option("--full", "Print whole texts instead of their beginnings.")]
-
-
-class Order(StrEnum):
-    name = "name"
-    recent = "recent"
 
 
 def _members(text: str) -> Any:
     return options.json_object(text, "--having")
-
-
-class Format(StrEnum):
-    anthropic = "anthropic"
-    openai = "openai"
-    responses = "openai-responses"
 
 
 def threads(
@@ -49,7 +38,7 @@ def threads(
     subject: Subject = None,
     prefix: str = option("--prefix TEXT", default="", show_default=False),
     having: Any = option("--having JSON", default=None, parser=_members),
-    order: Order = option("--order ORDER", default=Order.name),
+    order: Literal["name", "recent"] = option("--order ORDER", default="name"),
     hidden: bool = option("--hidden", default=False),
     metadata: bool = option("--metadata", default=False),
     *,
@@ -68,7 +57,7 @@ def threads(
                 subject=subject,
                 prefix=prefix,
                 metadata=having,
-                order=order.value,
+                order=order,
                 limit=limit,
                 after=after,
                 hidden=hidden,
@@ -99,7 +88,7 @@ def view(
     thread: Thread,
     at: str | None = option("--at WHEN", default=None),
     seen_by: int | None = option("--seen-by SEQ", default=None),
-    render: Format | None = option("--for", default=None),
+    render: _Format | None = option("--for", default=None),
     full: _Full = False,
     *,
     db: TenantOptions,
@@ -136,10 +125,10 @@ def _point(store: Reader, thread: str, text: str | None) -> int | datetime | Com
     return options.moment(text, "--at")
 
 
-def _rendered(found: View, render: Format) -> dict[str, Any]:
-    if render is Format.anthropic:
+def _rendered(found: View, render: _Format) -> dict[str, Any]:
+    if render == "anthropic":
         return found.for_anthropic()
-    return found.for_openai(api="chat" if render is Format.openai else "responses")
+    return found.for_openai(api="chat" if render == "openai" else "responses")
 
 
 def _show_view(out: Output, found: View, *, full: bool) -> None:

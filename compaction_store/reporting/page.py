@@ -13,7 +13,7 @@ from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import described, without_text
 from compaction_store.errors import MissingExtra
 from compaction_store.language.names import NameReader
-from compaction_store.models import Compaction, Event, Message, TokenStep
+from compaction_store.models import Compaction, Event, TokenStep
 from compaction_store.reporting import contents, envelope
 from compaction_store.reporting.contents import Contents
 from compaction_store.reporting.document import Period, Reply, ReportDocument
@@ -82,7 +82,8 @@ def _section(document: ReportDocument, number: int, found: Contents) -> Section:
         number, found, _chart(found),
         [_shown(found, record, document.content) for record in found.records if period.has(record.created_at)],
         [event for event in found.events if period.has(event.created_at)],
-        _replies(found, period), [_whole(message, document.content) for message in messages],
+        _replies(found, period),
+        [original(message, None, content=document.content, whole=True) for message in messages],
         contents.metadata(found.manifest),
     )  # fmt: skip
 
@@ -90,10 +91,6 @@ def _section(document: ReportDocument, number: int, found: Contents) -> Section:
 def _replies(found: Contents, period: Period) -> list[Reply]:
     known = {message.seq: message for message in found.messages}
     return [reply for reply in found.thread.replies if reply.seq in known and period.has(known[reply.seq].created_at)]
-
-
-def _whole(message: Message, content: bool) -> ShownMessage:
-    return original(message, None, content=content, whole=True)
 
 
 def _shown(found: Contents, record: Compaction, content: bool) -> RecordSection:

@@ -33,7 +33,7 @@ def found(url: str, *names: str, platform: str | None = None) -> list[Remark]:
 
 
 def test_every_service_of_the_command_line_is_known() -> None:
-    assert [service.value for service in Service] == list(known.PLATFORMS)
+    assert list(get_args(Service)) == list(known.PLATFORMS)
     assert set(platforms.PLATFORMS) == set(known.PLATFORMS) - {"aurora"}
     assert all(check.state in get_args(State) for check in doctor.installation())
 
