@@ -135,14 +135,14 @@ async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> 
 
 
 async def threads(
-    db: AsyncConnections, tenant: str, after: str, wanted: ListFilter, size: int = THREADS_PAGE
+    db: AsyncConnections, tenant: str, after: str, wanted: ListFilter, size: int = 0
 ) -> AsyncIterator[Thread]:
     """Yields threads in the order of their names, with erased threads last.
 
     A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
     it was yielded before under its old name, it is not yielded again.
     """
-    listed = array("Q")
+    listed, size = array("Q"), size or THREADS_PAGE
     if erasure.stub_uid(after) is None:
         async for thread in _threads(db, tenant, after, wanted, size, erased=False):
             listed.append(_random_bits(thread))

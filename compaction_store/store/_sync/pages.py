@@ -136,14 +136,14 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
 
 
 def threads(
-    db: Connections, tenant: str, after: str, wanted: ListFilter, size: int = THREADS_PAGE
+    db: Connections, tenant: str, after: str, wanted: ListFilter, size: int = 0
 ) -> Iterator[Thread]:
     """Yields threads in the order of their names, with erased threads last.
 
     A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
     it was yielded before under its old name, it is not yielded again.
     """
-    listed = array("Q")
+    listed, size = array("Q"), size or THREADS_PAGE
     if erasure.stub_uid(after) is None:
         for thread in _threads(db, tenant, after, wanted, size, erased=False):
             listed.append(_random_bits(thread))

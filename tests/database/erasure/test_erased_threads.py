@@ -388,8 +388,8 @@ def test_a_repeated_erasure_reaches_forks_that_the_first_one_left_alone(thread: 
 def test_a_list_of_threads_has_each_once_while_some_are_erased(
     store: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("compaction_store.store._async.pages._THREADS_PAGE", 3)
-    monkeypatch.setattr("compaction_store.store._sync.pages._THREADS_PAGE", 3)
+    monkeypatch.setattr("compaction_store.store._async.pages.THREADS_PAGE", 3)
+    monkeypatch.setattr("compaction_store.store._sync.pages.THREADS_PAGE", 3)
     names = [f"{first}-{n}" for first in ("a", "erase", "z") for n in range(4)]
     for name in names:
         store.append(name, HI)

@@ -186,7 +186,7 @@ def campaign(store: cs.Store, root: psycopg.Connection[Any], changes: int) -> No
     } == {f"{table.name}.{column.name}" for table in tables.metadata.sorted_tables for column in table.columns}
     done: Counter[str] = Counter()
     wrong: list[str] = []
-    while done.total() < changes:
+    while done.total() < changes or len(done) < len(everything):
         cell = everything[done.total() % len(everything)] if rng.random() < 0.5 else rng.choice(everything)
         ctid, old, uid = mutator.pick(cell)
         new = changed(cell, old, rng)

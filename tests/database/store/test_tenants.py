@@ -189,7 +189,7 @@ class Client:
 
     def events(self, thread_id: str) -> None:
         self.store.custody.hold(thread_id, reason=self.tenant)
-        self.mine([event.body for event in self.store.audit.events(thread_id)])
+        self.mine([event.body for event in self.store.audit.events(thread_id, kind="hold")])
 
     def verify(self, thread_id: str) -> None:
         report = self.store.audit.verify(thread_id)

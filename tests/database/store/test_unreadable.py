@@ -46,7 +46,7 @@ def others_are_read(store: Face) -> None:
     assert {record.thread_id for record in store.compactions()} == {"good", "bad"}
     assert {thread.thread_id for thread in store.threads()} == {"good", "bad"}
     assert len(list(store.replay("bad"))) == 7
-    assert [event.kind for event in store.audit.events("bad")] == ["hold"]
+    assert [event.kind for event in store.audit.events("bad")] == ["hold", "metadata"]
     assert list(store.due(cs.TokenBudget(context_window=40))) is not None
     assert b"".join(store.audit.export("bad")).endswith(b'"}\n')
     assert store.thread("bad").last_seq == 7
@@ -114,7 +114,7 @@ def test_meta_metadata_and_events_that_cannot_be_read_are_named(
     put(forger, "threads", "metadata", BAD[bad])
     put(forger, "events", "body", BAD[bad])
     others_are_read(store)
-    message, thread, [event] = store.message("bad", 7), store.thread("bad"), store.audit.events("bad")
+    message, thread, [event, _] = store.message("bad", 7), store.thread("bad"), store.audit.events("bad")
     assert (message.meta, thread.metadata, event.body, event.reason) == (None, {}, {}, None)
     assert message.payload == {"role": "assistant", "content": "a reply"}
     for fault in (message.fault, thread.fault, event.fault):
