@@ -5,7 +5,8 @@ from __future__ import annotations
 #: The most bytes of each column, and of two texts in the bodies of records and events.
 MOST_BYTES = {
     **dict.fromkeys(
-        ("tenant", "thread_id", "actor", "callback", "trigger", "model", "counter", "login", "lease_actor"), 255
+        ("tenant", "thread_id", "subject", "actor", "callback", "trigger", "model", "counter", "login", "lease_actor"),
+        255,
     ),
     "role": 64,
     # A key that a caller gives has at most 255 bytes. The key of a chunk of a load has the chunk's number besides.

@@ -188,7 +188,7 @@ def test_every_changed_field_is_found_though_the_end_fits_again_or_is_listed(nam
     # What a redaction erased is known from its content alone.
     besides = {"bundle-1-withheld.jsonl": {"redacted_pos"}}
     assert missed <= UNPROTECTED | besides.get(name, set())
-    assert sorted(UNPROTECTED) == ["checkpoint", "made_at", "metadata", "schema"]
+    assert sorted(UNPROTECTED) == ["checkpoint", "made_at", "metadata", "schema", "subject"]
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))

@@ -33,7 +33,7 @@ def test_the_tables_have_the_limits_of_the_library() -> None:
     """Every text column of every table has a limit in bytes, or a check of its form."""
     for table in ("messages", "compactions", "events", "heads", "turns"):
         text = _written(f"tables/{table}.sql")
-        limits = dict(re.findall(r"octet_length\((\w+)\) <= (\d+)", text))
+        limits = dict(re.findall(r"octet_length\((\w+)\) (?:<=|BETWEEN 1 AND) (\d+)", text))
         columns = set(re.findall(r"^    (\w+) text\b", text, re.MULTILINE))
         assert set(limits) == columns - {"tenant", "thread_id", "kind", "outcome"}
         assert limits == {column: str(MOST_BYTES[column]) for column in limits}
