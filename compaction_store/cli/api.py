@@ -26,7 +26,7 @@ def api(
     *,
     db: ServerOptions,
 ) -> None:
-    """Serves the store over HTTP, for programs in other languages. docs/http.md describes it.
+    """Serves the store over HTTP, for programs in other languages. compaction-store docs http describes it.
 
     Either --token-file or --trust-proxy must be given: it says for which tenant and actor a request is. Programs can
     compact with each --strategy, by its name without options.

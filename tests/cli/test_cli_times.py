@@ -14,7 +14,7 @@ import sqlalchemy as sa
 import compaction_store as cs
 from cli.program import THREAD, Run
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\s\"',]*")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\s\"',/]*")
 _UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _LISTS = (
     ("threads",), ("compactions",), ("compactions", THREAD, "--text"), ("events",), ("events", THREAD),

@@ -309,8 +309,9 @@ class Attack:
             )
             last = (pos, at)
         self.run(
-            "UPDATE compaction_store.heads SET head = %s, last_pos = %s, last_at = %s, last_seq = %s, last_number = %s"
-            " WHERE thread_uid = %s",
+            "UPDATE compaction_store.heads AS h SET head = %s, last_pos = %s, last_at = %s, last_seq = %s,"
+            " last_number = %s, active_at = (SELECT max(m.created_at) FROM compaction_store.messages AS m"
+            " WHERE m.thread_uid = h.thread_uid) WHERE thread_uid = %s",
             entry, *last, len(messages), len(records), self.uid,
         )  # fmt: skip
 

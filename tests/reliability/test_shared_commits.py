@@ -384,7 +384,7 @@ def test_a_forked_child_does_not_wait_for_the_parents_callers(url: str) -> None:
 def test_lists_that_differ_in_length_are_refused(superuser: psycopg.Connection[Any]) -> None:
     call = (
         "SELECT * FROM compaction_store.append_together(%s, %s, '{t}', %s, '{c}', '{k}', '{NULL}', '{NULL}', '{t}',"
-        " '{NULL}', '{NULL}', %s, %s, '{user}', '{1}', '{NULL}', '{NULL}')"
+        " '{NULL}', '{NULL}', %s, %s, '{user}', '{1}', '{NULL}', '{NULL}', '{NULL}')"
     )
     good: list[Any] = [[None], ["default"], [1], ['{"role": "user", "content": "x"}'], b"0" * 16]
     for place, wrong in (

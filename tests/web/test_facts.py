@@ -54,7 +54,7 @@ def test_a_page_as_json_has_what_the_page_shows(store: cs.Store) -> None:
     assert {"text": "$999.99", "mark": "new"} in found["replaced"][0]
     assert [row["seq"] for row in found["originals"]["rows"]] == list(range(1, 9))
     listed = threads.thread_list(store).as_dict()
-    assert listed["kept"] == {THREAD: {"held": True, "until": None}}
+    assert listed["kept"] == {THREAD: {"held": True, "until": None, "locked": False, "shortened": False}}
     assert threads.thread(store, THREAD).as_dict()["costs"]["attempts"]["rejected"] == 1
 
 

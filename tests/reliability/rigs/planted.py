@@ -70,7 +70,7 @@ _REACHED = "tests/database/erasure/test_redacted_records.py::test_every_record_t
 _ERASED_MEANWHILE = "tests/database/erasure/test_redacted_records.py::test_a_record_made_from_one_that_was_erased_meanwhile_is_refused[sync-applied]"
 _TENANT = "    PERFORM set_config('compaction_store.tenant', p_tenant, true);\n"
 _NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
-_LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
+_LOCKED = "v_erased, v_subject\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
 _UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
 _CALLBACKS = "    drive(run_callbacks(planner, compacting.callbacks))\n"
 _KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
@@ -190,8 +190,8 @@ BUGS = (
             ),
             Edit(
                 "compaction_store/integrity/chain.py",
-                'fields = ("message", role, tokens,',
-                'fields = ("message", None, tokens,',
+                '    return _header("message", columns)\n',
+                '    return _header("message", columns | {"role": None})\n',
             ),
         ),
         {

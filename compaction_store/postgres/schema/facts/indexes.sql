@@ -5,7 +5,7 @@
 SELECT CASE WHEN i.indisunique OR i.indpred IS NOT NULL OR s.flags <> '' THEN '' ELSE 'plain ' END
         || 'index ' || x.relname,
     pg_catalog.regexp_replace(pg_catalog.replace(
-        pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON '), ' WITH \\([^)]*\\)', '') || s.flags
+        pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON '), ' WITH \([^)]*\)', '') || s.flags
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid
 JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
