@@ -28,7 +28,7 @@ from reliability.rigs.ground import Ground
 KEY = SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 UNPROTECTED = frozenset({
     "threads.metadata", "heads.view_tokens", "heads.view_tokens_coarse", "heads.lease_until", "heads.stalled_tokens",
-    "heads.lease_run", "heads.lease_since", "heads.lease_actor", "compactions.span_node",
+    "heads.lease_run", "heads.lease_since", "heads.lease_actor", "compactions.span_node", "heads.subject",
     "heads.feed_xid", "messages.feed_xid", "compactions.feed_xid", "events.feed_xid",
 })  # fmt: skip
 # Undetected at any level, as documented: rows newer than the newest checkpoint, and figures of use.
