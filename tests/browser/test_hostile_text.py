@@ -93,7 +93,7 @@ def test_none_of_them_runs_or_loads_anything(context: BrowserContext, store: cs.
     for number, (name, payload) in enumerate(zip(names, PAYLOADS, strict=True)):
         addresses = [
             ("thread", {}), ("record", {"number": 1}), ("view", {"at": 4, "beside": 5}), ("message", {"seq": 2}),
-            ("certificate", {"pos": 7}), ("reply", {"seq": 4}), ("record", {"number": 2}), ("certificate", {"pos": 8}),
+            ("certificate", {"pos": 8}), ("reply", {"seq": 4}), ("record", {"number": 2}), ("certificate", {"pos": 9}),
         ]  # fmt: skip
         # All fields are on these pages; a part of them at a time keeps the run short.
         for address, parameters in addresses if number % 5 == 0 else addresses[number % 4 :: 4]:
