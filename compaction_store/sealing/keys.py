@@ -24,6 +24,8 @@ ID_BYTES = 16
 ENVIRONMENT = "COMPACTION_STORE_KEYS"
 _MASTER = "master.key"
 _LONGEST_FILE = 64 * 1024
+# How many keys a process remembers before it begins anew.
+_MOST_KNOWN = 10_000
 
 
 def owner_of(tenant: str, subject: str | None = None, thread_id: str | None = None) -> str:
@@ -89,6 +91,7 @@ class Keys:
             raise InvalidInput(f"{os.fspath(folder)!r} must be a folder of keys that Keys.make has made")
         self._master: Master = FileMaster(self._folder / _MASTER) if master is None else master
         self._read: dict[bytes, tuple[tuple[int, int], OwnerKey]] = {}
+        self._ids: dict[str, bytes] = {}
 
     @classmethod
     def chosen(cls, given: object) -> Keys | None:
@@ -116,8 +119,13 @@ class Keys:
 
     def of_owner(self, owner: str) -> OwnerKey:
         """Returns the key of an owner, and makes it if there is none."""
-        found = self._find(owner)
+        known = self._ids.get(owner)
+        found = self._find(owner) if known is None else self.by_id(known) or self._find(owner)
         if found is not None:
+            if len(self._ids) >= _MOST_KNOWN:
+                self._ids.clear()
+                self._read.clear()
+            self._ids[owner] = found.id
             return found
         made = OwnerKey(uuid4().bytes, os.urandom(KEY_BYTES))
         _write_new(self._file(made.id), urlsafe_b64encode(self._master.wrap(made.secret, made.id)))
