@@ -14,7 +14,7 @@ from compaction_store.cli import exits
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ListOptions, PrintOptions, ServerOptions
-from compaction_store.cli.output import Output, note
+from compaction_store.cli.output import Column, Output, note
 from compaction_store.errors import CompactionStoreError
 from compaction_store.models.roles import ROLES, Role
 
@@ -100,7 +100,7 @@ def roles_(db: ServerOptions, printed: ListOptions) -> None:
             "members": [{"login": one.login, "powers": list(one.powers)} for one in its],
         }  # fmt: skip
         rows.append((listed, [name, ", ".join(logins) or "nobody", role.may]))
-    out.rows(["role", "members", "may"], rows, none="no roles")
+    out.rows(["role", Column("members", fold=True), Column("may", fold=True)], rows, none="no roles")
 
 
 def distribute(

@@ -92,8 +92,10 @@ def _rule(
     else:
         for name, seconds in rule.body.items():
             if name.endswith("_seconds"):
-                out.text(f"{name.removesuffix('_seconds').replace('_', ' ')}: {timedelta(seconds=seconds)}")
-        out.text(f"prefix: {named(rule.body.get('prefix', ''))}\nrecorded at pos {rule.pos:,} of the tenant's log")
+                age_text = str(timedelta(seconds=seconds)).removesuffix(", 0:00:00")
+                out.text(f"{name.removesuffix('_seconds').replace('_', ' ')}: {age_text}")
+        out.text(f"prefix: {named(rule.body.get('prefix', '')) or 'none'}")
+        out.text(f"recorded at pos {rule.pos:,} of the tenant's log")
 
 
 def _age(text: str, option: str) -> timedelta | None:
