@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from anthropic.types import Message
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ParsedChatCompletion
 from openai.types.responses import ParsedResponse, Response
@@ -321,6 +321,7 @@ def requests(seen: View) -> list[tuple[Any, list[Payload], list[Any]]]:
 
 @settings(max_examples=1500, deadline=None)
 @given(ODD)
+@example({"role": "assistant", "content": [{"type": "image"}]})
 def test_what_is_accepted_has_a_request_that_an_api_takes(message: Payload) -> None:
     try:
         accepted(message)
