@@ -48,7 +48,7 @@ _REPEATS = 10
 # write forks.
 _IN_TRANSACTIONS = [
     "append", "append_many", "append_observed", "load", "name_thread", "unname_thread", "open_named_thread",
-    "claim_name", "stage", "finish_import", "hold_turn", "end_turns", "join_transaction",
+    "claim_name", "stage", "finish_import", "hold_turn", "end_turns", "join_transaction", "record_in_log",
 ]  # fmt: skip
 
 

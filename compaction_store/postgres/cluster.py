@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -25,11 +25,12 @@ import psycopg
 from compaction_store.arguments import DATABASE, LOG
 from compaction_store.integrity import erasure
 from compaction_store.messages import documents
+from compaction_store.messages.load_chunk import Chunk
 from compaction_store.models import Payload
 from compaction_store.models.vocabulary import LogEvent
 from compaction_store.postgres import queries
 from compaction_store.postgres.driver.cursor import Connection, fetch, together
-from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries import Expected, ThreadKey
 from compaction_store.postgres.queries.across_threads import due_on_cluster
 from compaction_store.postgres.queries.cluster_forks import erase_on_cluster, fork_on_cluster
 from compaction_store.postgres.queries.cluster_import import import_cluster_bundle
@@ -152,8 +153,7 @@ class Cluster(Server):
             result = query(connection, key._replace(uid=uid), *arguments)
         else:
             with together(connection):
-                subject = (arguments[_EXPECTED] if query in _APPENDING else arguments[0]).subject
-                uid = _open(connection, key, subject)
+                uid = _open(connection, key, subject_of(arguments))
                 result = query(connection, key._replace(uid=uid), *arguments)
         self._known[name] = uid
         if len(self._known) > _MOST:
@@ -169,7 +169,7 @@ class Cluster(Server):
         with together(connection):
             [(is_held,)] = fetch(connection, _HOLD, (key.tenant, key.thread_id, turn_id, arguments[_KEY].text))
             if is_held:
-                uid = uid or _open(connection, key, arguments[_EXPECTED].subject)
+                uid = uid or _open(connection, key, subject_of(arguments))
                 return query(connection, key._replace(uid=uid), *_expecting(arguments, turn_id=None))
         try:
             if uid is not None:
@@ -208,6 +208,11 @@ def _open(connection: Connection, key: ThreadKey, subject: str | None) -> UUID:
     if is_new:
         fetch(connection, _OPEN, (uid, *name, subject))
     return uid
+
+
+def subject_of(arguments: Sequence[Any]) -> str | None:
+    """Returns the subject that an append or a load expects. The arguments of other queries have none."""
+    return next((given.subject for given in arguments if isinstance(given, Expected | Chunk)), None)
 
 
 def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:

@@ -18,9 +18,9 @@ from compaction_store.errors import InvalidInput
 from compaction_store.integrity import chain
 from compaction_store.messages.load_chunk import Chunk, Row
 from compaction_store.postgres import queries
-from compaction_store.postgres.cluster import Server
+from compaction_store.postgres.cluster import Server, subject_of
 from compaction_store.postgres.driver.cursor import Connection
-from compaction_store.postgres.queries import Expected, NewMessage, ThreadKey
+from compaction_store.postgres.queries import NewMessage, ThreadKey
 from compaction_store.sealing.keys import Keys, OwnerKey, owner_of
 from compaction_store.sealing.seals import MARK, Seals
 
@@ -104,8 +104,7 @@ class SealedServer(Server):
         if what is None:
             return given
         names = _names(query)
-        subject = next((value.subject for value in given if isinstance(value, Expected | Chunk)), None)
-        key = self._key(connection, given[0], subject)
+        key = self._key(connection, given[0], subject_of(given))
         return [
             what[name](self._seals, key, value) if name in what and value is not None else value
             for name, value in zip(names, given, strict=False)

@@ -6,17 +6,26 @@ the others on a real cluster.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
+import sqlalchemy as sa
+from support.faces import Face, Faces
 from support.paths import SUPPORT
 
 import compaction_store as cs
+from compaction_store import grants
+from compaction_store.arguments import DATABASE, LOG
 from compaction_store.deploy import citus
 from compaction_store.errors import ThreadExists, UnsupportedDatabase
+from compaction_store.sealing import Keys
 
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
 _SHARD = "SELECT get_shard_id_for_distribution_column('compaction_store.heads', %s)"
@@ -143,3 +152,59 @@ def test_a_move_that_was_in_a_deadlock_with_a_writer_is_repeated(
     )
     assert citus.rebalance(cluster) == 3
     assert superuser.execute("SELECT last_value FROM public.moves").fetchone() == (3,)
+
+
+_LOGGED: dict[str, tuple[str, Callable[[Face], Any]]] = {
+    "application": ("verification", lambda store: store.audit.record_verification(level="content", threads=1, findings=0)),
+    "custodian": ("rule", lambda store: store.custody.set_retention(older_than=timedelta(days=9), reason="r")),
+    "eraser": ("policy", lambda store: list(store.custody.apply_retention(older_than=timedelta(days=9)))),
+}
+
+
+@pytest.mark.superuser_store("it makes logins")
+@pytest.mark.parametrize("role", _LOGGED)
+def test_the_first_event_of_each_role_makes_the_log(
+    cluster: str, faces: Faces, superuser: psycopg.Connection[Any], role: Any
+) -> None:
+    name, (kind, record) = f"cs_logger_{os.getpid()}", _LOGGED[role]
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
+    try:
+        faces.open(cluster).append("t", {"n": 1}, raw=True)
+        grants.grant(cluster, name, role)
+        login = sa.make_url(cluster).set(username=name, password="pw").render_as_string(hide_password=False)
+        for again in range(1, 3):
+            record(faces.open(login))
+            log = faces.open(cluster)
+            assert {event.kind for event in log.audit.events(LOG)} == {kind}
+            assert len(list(log.audit.events(LOG))) >= again
+        grants.revoke(cluster, name, role)
+    finally:
+        superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
+    of_database = faces.open(cluster, tenant=DATABASE)
+    assert [(event.kind, event.body["role"]) for event in of_database.audit.events(LOG)] == [
+        ("grant", role), ("ungrant", role)
+    ]  # fmt: skip
+    assert not of_database.audit.verify(LOG).findings
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_subjects_terms_and_a_shred_work_on_a_cluster(
+    cluster: str, faces: Faces, tmp_path: Path, is_sealed: bool
+) -> None:
+    store = faces.open(cluster, seal=Keys.make(tmp_path / "keys") if is_sealed else None)
+    store.append("t", {"n": 1}, raw=True, subject="ann")
+    store.load.messages("loaded", [{"n": 1}], raw=True, subject="ann")
+    store.set_metadata("t", {"a": 1})
+    store.custody.retain("t", datetime.now(UTC) - timedelta(days=9), reason="r")
+    if not is_sealed:
+        store.append("later", {"n": 1}, raw=True)
+        store.custody.set_subject("later", "ben", reason="r")
+        assert [thread.thread_id for thread in store.threads(subject="ben")] == ["later"]
+    assert [event.kind for event in store.audit.events("t")] == ["metadata", "retention"]
+    assert {thread.thread_id for thread in store.threads(subject="ann")} == {"t", "loaded"}
+    if is_sealed:
+        assert store.custody.shred("ann", reason="r").body["threads"] == 2
+    else:
+        assert {erased.kept for erased in store.custody.erase_subject("ann", reason="r")} == {None}
+    assert list(store.threads(subject="ann")) == []
+    assert [found for report in store.audit.verify() for found in report.findings] == []

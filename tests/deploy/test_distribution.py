@@ -243,7 +243,7 @@ def test_what_is_asked_of_citus(cluster: str, superuser: psycopg.Connection[Any]
     assert by["named_thread"] == ("p_name_uid", "compaction_store.threads")
     assert {name for name, how in by.items() if how == ("p_thread_uid", together)} == {
         "append", "append_many", "append_observed", "load", "open_named_thread", "stage", "finish_import",
-        "join_transaction",
+        "join_transaction", "record_in_log",
     }  # fmt: skip
     of_turns = {name: how for name, (argument, how) in by.items() if argument == "p_thread_id"}
     assert of_turns == {

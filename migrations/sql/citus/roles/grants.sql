@@ -34,9 +34,10 @@ BEGIN
     GRANT EXECUTE ON FUNCTION compaction_store.named_thread
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader, compaction_store_reviewer,
         compaction_store_eraser, compaction_store_custodian;
-    -- A reviewer and an eraser may make the log of a tenant.
+    -- A reviewer, an eraser and a custodian may make the log of a tenant.
     GRANT EXECUTE ON FUNCTION compaction_store.name_thread, compaction_store.open_named_thread
-        TO compaction_store_app, compaction_store_loader, compaction_store_reviewer, compaction_store_eraser;
+        TO compaction_store_app, compaction_store_loader, compaction_store_reviewer, compaction_store_eraser,
+        compaction_store_custodian;
     GRANT EXECUTE ON FUNCTION compaction_store.claim_name TO compaction_store_app, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION compaction_store.stage TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
