@@ -154,8 +154,9 @@ def test_a_move_that_was_in_a_deadlock_with_a_writer_is_repeated(
     assert superuser.execute("SELECT last_value FROM public.moves").fetchone() == (3,)
 
 
+_VERIFIED: dict[str, Any] = {"level": "content", "threads": 1, "findings": 0}
 _LOGGED: dict[str, tuple[str, Callable[[Face], Any]]] = {
-    "application": ("verification", lambda store: store.audit.record_verification(level="content", threads=1, findings=0)),
+    "application": ("verification", lambda store: store.audit.record_verification(**_VERIFIED)),
     "custodian": ("rule", lambda store: store.custody.set_retention(older_than=timedelta(days=9), reason="r")),
     "eraser": ("policy", lambda store: list(store.custody.apply_retention(older_than=timedelta(days=9)))),
 }
@@ -208,3 +209,12 @@ def test_subjects_terms_and_a_shred_work_on_a_cluster(
         assert {erased.kept for erased in store.custody.erase_subject("ann", reason="r")} == {None}
     assert list(store.threads(subject="ann")) == []
     assert [found for report in store.audit.verify() for found in report.findings] == []
+
+
+def test_an_erasure_that_is_not_confirmed_erases_no_name_and_ends_no_turn(cluster: str, faces: Faces) -> None:
+    store = faces.open(cluster)
+    store.append("t", {"n": 1}, raw=True)
+    assert store.custody.erase("t", reason="r", confirmed=False).seqs == (1,)
+    assert store.thread("t").last_seq == 1
+    assert [found for report in store.audit.verify() for found in report.findings] == []
+    assert store.custody.erase("t", reason="r").seqs == (1,)

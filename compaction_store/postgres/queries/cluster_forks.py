@@ -38,12 +38,12 @@ def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, 
 
 
 def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) -> EraseRow:
-    """Does the same as `erase`. If nothing forbids the erasure, also ends the thread's turns and frees its name."""
+    """Does the same as `erase`. If this erases the thread, also ends the thread's turns and frees its name."""
     name = key.tenant, key.thread_id
     with together(connection):
         fetch(connection, _END_TURNS, (*name, False))
         row = EraseRow._make(_on_node(connection, ERASE, key, arguments))
-        if row.refused_by is None and row.refusal is None:
+        if row.event_pos is not None:
             fetch(connection, _END_TURNS, (*name, True))
             fetch(connection, _UNNAME, (name_uid(*name), *name, key.uid))
     return row
