@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
 from compaction_store.cli.bundles import expanded
-from compaction_store.cli.program import PANELS
+from compaction_store.cli.program import PANELS, Verb
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 MARK = "<!-- From here on the page is written by scripts/cli_docs.py, from the help texts. -->\n"
@@ -21,20 +20,17 @@ _SHARED = {"url": "`--url`", "tenant": "`--tenant`", "as_json": "`--json`"}
 
 
 def reference() -> str:
-    return "\n".join(
-        f"## {panel}\n\n" + "\n".join(_verb(verb.name, verb.function, verb.example) for verb in verbs)
-        for panel, verbs in PANELS.items()
-    )
+    return "\n".join(f"## {panel}\n\n" + "\n".join(_verb(verb) for verb in verbs) for panel, verbs in PANELS.items())
 
 
-def _verb(name: str, function: Callable[..., None], example: str) -> str:
-    parameters = list(map(_annotated, inspect.signature(expanded(function), eval_str=True).parameters.values()))
+def _verb(verb: Verb) -> str:
+    parameters = list(map(_annotated, inspect.signature(expanded(verb.function), eval_str=True).parameters.values()))
     shown = [(p, info) for p in parameters if (info := _info(p)) is not None and p.name not in _SHARED]
     arguments = [(p, info) for p, info in shown if isinstance(info, ArgumentInfo)]
     options = [(p, info) for p, info in shown if isinstance(info, OptionInfo)]
-    usage = " ".join(["compaction-store", name, *(str(info.metavar) for _, info in arguments), "[OPTIONS]"])
-    lines = [f"### {name}", "", *_wrapped(inspect.getdoc(function) or ""), "", f"    {usage}"]
-    lines += [f"    compaction-store {example}", ""]
+    usage = " ".join(["compaction-store", verb.name, *(str(info.metavar) for _, info in arguments), "[OPTIONS]"])
+    lines = [f"### {verb.name}", "", *_wrapped(verb.help), "", f"    {usage}"]
+    lines += [f"    compaction-store {verb.example}", ""]
     if shown:
         lines += ["| | | |", "|---|---|---|"]
         lines += [_row(str(info.metavar), p, info) for p, info in arguments]

@@ -26,11 +26,6 @@ def api(
     *,
     db: ServerOptions,
 ) -> None:
-    """Serves the store over HTTP, for programs in other languages.
-
-    Either --token-file or --trust-proxy must be given: it says for which tenant and actor a request is. Programs can
-    compact with each --strategy, by its name without options. compaction-store docs http describes all requests.
-    """
     from compaction_store.store import AsyncStore
     from compaction_store.web import api as web
 

@@ -40,11 +40,6 @@ def append(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Appends messages to a thread. The input is a JSON object, a list of objects, or JSON lines.
-
-    If one message is refused, none is appended, unless --each is given. One call appends at most 1,000 messages; use
-    import or --each for more. The first message creates the thread.
-    """
     if each and any(given is not None for given in (key, expected_seq, expected_head)):
         raise misuse("must not be given with --key, --expected-seq or --expected-head", "--each")
     if file is None and sys.stdin.isatty():
@@ -159,11 +154,6 @@ def turn(
     *,
     db: TenantOptions,
 ) -> None:
-    """Runs a command in a turn on a thread. A thread has one turn at a time, and requests get their turns in order.
-
-    The exit code is that of the command. Put `--` before a command that has options. Appends by the command do not
-    check that the turn is still valid.
-    """
     with db.store() as store, store.turn(thread, wait=wait, lease=lease, actor=actor):
         try:
             code = subprocess.run(command, check=False).returncode  # noqa: S603 — it is what the user asked for

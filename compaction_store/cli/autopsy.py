@@ -54,13 +54,6 @@ def autopsy(
     db: ServerOptions,
     printed: PrintOptions,
 ) -> None:
-    """Shows the losses of other programs' compactions: names that were needed later, tool calls that were repeated,
-    standing orders that a summary left out, and names that a summary invented.
-
-    Imports sessions of Claude Code, of Codex or of any other format that import reads, and examines every compaction in
-    them. Without the URL of a database, the sessions are stored in the embedded Postgres, and nothing leaves the
-    machine. A second run imports only new messages.
-    """
     from compaction_store.evaluation.evaluator import summed
 
     if (prices is None) != (model is None):

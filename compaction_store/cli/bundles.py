@@ -58,7 +58,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**values, **made)
 
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__name__ = command.__name__
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run

@@ -45,15 +45,6 @@ def checkpoint(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Signs the current heads of all threads and appends the checkpoint to a file.
-
-    First computes the chain of every thread that has grown, from its entry in the last checkpoint up to its head. If a
-    thread is missing, shorter or different, if a chain does not hold, or if there are no threads, the command signs
-    nothing and exits with code 1. Keep the file where nobody who can write to the database can change it, and keep the
-    key in another place.
-
-    To change the key, give --new-key with the same name, and --public-key with the former key.
-    """
     from compaction_store.checkpoints import CheckpointLog
 
     signer = _read(key) if new_key is None else _make(key, new_key)

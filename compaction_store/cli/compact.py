@@ -70,12 +70,6 @@ def compact(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Compacts threads with a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
-
-    With --window and without --force, a thread is compacted only if its view is above --trigger. Without --window there
-    is no budget, and the strategy folds as much as it can. The exit code is 1 if a thread was refused, or if none of
-    its attempted compactions was applied.
-    """
     if bool(threads) == due:
         raise misuse("give either thread names or --due", "THREADS")
     budget = options.budget(window, reserve, trigger, target)
@@ -204,7 +198,6 @@ def revoke(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Revokes an active compaction: the view shows the messages again. The revocation is itself a record."""
     out = printed.output()
     with db.store() as store:
         written = store.revoke(thread, record, reason=reason, **deed.given)
@@ -225,7 +218,6 @@ def adopt(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Applies a provider's compaction, which an observed record describes, to the view of the thread."""
     out = printed.output()
     with db.store() as store:
         observed = store.compaction(thread, record)

@@ -49,11 +49,6 @@ def compactions(
     db: TenantsOptions,
     printed: ListOptions,
 ) -> None:
-    """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
-
-    The column `error` says why an attempt failed or was rejected. With --outcome failed or rejected, this column is
-    wider. The command show prints the whole error.
-    """
     db.only_one(thread, "THREAD")
     out = printed.output("--text" if text else None)
     with db.reader() as store, ProgressBar("compactions", "records") as progress:
@@ -135,13 +130,6 @@ def explain(
     db: TenantOptions,
     printed: ListOptions,
 ) -> None:
-    """Shows the history of one message: every record that covers it, and the part of the view that has or replaces it.
-
-    For a reply that was appended with its view, also shows the pos of the view that the model was sent, and the hashes
-    of the request's tools and system prompt. A newline at the end of the --system file is ignored.
-
-    With --lost, shows instead what the thread's own compactions lost or invented, by the rules of `evaluate`.
-    """
     if seq is None and not lost:
         raise misuse("must be given, unless --lost is", "SEQ")
     if lost and (tools is not None or system is not None):
@@ -244,11 +232,6 @@ def events(
     db: TenantsOptions,
     printed: ListOptions,
 ) -> None:
-    """Lists events of one or all threads: erasures, refused erasures, holds, releases, retentions, forks, verdicts and
-    evaluations.
-
-    With --follow, prints the feed of the tenant: each line has the cursor from which --after goes on.
-    """
     db.only_one(thread, "THREAD")
     if follow:
         left_out = {

@@ -73,10 +73,6 @@ def demo(
     *,
     db: ServerOptions,
 ) -> None:
-    """Demonstrates the store on a new thread: compacts it, verifies it, revokes a compaction, redacts a message.
-
-    Takes a few seconds, needs no API key and no network, and touches only the new thread, of tenant demo.
-    """
     start = time.monotonic()
     summarize = choices.summarize(summarizer)
     out = Output(as_json=False)

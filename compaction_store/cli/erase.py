@@ -57,13 +57,6 @@ def redact(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Erases messages, and every compaction record that may contain their text. The thread can still be verified.
-
-    Copies in forks of the thread are erased too, unless --no-forks is given.
-
-    An erasure cannot be undone: use --dry-run first to see its extent. compaction-store docs erasure describes what
-    remains.
-    """
     wanted = options.seqs(seqs)
     why = _reason(reason, dry_run=dry_run)
     out = printed.output()
@@ -107,13 +100,6 @@ def erase(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Erases a whole thread: every message and record, its metadata and its name. A stub without content remains, which
-    can still be verified.
-
-    The name is then free for a new thread. Forks remain; only their copies of the thread's messages are erased, unless
-    --no-forks is given. With --subject, all threads of the subject are erased, and those under a hold or a retention
-    are kept. An erasure cannot be undone: use --dry-run first to see its extent.
-    """
     why = _reason(reason, dry_run=dry_run)
     out = printed.output()
     if (thread is None) == (subject is None) or not (forks or subject is None):
@@ -227,7 +213,6 @@ def hold(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Puts a thread on hold: nothing can be erased from it until it is released, except with --override."""
     with db.store() as store:
         done = store.custody.hold(thread, reason=reason, **deed.given)
     _show_event(printed.output(), done, "is on hold")
@@ -241,7 +226,6 @@ def release(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Ends the hold of a thread."""
     with db.store() as store:
         done = store.custody.release(thread, reason=reason, **deed.given)
     _show_event(printed.output(), done, "is released")
@@ -257,9 +241,6 @@ def retain(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Retains a thread: nothing can be erased from it before a date, except with --override. The newest retention
-    applies.
-    """
     end = options.moment(until, "--until")
     if end is None:  # pragma: no cover — typer requires it
         raise misuse("is required", "--until")
@@ -279,7 +260,6 @@ def subject(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Says whose a thread is: the person, the case or whatever else it belongs to. Only a custodian may change that."""
     if remove == bool(subject):
         raise misuse("must be given, or --remove, and not both", "SUBJECT")
     with db.store() as store:

@@ -58,13 +58,6 @@ def evaluate_threads(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Evaluates compactions by replaying threads in memory. Writes nothing to the database, except with --record.
-
-    The policy `recorded` evaluates the compactions that each thread already has. With --strategy, each strategy is also
-    tried with each summarizer, window and target, and compacts at the points where it would have compacted in
-    production. Every type of probe is reported separately, with the number of questions and a 95 % interval. The
-    verdicts of --judge are compared with the verdicts that reviewers recorded.
-    """
     from compaction_store.evaluation.evaluator import summed
 
     under, over = _limits(fail_under, "--fail-under"), _limits(fail_over, "--fail-over")

@@ -67,14 +67,6 @@ def export(
     *,
     db: TenantOptions,
 ) -> None:
-    """Exports threads as bundles. A bundle is a file with everything that is stored about a thread. It can be verified
-    offline.
-
-    With --checkpoints, a bundle includes the newest checkpoint and the proof that the thread is in it. Verify a bundle
-    with python -m compaction_store.offline FILE, which needs nothing else of this package. Without --checkpoints, a
-    thread whose file in the folder is up to date is not written again. With --all and --checkpoints, threads of the
-    checkpoint that are gone are named. Then, and if there are no threads, the exit code is 1.
-    """
     from compaction_store.deploy import doctor
 
     if sum((bool(threads), every, every_tenant, subject is not None)) != 1:

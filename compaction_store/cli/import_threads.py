@@ -54,12 +54,6 @@ def import_(
     all_tenants: bool = option("--all-tenants", default=False),
     printed: PrintOptions,
 ) -> None:
-    """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
-    JSON lines of OpenAI or Anthropic messages, and databases of OpenAI Agents and LangGraph.
-
-    Running the command again adds only new messages. A bundle is verified and stored completely or not at all. Other
-    sources are streamed, and compactions that a provider made become records. The login needs the role loader.
-    """
     if form is not None and form not in FORMATS:
         raise misuse(f"must be one of {', '.join(FORMATS)}, not {form!r}", "--format")
     if all_tenants and tenant is not None:

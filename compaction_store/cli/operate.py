@@ -31,11 +31,6 @@ def migrate_(
     db: ServerOptions,
     printed: PrintOptions,
 ) -> None:
-    """Upgrades the database's schema to this version; does nothing if it is up to date.
-
-    Several processes may run the command at once. Use a login that can create roles, not the application's login.
-    Partitions are for stores with a hundred million messages or more: see compaction-store docs how-to/large-stores.
-    """
     # Imported here, because this import loads alembic, which is slow to load and which no other command needs.
     from compaction_store import migrate
     from compaction_store.postgres import tables
@@ -65,11 +60,6 @@ def grant(
     db: ServerOptions,
     printed: PrintOptions,
 ) -> None:
-    """Grants a login one of the schema's roles, with the permissions for one task and no others.
-
-    An application can neither erase nor hold unless it is granted eraser or custodian too. compaction-store docs
-    threats lists what each role can do.
-    """
     from compaction_store.deploy import roles
 
     out = printed.output()
@@ -82,10 +72,6 @@ def grant(
 
 
 def roles_(db: ServerOptions, printed: ListOptions) -> None:
-    """Lists the logins that can use each of the schema's roles, what the role may do, and what else a login may do.
-
-    A superuser may do everything, and is listed under a role only if it is a member. doctor says what is wrong.
-    """
     from compaction_store.deploy import roles
 
     out = printed.output()
@@ -109,11 +95,6 @@ def distribute(
     db: ServerOptions,
     printed: PrintOptions,
 ) -> None:
-    """Distributes the tables of a migrated database, with their rows, over the nodes of its Citus cluster.
-
-    The URL must be that of the coordinator, with a superuser's login. Everything happens in one transaction, during
-    which writers wait. A second run changes nothing. compaction-store docs how-to/citus describes the other steps.
-    """
     from compaction_store.deploy import citus
 
     out = printed.output()
@@ -126,12 +107,6 @@ def distribute(
 
 
 def rebalance(db: ServerOptions, printed: PrintOptions) -> None:
-    """Moves shards of a distributed database until all nodes of its Citus cluster have about the same number.
-
-    Run this after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
-    wait while the shard is moved, so their calls need deadlines that are longer than this move. While the command runs,
-    the role compaction_store_owner can log in.
-    """
     from compaction_store.deploy import citus
 
     out = printed.output()
@@ -149,10 +124,6 @@ def doctor(
     db: ServerOptions,
     printed: ListOptions,
 ) -> None:
-    """Checks the installation and the database: durability, versions, roles, poolers, the managed service.
-
-    Prints each problem with its remedy. The exit code is 1 if there is a problem.
-    """
     out = printed.output()
     wrong = False
     for check in _checks(db, platform):
@@ -185,7 +156,6 @@ def _checks(db: ServerOptions, platform: str | None) -> Iterator[Remark]:
 
 
 def tenants(db: ServerOptions, printed: ListOptions) -> None:
-    """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
     from compaction_store.deploy import doctor
 
     out = printed.output()
@@ -199,11 +169,6 @@ def url_(
     *,
     db: ServerOptions,
 ) -> None:
-    """Prints the URL of the database that the other commands use, for psql, pandas and other programs.
-
-    The embedded Postgres runs only while a program uses it, and for a minute after a command. With --wait it keeps
-    running, so that another program can connect.
-    """
     with db.reachable() as address:
         out = Output(as_json=False)
         out.text(address)
@@ -232,7 +197,6 @@ def pages() -> dict[str, Path]:
 def docs(
     page: str | None = argument("[PAGE]", default=None),
 ) -> None:
-    """Prints a page of the installed version's documentation as Markdown. Without a page, lists all pages."""
     out = Output(as_json=False)
     found = pages()
     if page is None:

@@ -36,6 +36,7 @@ class Verb(NamedTuple):
     short: str
     example: str
     place: str
+    help: str
 
     @property
     def function(self) -> Callable[..., None]:
@@ -46,7 +47,7 @@ class Verb(NamedTuple):
 
 # The commands by purpose, in the order in which users need them.
 PANELS: dict[str, tuple[Verb, ...]] = {
-    panel: tuple(Verb(name, *said) for name, said in verbs.items())
+    panel: tuple(Verb(name, **said) for name, said in verbs.items())
     for panel, verbs in ModuleData(__file__).values.items()
 }
 VERBS = tuple(chain.from_iterable(PANELS.values()))
@@ -193,7 +194,7 @@ def _command(verb: Verb) -> Any:
     """Returns typer's command object for a command, as `Typer.command` would make it."""
     alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     epilog = f"\b\nExample:\n  compaction-store {verb.example}"
-    alone.command(verb.name, short_help=verb.short, epilog=epilog)(expanded(verb.function))
+    alone.command(verb.name, help=verb.help, short_help=verb.short, epilog=epilog)(expanded(verb.function))
     return typer.main.get_command(alone)
 
 

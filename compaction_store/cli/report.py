@@ -30,17 +30,6 @@ def report(
     *,
     db: TenantOptions,
 ) -> None:
-    """Writes an audit report: one HTML file that opens offline, can be printed, and can be verified anywhere.
-
-    The report shows the verification, every record with its summary beside the original messages, erasures and holds,
-    the view that the model was sent for each reply, and the messages. The report contains the bundles of its threads
-    and, with --checkpoints, the newest checkpoint, so that `verify FILE` and
-    `python -m compaction_store.offline FILE` can check it without a database.
-
-    With --since and without thread names, the report covers all threads that changed in the period. The report states
-    how many threads the tenant has, and with --checkpoints which threads of the checkpoint are gone. The exit code is 1
-    if there are findings, or if the tenant has no threads.
-    """
     if not threads and since is None:
         raise misuse("give thread names, or --since for all threads that changed", "THREADS")
     log = open_log(checkpoints, public_key)

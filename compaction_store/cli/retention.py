@@ -30,16 +30,6 @@ def retention(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Erases the threads whose last message is older than an age, by the database's clock.
-
-    Only a message makes a thread younger. Threads under a hold or a retention are kept. The log of the tenant records
-    each run. A run that was stopped at any point can be repeated: the next one erases what is left. An erasure cannot
-    be undone: use --dry-run first, which lists exactly what would be erased and kept. The exit code is 1 if a thread
-    was not erased because it is damaged.
-
-    set stores one rule for the tenant, and replaces only the parts that are given: an age and a prefix for apply, and a
-    term for new threads. unset ends the rule. Threads that were opened under a rule keep their term.
-    """
     age, term = _age(older_than, "--older-than"), _age(new_threads, "--new-threads")
     out = printed.output()
     if action != "apply" and (dry_run or yes or subject is not None or legal_basis is not None):

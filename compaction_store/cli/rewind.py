@@ -28,11 +28,6 @@ def rewind(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Ends the view of a thread at a message, by hiding all later messages.
-
-    The hidden messages stay in replay, and revoke shows them again. If a compaction covers messages on both sides of
-    the new end, it is revoked in the same run.
-    """
     out = printed.output()
     with db.store() as store:
         written = store.rewind(thread, seq, reason=reason, **deed.given)
@@ -49,7 +44,6 @@ def clear(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Empties the view of a thread. Nothing is erased: the messages stay in replay, and revoke restores the view."""
     out = printed.output()
     with db.store() as store:
         written = store.clear(thread, hide=hide, reason=reason, **deed.given)
@@ -82,10 +76,6 @@ def repair(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Replaces an active compaction: revokes it and summarizes the same span again, in one run.
-
-    If the summarizer fails, the compaction stays as it is, the attempt is recorded, and the exit code is 1.
-    """
     summarize = choices.summarize(summarizer)
     if summarize is None:
         raise misuse("repair needs a summarizer other than none", "--summarizer")
@@ -108,11 +98,6 @@ def fork(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Copies a thread, or its beginning up to a pos, as a new thread.
-
-    The two threads are then independent, except that erasing a message also erases its copies in forks. Each thread
-    records the thread_uid of the other.
-    """
     out = printed.output()
     with db.store() as store:
         done = store.fork(thread, new, at=at, key=key, reason=reason, **deed.given)

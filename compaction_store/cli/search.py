@@ -20,12 +20,6 @@ def search(
     db: TenantsOptions,
     printed: ListOptions,
 ) -> None:
-    """Finds a text in the messages, records and metadata of a tenant's threads, for example before an erasure.
-
-    Ignores case, Unicode normal forms, invisible characters, white space and JSON escapes. Reads every message, which
-    takes long for a large tenant. Does not find text in pictures and files. Erasing a message also erases the records
-    that were made from it; redact --dry-run lists them.
-    """
     db.only_one(thread, "--thread")
     db.only_one(after, "--after")
     out = printed.output()

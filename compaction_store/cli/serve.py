@@ -47,12 +47,6 @@ def serve(
     *,
     db: TenantOptions,
 ) -> None:
-    """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
-
-    Nothing can be written, except verdicts with --review. Without --as-login, the session takes the role
-    compaction_store_auditor, so the login must be a member of this role. A statement that reads is cancelled after 20
-    seconds. With --window, a page lists the threads that are due for compaction.
-    """
     from compaction_store.store import AsyncReader, AsyncStore
 
     if review and not content:
@@ -154,11 +148,6 @@ def mcp(
     *,
     db: TenantOptions,
 ) -> None:
-    """Serves the tenant's threads over MCP to an agent, which can search and read them and see what was compacted.
-
-    Nothing can be written. Without --as-login, the session takes the role compaction_store_auditor, so the login must
-    be a member of this role.
-    """
     from compaction_store.store import AsyncReader
 
     host, port = ("127.0.0.1", 0) if http is None else parsed_address(http, "--http")

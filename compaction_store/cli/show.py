@@ -41,11 +41,6 @@ def show(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Shows one compaction record beside the messages that it replaces.
-
-    Long messages are shortened, and only the first and last messages of a long span are shown; --full shows everything.
-    On a terminal, output longer than the screen goes through your pager.
-    """
     out = printed.output()
     with db.reader() as store:
         record = store.compaction(thread, number_)
@@ -174,11 +169,6 @@ def tree(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Shows a compaction record with all records inside it, down to the records that were made from messages alone.
-
-    Each record is indented below the record that replaced it. JSON lists all records, each with the numbers of the
-    records directly inside it.
-    """
     out = printed.output("--text" if text else None)
     with db.reader() as store:
         found = store.audit.tree(store.compaction(thread, number_))

@@ -64,13 +64,6 @@ def stats(
     db: TenantOptions,
     printed: ListOptions,
 ) -> None:
-    """Shows a thread's tokens over its life, the savings of each compaction, and the cost of summarizers.
-
-    Costs are calls and tokens by week, summarizer, model and actor, including failed calls. Costs that are not on
-    record, as after an erasure, are named as not counted. Without a thread, shows the totals of all threads of the
-    tenant. With --csv, prints the applied records of a thread, or the tenant's costs; `compactions` with --csv also
-    prints the attempts that failed or were rejected.
-    """
     if svg is not None and thread is None:
         raise misuse("needs a thread", "--svg")
     if (prices is None) != (model is None):

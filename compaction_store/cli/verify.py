@@ -49,21 +49,6 @@ def verify(
     db: TenantOptions,
     printed: ListOptions,
 ) -> None:
-    """Verifies threads: recomputes their chains and reports every difference from what was written.
-
-    Level schema also checks that the database still has its protections. Level checkpoint needs --checkpoints, and also
-    compares the threads with signed checkpoints. The exit code is 1 if there are findings, and with --all also if the
-    tenant has no threads. The head is printed, so that you can compare it with a head that you keep elsewhere.
-
-    With --all, the result is recorded in the log of the tenant, where the audit pages show it, if the login may write.
-    An auditor alone only reads.
-
-    If an argument names a file, the file is verified as a bundle or a report, without a database; - is standard input.
-    With --public-key, each bundle, also inside a report, must include a checkpoint that this key signed and that
-    contains the thread. For a report, the command also checks the report's hash, and compares the page with the
-    bundles; if it cannot compare the page, the exit code is 1. If a file cannot be read, the others are verified, and
-    the exit code is 2.
-    """
     if bool(what) + every + all_tenants != 1:
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
     if after and not every:

@@ -45,7 +45,6 @@ def threads(
     db: TenantsOptions,
     printed: ListOptions,
 ) -> None:
-    """Lists the threads, with their numbers of messages, compactions and tokens."""
     db.only_one(after, "--after")
     out = printed.output("--metadata" if metadata else None)
     with db.reader() as store, ProgressBar("threads", "threads") as progress:
@@ -94,7 +93,6 @@ def view(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Shows the view of a thread, now or at a past time. Active compactions replace the messages that they fold."""
     if at is not None and seen_by is not None:
         raise misuse("must not be given with --at", "--seen-by")
     out = printed.output()
@@ -166,10 +164,6 @@ def replay(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    """Shows the messages of a thread as they were appended, without folding.
-
-    With --payloads, an erased message is printed as null. On a terminal, control characters in the JSON are escaped.
-    """
     out = printed.output()
     with db.reader() as store, ProgressBar("replay", "messages") as progress:
         found = progress.over(store.replay(thread, after=after, until=until, last=last))

@@ -60,13 +60,6 @@ def worker(
     all_tenants: bool = option("--all-tenants", default=False),
     printed: PrintOptions,
 ) -> None:
-    """Watches for threads whose view is above --trigger, and compacts them. Run as many workers as you like.
-
-    On SIGTERM or Ctrl-C, the worker finishes the compactions that it has started and exits with 0. A second signal ends
-    it at once. If a compaction fails, it is retried after a minute, and then after longer pauses of up to an hour. If
-    it made no progress, it is retried only after the view has grown. Each failed attempt is stored as a record. Several
-    tenants take turns.
-    """
     from compaction_store.deploy import doctor
 
     budget = options.budget(window, reserve, trigger, target)

@@ -52,7 +52,7 @@ import contextlib, io, shlex, typer
 from compaction_store.cli.program import VERBS, program
 group = typer.main.get_command(program)
 for verb in VERBS:
-    name, example, function = verb.name, verb.example, verb.function
+    name, example = verb.name, verb.example
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         try:
@@ -61,7 +61,7 @@ for verb in VERBS:
             assert end.code == 0, name
     words = text.getvalue()
     assert f"Example:\\n    compaction-store {example}\\n" in words, words
-    assert function.__doc__.split("\\n")[0] in " ".join(words.split()), name
+    assert verb.help.split("\\n")[0] in " ".join(words.split()), name
     given, *arguments = shlex.split(example.partition(" < ")[0].partition(" > ")[0])
     assert given == name
     group.get_command(None, name).make_context(name, arguments)

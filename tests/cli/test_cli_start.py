@@ -82,7 +82,8 @@ def test_a_verb_on_a_database_loads_nothing_of_migrations_or_async_stores(
 def test_every_verb_names_a_function() -> None:
     assert len({verb.place for verb in VERBS}) == len(VERBS) >= 40
     for verb in VERBS:
-        assert verb.function.__doc__
+        assert verb.function.__name__
+        assert verb.help
 
 
 def test_the_root_finds_each_name_where_its_import_is() -> None:
