@@ -14,7 +14,7 @@ import typer
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import PrintOptions, TenantOptions, Thread
+from compaction_store.cli.options import ReadOptions, TenantOptions, Thread
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import BatchTooLarge, InvalidMessage
 
@@ -37,18 +37,17 @@ def append(
     subject: options.Subject = None,
     actor: options.Actor = None,
     *,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: ReadOptions,
 ) -> None:
     if each and any(given is not None for given in (key, expected_seq, expected_head)):
         raise misuse("must not be given with --key, --expected-seq or --expected-head", "--each")
     if file is None and sys.stdin.isatty():
         note("reading messages from the terminal; end with Ctrl-D")
-    out = printed.output()
+    out = call.output()
     extra = options.json_object(meta, "--meta")
     head = options.head(expected_head, "--expected-head")
     given: dict[str, Any] = {"actor": actor, "subject": subject, "durable": not not_durable, "raw": raw}
-    with _open(file) as stream, db.store() as store:
+    with _open(file) as stream, call.store() as store:
         if each:
             for number, line in _lines(stream):
                 message = _parsed(line, number)

@@ -11,7 +11,7 @@ import typer
 from compaction_store.cli import exits
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import PrintOptions, TenantOptions
+from compaction_store.cli.options import ReadOptions
 from compaction_store.cli.output import note
 from compaction_store.errors import InvalidCheckpoint
 
@@ -42,16 +42,15 @@ def checkpoint(
     public_key: list[str] | None = option("--public-key HEX", default=None),
     allow_empty: AllowEmpty = False,
     *,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: ReadOptions,
 ) -> None:
     from compaction_store.checkpoints import CheckpointLog
 
     signer = _read(key) if new_key is None else _make(key, new_key)
-    out = printed.output()
+    out = call.output()
     try:
         opened = CheckpointLog(log, signer.key, *(public_key or ()))
-        with db.reader() as store:
+        with call.reader() as store:
             made = store.audit.checkpoint(signer, opened, all_tenants=all_tenants, allow_empty=allow_empty)
     except BaseException:
         # A new key that has signed nothing is removed, so that the command can be repeated.

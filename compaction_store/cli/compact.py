@@ -11,17 +11,7 @@ from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, exits, options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import (
-    DeedOptions,
-    Number,
-    PrintOptions,
-    Reserve,
-    Target,
-    TenantOptions,
-    Thread,
-    Trigger,
-    Window,
-)
+from compaction_store.cli.options import Number, Reserve, Target, Thread, Trigger, Window, WriteOptions
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
@@ -66,9 +56,7 @@ def compact(
     force: bool = option("--force", default=False),
     dry_run: bool = option("--dry-run", default=False),
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: WriteOptions,
 ) -> None:
     if bool(threads) == due:
         raise misuse("give either thread names or --due", "THREADS")
@@ -76,21 +64,21 @@ def compact(
     if due and budget is None:
         raise misuse("needs --window", "--due")
     callback = choices.strategy(strategy, summarizer)
-    out = printed.output()
+    out = call.output()
     failed = False
-    with db.store() as store, ProgressBar("compact", "threads") as progress:
+    with call.store() as store, ProgressBar("compact", "threads") as progress:
         wanted = _wanted(store, threads, budget)
         if not wanted and not out.as_json:
             leases = store.leases(budget) if budget is not None else ()
-            out.text(f"no thread is due in tenant {db.tenant!r}{leased(leases)}")
+            out.text(f"no thread is due in tenant {call.tenant!r}{leased(leases)}")
         for thread in progress.over(wanted):
             try:
-                with options.naming(db.tenant):
+                with options.naming(call.tenant):
                     if dry_run:
                         plan = store.plan(thread, callback, budget=budget, force=force)
                         failed = _show_plan(out, thread, plan) or failed
                         continue
-                    run = store.compact(thread, callback, budget=budget, force=force, wait=wait, **deed.given)
+                    run = store.compact(thread, callback, budget=budget, force=force, wait=wait, **call.given)
                     failed = show_run(out, thread, run) or failed
             except CompactionStoreError as error:
                 # If one of several threads is refused, continue with the others.
@@ -189,18 +177,10 @@ def _show_errors(errors: Iterable[Exception]) -> None:
         note(f"  {what}" if place is None else f"  {what}, at {place}")
 
 
-def revoke(
-    thread: Thread,
-    record: Number,
-    reason: Reason = None,
-    *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
-) -> None:
-    out = printed.output()
-    with db.store() as store:
-        written = store.revoke(thread, record, reason=reason, **deed.given)
+def revoke(thread: Thread, record: Number, reason: Reason = None, *, call: WriteOptions) -> None:
+    out = call.output()
+    with call.store() as store:
+        written = store.revoke(thread, record, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
     if out.as_json:
         out.json(values.compaction(written) | {"view_tokens": now.view_tokens})
@@ -214,14 +194,12 @@ def adopt(
     record: Annotated[int, argument("NUMBER", "The observed record's number.", min=1)],
     reason: str | None = option("--reason TEXT", default=None),
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: WriteOptions,
 ) -> None:
-    out = printed.output()
-    with db.store() as store:
+    out = call.output()
+    with call.store() as store:
         observed = store.compaction(thread, record)
-        written = store.adopt(thread, observed, reason=reason, **deed.given)
+        written = store.adopt(thread, observed, reason=reason, **call.given)
         now = store.thread(thread)
     if out.as_json:
         out.json({

@@ -15,7 +15,7 @@ from compaction_store.cli import losses, options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.formats import encoded
-from compaction_store.cli.options import FilterOptions, ListOptions, TenantOptions, TenantsOptions, Thread
+from compaction_store.cli.options import FilterOptions, ListOptions, TenantOptions, TenantsListOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, note, number
 from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import DatabaseUnavailable
@@ -46,21 +46,20 @@ def compactions(
     newest_first: bool = option("--newest-first", default=False),
     limit: int | None = option("--limit N", default=None, min=1),
     text: _Text = False,
-    db: TenantsOptions,
-    printed: ListOptions,
+    call: TenantsListOptions,
 ) -> None:
-    db.only_one(thread, "THREAD")
-    out = printed.output("--text" if text else None)
-    with db.reader() as store, ProgressBar("compactions", "records") as progress:
+    call.only_one(thread, "THREAD")
+    out = call.output("--text" if text else None)
+    with call.reader() as store, ProgressBar("compactions", "records") as progress:
         log = (
             (name, record)
-            for name, its in db.readers(store)
+            for name, its in call.readers(store)
             for record in its.compactions(thread, newest_first=newest_first, **filters.given)
         )
         found = progress.over(islice(log, limit))
         failures = filters.given.get("outcome") in ("failed", "rejected")
-        none = f"no records found in {db.where}"
-        if not db.all_tenants:
+        none = f"no records found in {call.where}"
+        if not call.all_tenants:
             records = (record for _, record in found)
             _list_records(out, records, none, own=thread is not None, failures=failures, text=text)
         elif out.as_json:
@@ -229,33 +228,30 @@ def events(
     content: bool = option("--content", default=False),
     every: float = option("--every SECONDS", default=1.0, min=0),
     *,
-    db: TenantsOptions,
-    printed: ListOptions,
+    call: TenantsListOptions,
 ) -> None:
-    db.only_one(thread, "THREAD")
+    call.only_one(thread, "THREAD")
     if follow:
         left_out = {
             "THREAD": thread, "--kind": kind, "--actor": actor, "--since": since, "--until": until,
-            "--all-tenants": db.all_tenants, "--csv": printed.as_csv,
+            "--all-tenants": call.all_tenants, "--csv": call.as_csv,
         }  # fmt: skip
         for name in (name for name, given in left_out.items() if given):
             raise misuse("must not be given with --follow", name)
-        with db.reader() as store:
-            _follow(
-                printed.output("--follow"), store, after, messages=messages, content=content, every=every, limit=limit
-            )
+        with call.reader() as store:
+            _follow(call.output("--follow"), store, after, messages=messages, content=content, every=every, limit=limit)
         return
     if messages or content:
         raise misuse("must be given with --follow", "--messages" if messages else "--content")
     if after is not None and not re.fullmatch("[0-9]{1,18}", after, re.ASCII):
         raise misuse(f"must be a pos, not {after!r}", "--after")
-    out = printed.output()
-    names = ["tenant"] * db.all_tenants + ["thread"] * (thread is None)
+    out = call.output()
+    names = ["tenant"] * call.all_tenants + ["thread"] * (thread is None)
     of_thread = "" if thread is None else f" of thread {thread!r}"
-    with db.reader() as store:
+    with call.reader() as store:
         found = (
-            ([name] * db.all_tenants, event)
-            for name, its in db.readers(store)
+            ([name] * call.all_tenants, event)
+            for name, its in call.readers(store)
             for event in its.audit.events(
                 thread, kind=kind, actor=actor, since=options.moment(since, "--since"),
                 until=options.moment(until, "--until"), after=int(after or 0),
@@ -270,7 +266,7 @@ def events(
                 )
                 for of, event in islice(found, limit)
             ),
-            none=f"no events{of_thread} in {db.where}",
+            none=f"no events{of_thread} in {call.where}",
         )
 
 

@@ -68,11 +68,7 @@ def turns() -> Iterator[Turn]:
             messages.append(message)
 
 
-def demo(
-    summarizer: list[str] = SUMMARIZER,
-    *,
-    db: ServerOptions,
-) -> None:
+def demo(summarizer: list[str] = SUMMARIZER, *, db: ServerOptions) -> None:
     start = time.monotonic()
     summarize = choices.summarize(summarizer)
     out = Output(as_json=False)

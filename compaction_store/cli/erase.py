@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import described
 from compaction_store.cli import exits, options, values
-from compaction_store.cli.bundles import argument, option
+from compaction_store.cli.bundles import Bundle, argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import DeedOptions, PrintOptions, Reason, Subject, TenantOptions, Thread
+from compaction_store.cli.options import Reason, Subject, Thread, WriteOptions
 from compaction_store.cli.output import Output
 from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import MessageNotFound
@@ -25,11 +26,38 @@ if TYPE_CHECKING:
 Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
 DryRun = Annotated[bool, option("--dry-run", "Show what would be erased, but erase nothing.")]
 LegalBasis = Annotated[str | None, option("--legal-basis TEXT", "The legal basis, stored with the erasure.")]
-_Forks = Annotated[bool, option("--forks/--no-forks", "Also erase the copies in forks.", show_default=True)]
-_Override = Annotated[
-    str | None,
-    option("--override TEXT", "Erase despite a hold or a retention. TEXT is the reason, stored with the erasure."),
-]
+
+
+class ErasureOptions(Bundle):
+    """Why something is erased, what else is, and whether it is only shown."""
+
+    reason: Reason = ""
+    legal_basis: LegalBasis = None
+    override: Annotated[
+        str | None,
+        option("--override TEXT", "Erase despite a hold or a retention. TEXT is the reason, stored with the erasure."),
+    ] = None
+    forks: Annotated[bool, option("--forks/--no-forks", "Also erase the copies in forks.", show_default=True)] = True
+    dry_run: DryRun = False
+    yes: Yes = False
+
+    def given(self, call: WriteOptions) -> dict[str, Any]:
+        """Returns what every erasure gets."""
+        if not self.reason and not self.dry_run:
+            raise misuse("is required: it is stored with the erasure", "--reason")
+        why = {"reason": self.reason or "dry run", "legal_basis": self.legal_basis, "override": self.override}
+        return call.given | why
+
+    def run(self, out: Output, thread: str, question: str, erase: Callable[..., Redaction]) -> None:
+        """Erases if the user confirms what would be erased, or only shows it. `question` has places for both."""
+        if self.dry_run or not self.yes:
+            would = erase(dry_run=self.dry_run, confirmed=False, forks=self.forks)
+            if self.dry_run:
+                _show_dry_run(out, thread, would, forks=self.forks)
+                return
+            copies = f" and the copies in {values.count(len(would.forks), 'fork')}" * bool(self.forks and would.forks)
+            options.confirm(question.format(all=_all_of(would), thread=repr(thread), copies=copies), yes=self.yes)
+        _show_redaction(out, thread, erase(forks=self.forks))
 
 
 _WORDS = {
@@ -37,106 +65,55 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _reason(given: str, *, dry_run: bool) -> str:
-    if not given and not dry_run:
-        raise misuse("is required: it is stored with the erasure", "--reason")
-    return given or "dry run"
-
-
 def redact(
     thread: Thread,
     seqs: Annotated[list[str], argument("SEQS...", "Seqs of messages, such as 7 or 12-20.")],
-    reason: Reason = "",
-    legal_basis: LegalBasis = None,
-    override: _Override = None,
-    forks: _Forks = True,
-    dry_run: DryRun = False,
-    yes: Yes = False,
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    erasure: ErasureOptions,
+    call: WriteOptions,
 ) -> None:
     wanted = options.seqs(seqs)
-    why = _reason(reason, dry_run=dry_run)
-    out = printed.output()
-    with db.store() as store:
+    given = erasure.given(call)
+    out = call.output()
+    with call.store() as store:
         last_seq = store.thread(thread, hidden=True).last_seq
         if (beyond := max(span[-1] for span in wanted)) > last_seq:
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
-        listed = list(chain.from_iterable(wanted))
-        if dry_run or not yes:
-            would = store.custody.redact(
-                thread, listed, reason=why, **deed.given, legal_basis=legal_basis,
-                override=override, dry_run=dry_run, confirmed=False, forks=forks,
-            )  # fmt: skip
-            if dry_run:
-                _show_dry_run(out, thread, would, forks=forks)
-                return
-            copies = _copies(would) if forks else ""
-            options.confirm(f"Erase {_all_of(would)} of thread {thread!r}{copies} permanently?", yes=yes)
-        done = store.custody.redact(
-            thread, listed, reason=why, **deed.given, legal_basis=legal_basis, override=override,
-            forks=forks,
-        )  # fmt: skip
-    _show_redaction(out, thread, done)
+        work = partial(store.custody.redact, thread, list(chain.from_iterable(wanted)), **given)
+        erasure.run(out, thread, "Erase {all} of thread {thread}{copies} permanently?", work)
 
 
 def erase(
     thread: Annotated[str | None, argument("[THREAD]", "The thread's name, or give --subject.")] = None,
     subject: Subject = None,
-    reason: Reason = "",
-    legal_basis: LegalBasis = None,
-    override: _Override = None,
-    forks: _Forks = True,
-    dry_run: DryRun = False,
-    yes: Yes = False,
     shred: Annotated[
         bool,
         option("--shred", "With --subject, also destroy the key in $COMPACTION_STORE_KEYS that sealed the content."),
     ] = False,
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    erasure: ErasureOptions,
+    call: WriteOptions,
 ) -> None:
-    why = _reason(reason, dry_run=dry_run)
-    out = printed.output()
-    if (thread is None) == (subject is None) or not (forks or subject is None):
+    given = erasure.given(call)
+    out = call.output()
+    if (thread is None) == (subject is None) or not (erasure.forks or subject is None):
         raise misuse("must be given, or --subject without --no-forks", "THREAD")
-    if shred and (subject is None or dry_run):
+    if shred and (subject is None or erasure.dry_run):
         raise misuse("must be given with --subject and without --dry-run", "--shred")
-    with db.store() as store:
-        if subject is not None:
-            if not dry_run:
-                options.confirm(f"Erase all threads of subject {named(subject)} permanently?", yes=yes)
-            if shred:
-                event = store.custody.shred(
-                    subject, reason=why, **deed.given, legal_basis=legal_basis, override=override
-                )
-                _show_event(out, event, f"has the event that the key of {named(subject)} is destroyed")
-                return
-            done_all = store.custody.erase_subject(
-                subject, reason=why, **deed.given, legal_basis=legal_basis, override=override, dry_run=dry_run
-            )
-            show_expiries(out, done_all, dry_run=dry_run)
+    with call.store() as store:
+        if thread is not None:
+            work = partial(store.custody.erase, thread, **given)
+            erasure.run(out, thread, "Erase thread {thread} with {all}{copies} permanently?", work)
             return
-        assert thread is not None  # noqa: S101 — checked above
-        if dry_run or not yes:
-            would = store.custody.erase(
-                thread, reason=why, **deed.given, legal_basis=legal_basis, override=override,
-                dry_run=dry_run, confirmed=False, forks=forks,
-            )  # fmt: skip
-            if dry_run:
-                _show_dry_run(out, thread, would, forks=forks)
-                return
-            copies = _copies(would) if forks else ""
-            options.confirm(f"Erase thread {thread!r} with {_all_of(would)}{copies} permanently?", yes=yes)
-        done = store.custody.erase(
-            thread, reason=why, **deed.given, legal_basis=legal_basis, override=override,
-            forks=forks,
-        )  # fmt: skip
-    _show_redaction(out, thread, done)
+        assert subject is not None  # noqa: S101 — checked above
+        if not erasure.dry_run:
+            options.confirm(f"Erase all threads of subject {named(subject)} permanently?", yes=erasure.yes)
+        if shred:
+            event = store.custody.shred(subject, **given)
+            _show_event(out, event, f"has the event that the key of {named(subject)} is destroyed")
+        else:
+            done = store.custody.erase_subject(subject, **given, dry_run=erasure.dry_run)
+            show_expiries(out, done, dry_run=erasure.dry_run)
 
 
 def _all_of(done: Redaction | RedactedFork) -> str:
@@ -144,16 +121,15 @@ def _all_of(done: Redaction | RedactedFork) -> str:
     return f"{values.count(len(done.seqs), 'message')}{records}"
 
 
-def _copies(would: Redaction) -> str:
-    return f" and the copies in {values.count(len(would.forks), 'fork')}" if would.forks else ""
+def _erased(done: Redaction) -> dict[str, Any]:
+    return {"seqs": done.seqs, "records": done.records, "forks": [fork.as_dict() for fork in done.forks]}
 
 
 def _show_dry_run(out: Output, thread: str, would: Redaction, *, forks: bool) -> None:
     from compaction_store.integrity import erasure
 
     if out.as_json:
-        erased = {"seqs": would.seqs, "records": would.records, "forks": [fork.as_dict() for fork in would.forks]}
-        out.json({"thread_id": thread, "dry_run": True} | erased)
+        out.json({"thread_id": thread, "dry_run": True} | _erased(would))
         return
     out.text(f"{named(thread)}: would erase {_all_of(would)} (dry run: nothing is erased)")
     for name, numbers in (("seqs", would.seqs), ("records", would.records)):
@@ -166,8 +142,7 @@ def _show_dry_run(out: Output, thread: str, would: Redaction, *, forks: bool) ->
 
 def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
     if out.as_json:
-        erased = {"seqs": done.seqs, "records": done.records, "forks": [fork.as_dict() for fork in done.forks]}
-        out.json({"thread_id": done.thread_id, "pos": done.pos} | erased)
+        out.json({"thread_id": done.thread_id, "pos": done.pos} | _erased(done))
         return
     if done.pos is None:
         out.text(f"{named(thread)}: already erased")
@@ -205,30 +180,16 @@ def _line(expiry: Expiry, dry_run: bool) -> str:
     return f"{named(expiry.thread_id)}: {'would erase' if dry_run else 'erased'} {what} (last message {at})"
 
 
-def hold(
-    thread: Thread,
-    reason: Reason,
-    *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
-) -> None:
-    with db.store() as store:
-        done = store.custody.hold(thread, reason=reason, **deed.given)
-    _show_event(printed.output(), done, "is on hold")
+def hold(thread: Thread, reason: Reason, *, call: WriteOptions) -> None:
+    with call.store() as store:
+        done = store.custody.hold(thread, reason=reason, **call.given)
+    _show_event(call.output(), done, "is on hold")
 
 
-def release(
-    thread: Thread,
-    reason: Reason,
-    *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
-) -> None:
-    with db.store() as store:
-        done = store.custody.release(thread, reason=reason, **deed.given)
-    _show_event(printed.output(), done, "is released")
+def release(thread: Thread, reason: Reason, *, call: WriteOptions) -> None:
+    with call.store() as store:
+        done = store.custody.release(thread, reason=reason, **call.given)
+    _show_event(call.output(), done, "is released")
 
 
 def retain(
@@ -237,17 +198,15 @@ def retain(
     reason: Reason,
     locked: bool = option("--locked", "Nobody can shorten or override the term. It can only be made longer.", False),
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: WriteOptions,
 ) -> None:
     end = options.moment(until, "--until")
     if end is None:  # pragma: no cover — typer requires it
         raise misuse("is required", "--until")
-    with db.store() as store:
-        done = store.custody.retain(thread, end, reason=reason, locked=locked, **deed.given)
+    with call.store() as store:
+        done = store.custody.retain(thread, end, reason=reason, locked=locked, **call.given)
     # The event says more than the options: a term after a locked one is locked, and one may shorten another.
-    _show_event(printed.output(), done, f"is retained {described(done)}")
+    _show_event(call.output(), done, f"is retained {described(done)}")
 
 
 def subject(
@@ -256,15 +215,13 @@ def subject(
     remove: Annotated[bool, option("--remove", "Remove the subject.")] = False,
     reason: Reason = "",
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: WriteOptions,
 ) -> None:
     if remove == bool(subject):
         raise misuse("must be given, or --remove, and not both", "SUBJECT")
-    with db.store() as store:
-        done = store.custody.set_subject(thread, subject or None, reason=reason or None, **deed.given)
-    _show_event(printed.output(), done, "has no subject now" if remove else f"now belongs to {named(subject or '')}")
+    with call.store() as store:
+        done = store.custody.set_subject(thread, subject or None, reason=reason or None, **call.given)
+    _show_event(call.output(), done, "has no subject now" if remove else f"now belongs to {named(subject or '')}")
 
 
 def _show_event(out: Output, done: Event, what: str) -> None:

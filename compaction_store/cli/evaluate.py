@@ -18,7 +18,7 @@ from compaction_store.cli import choices, evaluation_page, exits, options, value
 from compaction_store.cli import processes as process
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import PrintOptions, Reserve, TenantOptions, Trigger
+from compaction_store.cli.options import ReadOptions, Reserve, TenantOptions, Trigger
 from compaction_store.cli.output import Column, Output, RedCell, figures, note, number, private
 from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import InvalidInput
@@ -55,8 +55,7 @@ def evaluate_threads(
     record: str | None = option("--record REASON", default=None),
     processes: int | None = option("--processes N", default=None, min=1),
     *,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: ReadOptions,
 ) -> None:
     from compaction_store.evaluation.evaluator import summed
 
@@ -69,16 +68,16 @@ def evaluate_threads(
         tuple(strategy or ()), tuple(summarizer), tuple(window or ()), reserve, trigger, tuple(target), seed,
         prices, model, replicates, plant, judge, judge_replicates,
     )  # fmt: skip
-    out = printed.output()
+    out = call.output()
     try:
         setup = wanted.made()
     except InvalidInput as error:
         raise misuse(str(error), "--prices" if prices is not None else "--strategy") from None
     with ExitStack() as stack:
-        store = stack.enter_context(db.store() if record is not None else db.reader())
+        store = stack.enter_context(call.store() if record is not None else call.reader())
         names = _chosen(store, threads, sample, seed)
         progress = stack.enter_context(ProgressBar("evaluate", "threads", len(names)))
-        runs = replayed(store, db.url, db.tenant, names, wanted, setup, processes)
+        runs = replayed(store, call.url, call.tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if record is not None:
             assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for writing above

@@ -90,10 +90,7 @@ def roles_(db: ServerOptions, printed: ListOptions) -> None:
 
 
 def distribute(
-    shards: int | None = option("--shards N", default=None),
-    *,
-    db: ServerOptions,
-    printed: PrintOptions,
+    shards: int | None = option("--shards N", default=None), *, db: ServerOptions, printed: PrintOptions
 ) -> None:
     from compaction_store.deploy import citus
 
@@ -164,11 +161,7 @@ def tenants(db: ServerOptions, printed: ListOptions) -> None:
     out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")
 
 
-def url_(
-    wait: bool = option("--wait", default=False),
-    *,
-    db: ServerOptions,
-) -> None:
+def url_(wait: bool = option("--wait", default=False), *, db: ServerOptions) -> None:
     with db.reachable() as address:
         out = Output(as_json=False)
         out.text(address)
@@ -194,9 +187,7 @@ def pages() -> dict[str, Path]:
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.md"))}
 
 
-def docs(
-    page: str | None = argument("[PAGE]", default=None),
-) -> None:
+def docs(page: str | None = argument("[PAGE]", default=None)) -> None:
     out = Output(as_json=False)
     found = pages()
     if page is None:

@@ -175,6 +175,18 @@ class TenantsOptions(TenantOptions):
         return "any tenant" if self.all_tenants else f"tenant {self.tenant!r}"
 
 
+class ReadOptions(PrintOptions, TenantOptions):
+    """The options of a command that reads a tenant."""
+
+
+class WriteOptions(PrintOptions, TenantOptions, DeedOptions):
+    """The options of a command that writes to a tenant."""
+
+
+class TenantsListOptions(ListOptions, TenantsOptions):
+    """The options of a command that lists one tenant, or all."""
+
+
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
     """Yields the URL of the database. If none is given, runs the embedded server.

@@ -11,7 +11,7 @@ from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.erase import DryRun, LegalBasis, Yes, show_expiries
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import DeedOptions, PrintOptions, Reason, TenantOptions
+from compaction_store.cli.options import Reason, WriteOptions
 from compaction_store.cli.output import Output
 
 
@@ -26,43 +26,46 @@ def retention(
     dry_run: DryRun = False,
     yes: Yes = False,
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: WriteOptions,
 ) -> None:
     age, term = _age(older_than, "--older-than"), _age(new_threads, "--new-threads")
-    out = printed.output()
+    out = call.output()
     if action != "apply" and (dry_run or yes or subject is not None or legal_basis is not None):
         raise misuse("--subject, --legal-basis and --yes need apply", "--dry-run")
     if action != "apply":
-        _rule(action, age, prefix, term, reason, deed, db, out)
+        _rule(action, age, prefix, term, reason, call, out)
         return
     if term is not None:
         raise misuse("needs set", "--new-threads")
-    with db.store() as store:
+    with call.store() as store:
         if not dry_run:
             which = f"whose last message is older than {older_than or 'its rule says'}"
             which += f" and whose names begin with {named(prefix)}" if prefix else ""
             which += f" and whose subject is {named(subject)}" if subject else ""
-            options.confirm(f"Erase the threads of tenant {named(db.tenant)} {which} permanently?", yes=yes)
+            options.confirm(f"Erase the threads of tenant {named(call.tenant)} {which} permanently?", yes=yes)
         done = store.custody.apply_retention(
-            older_than=age, prefix=prefix, subject=subject, reason=reason or None, **deed.given,
+            older_than=age, prefix=prefix, subject=subject, reason=reason or None, **call.given,
             legal_basis=legal_basis, dry_run=dry_run,
         )  # fmt: skip
         show_expiries(out, done, dry_run=dry_run)
 
 
 def _rule(
-    action: str, age: timedelta | None, prefix: str, term: timedelta | None, reason: str, deed: DeedOptions,
-    db: TenantOptions, out: Output,
-) -> None:  # fmt: skip
+    action: str,
+    age: timedelta | None,
+    prefix: str,
+    term: timedelta | None,
+    reason: str,
+    call: WriteOptions,
+    out: Output,
+) -> None:
     if action == "set" and age is None and term is None:
         raise misuse("or --new-threads is required with set", "--older-than")
     if action != "set" and (age, prefix, term) != (None, "", None):
         raise misuse(f"must not be given with {action}", "--older-than, --prefix or --new-threads")
     if action != "show" and not reason:
         raise misuse("is required: it is stored with the rule", "--reason")
-    with db.store() as store:
+    with call.store() as store:
         rule = store.custody.retention_rule()
         if action == "set":
             body = {} if rule is None else rule.body
@@ -70,10 +73,10 @@ def _rule(
             rule = store.custody.set_retention(
                 older_than=age or (timedelta(seconds=before) if before else None),
                 prefix=prefix or ("" if age else body.get("prefix", "")),
-                new_threads=term or (timedelta(seconds=kept) if kept else None), reason=reason, **deed.given,
+                new_threads=term or (timedelta(seconds=kept) if kept else None), reason=reason, **call.given,
             )  # fmt: skip
         elif action == "unset" and rule is not None:
-            store.custody.set_retention(reason=reason, **deed.given)
+            store.custody.set_retention(reason=reason, **call.given)
             rule = None
     if out.as_json:
         out.json(None if rule is None else values.event(rule, text=True))

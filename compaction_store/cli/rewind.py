@@ -11,7 +11,7 @@ from compaction_store.cli import choices, exits, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.compact import SUMMARIZER, Reason, show_run
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import DeedOptions, Number, PrintOptions, TenantOptions, Thread
+from compaction_store.cli.options import Number, Thread, WriteOptions
 from compaction_store.cli.output import Output
 
 if TYPE_CHECKING:
@@ -24,29 +24,21 @@ def rewind(
     seq: Annotated[int, argument("SEQ", "The last seq that the view shows.", min=0)],
     reason: Reason = None,
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: WriteOptions,
 ) -> None:
-    out = printed.output()
-    with db.store() as store:
-        written = store.rewind(thread, seq, reason=reason, **deed.given)
+    out = call.output()
+    with call.store() as store:
+        written = store.rewind(thread, seq, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
     _show(out, thread, written, now, nothing=f"the view ends at seq {seq} or before already")
 
 
 def clear(
-    thread: Thread,
-    hide: bool = option("--hide", default=False),
-    reason: Reason = None,
-    *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    thread: Thread, hide: bool = option("--hide", default=False), reason: Reason = None, *, call: WriteOptions
 ) -> None:
-    out = printed.output()
-    with db.store() as store:
-        written = store.clear(thread, hide=hide, reason=reason, **deed.given)
+    out = call.output()
+    with call.store() as store:
+        written = store.clear(thread, hide=hide, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
     _show(out, thread, written, now, nothing="the view is empty already")
 
@@ -67,21 +59,14 @@ def _show(out: Output, thread: str, written: tuple[Compaction, ...], now: Thread
 
 
 def repair(
-    thread: Thread,
-    record: Number,
-    summarizer: list[str] = SUMMARIZER,
-    reason: Reason = None,
-    *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    thread: Thread, record: Number, summarizer: list[str] = SUMMARIZER, reason: Reason = None, *, call: WriteOptions
 ) -> None:
     summarize = choices.summarize(summarizer)
     if summarize is None:
         raise misuse("repair needs a summarizer other than none", "--summarizer")
-    out = printed.output()
-    with db.store() as store:
-        run = store.repair(thread, record, summarize, reason=reason, **deed.given)
+    out = call.output()
+    with call.store() as store:
+        run = store.repair(thread, record, summarize, reason=reason, **call.given)
         failed = show_run(out, thread, run)
     if failed:
         raise typer.Exit(exits.REFUSED)
@@ -94,13 +79,11 @@ def fork(
     key: str | None = option("--key KEY", default=None),
     reason: str | None = option("--reason TEXT", default=None),
     *,
-    deed: DeedOptions,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: WriteOptions,
 ) -> None:
-    out = printed.output()
-    with db.store() as store:
-        done = store.fork(thread, new, at=at, key=key, reason=reason, **deed.given)
+    out = call.output()
+    with call.store() as store:
+        done = store.fork(thread, new, at=at, key=key, reason=reason, **call.given)
     if out.as_json:
         out.json(done.as_dict())
     elif done.added:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from compaction_store.cli import values
 from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.options import ListOptions, TenantsOptions
+from compaction_store.cli.options import TenantsListOptions
 from compaction_store.cli.output import Column, number
 from compaction_store.cli.progress import ProgressBar
 
@@ -17,20 +17,19 @@ def search(
     after: str = option("--after THREAD", default="", show_default=False),
     excerpts: bool = option("--text", default=False),
     *,
-    db: TenantsOptions,
-    printed: ListOptions,
+    call: TenantsListOptions,
 ) -> None:
-    db.only_one(thread, "--thread")
-    db.only_one(after, "--after")
-    out = printed.output()
+    call.only_one(thread, "--thread")
+    call.only_one(after, "--after")
+    out = call.output()
     columns: list[str | Column] = [
-        *([Column("tenant", fold=True)] * db.all_tenants), Column("thread", fold=True), "where",
+        *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True), "where",
         Column("at", right=True),
     ]  # fmt: skip
-    with db.reader() as store, ProgressBar("search", "matches") as progress:
+    with call.reader() as store, ProgressBar("search", "matches") as progress:
         listed = (
-            ([name] * db.all_tenants, place)
-            for name, its in db.readers(store)
+            ([name] * call.all_tenants, place)
+            for name, its in call.readers(store)
             for place in its.audit.search(text, thread_id=thread, after=after)
         )
         found = progress.over(listed)
@@ -49,5 +48,5 @@ def search(
                 )
                 for of, place in found
             ),
-            none=f"no matches in {db.where}",
+            none=f"no matches in {call.where}",
         )

@@ -15,7 +15,7 @@ from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.cli import values
 from compaction_store.cli.bundles import option
 from compaction_store.cli.formats import encoded
-from compaction_store.cli.options import Number, PrintOptions, TenantOptions, Thread
+from compaction_store.cli.options import Number, ReadOptions, Thread
 from compaction_store.cli.output import Output, moment, number
 from compaction_store.models.compactions import status_in_words
 
@@ -33,16 +33,9 @@ _FACTS = (
 )  # fmt: skip
 
 
-def show(
-    thread: Thread,
-    number_: Number,
-    full: bool = option("--full", default=False),
-    *,
-    db: TenantOptions,
-    printed: PrintOptions,
-) -> None:
-    out = printed.output()
-    with db.reader() as store:
+def show(thread: Thread, number_: Number, full: bool = option("--full", default=False), *, call: ReadOptions) -> None:
+    out = call.output()
+    with call.reader() as store:
         record = store.compaction(thread, number_)
         originals = [] if record.start_seq is None else list(store.audit.originals(record))
         within = inside(store, record)
@@ -161,16 +154,9 @@ def _blocks(said: list[tuple[str, str]]) -> Group:
 _DEEPEST = 16
 
 
-def tree(
-    thread: Thread,
-    number_: Number,
-    text: bool = option("--text", default=False),
-    *,
-    db: TenantOptions,
-    printed: PrintOptions,
-) -> None:
-    out = printed.output("--text" if text else None)
-    with db.reader() as store:
+def tree(thread: Thread, number_: Number, text: bool = option("--text", default=False), *, call: ReadOptions) -> None:
+    out = call.output("--text" if text else None)
+    with call.reader() as store:
         found = store.audit.tree(store.compaction(thread, number_))
     if out.as_json:
         records = [

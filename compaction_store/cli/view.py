@@ -16,7 +16,7 @@ from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import option
 from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import ListOptions, PrintOptions, Subject, TenantOptions, TenantsOptions, Thread
+from compaction_store.cli.options import ReadOptions, Subject, TenantsListOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import ProgressBar
 
@@ -42,30 +42,23 @@ def threads(
     hidden: bool = option("--hidden", default=False),
     metadata: bool = option("--metadata", default=False),
     *,
-    db: TenantsOptions,
-    printed: ListOptions,
+    call: TenantsListOptions,
 ) -> None:
-    db.only_one(after, "--after")
-    out = printed.output("--metadata" if metadata else None)
-    with db.reader() as store, ProgressBar("threads", "threads") as progress:
+    call.only_one(after, "--after")
+    out = call.output("--metadata" if metadata else None)
+    with call.reader() as store, ProgressBar("threads", "threads") as progress:
         listed = (
-            ([name] * db.all_tenants, thread, kept.get(thread.thread_id, Kept()))
-            for name, its in db.readers(store)
+            ([name] * call.all_tenants, thread, kept.get(thread.thread_id, Kept()))
+            for name, its in call.readers(store)
             for kept in [kept_threads(its, None, most=None)[0]]
             for thread in its.threads(
-                subject=subject,
-                prefix=prefix,
-                metadata=having,
-                order=order,
-                limit=limit,
-                after=after,
-                hidden=hidden,
+                subject=subject, prefix=prefix, metadata=having, order=order, limit=limit, after=after, hidden=hidden
             )
         )
         found = progress.over(islice(listed, limit))
         out.rows(
             [
-                *([Column("tenant", fold=True)] * db.all_tenants), Column("thread", fold=True),
+                *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True),
                 *figures("messages", "compactions", "view tokens"), "last message",
                 Column("state", optional=True),
             ],
@@ -79,7 +72,7 @@ def threads(
                 )
                 for of, thread, kept in found
             ),
-            none=f"no threads of {db.where}",
+            none=f"no threads of {call.where}",
         )  # fmt: skip
 
 
@@ -90,13 +83,12 @@ def view(
     render: _Format | None = option("--for", default=None),
     full: _Full = False,
     *,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: ReadOptions,
 ) -> None:
     if at is not None and seen_by is not None:
         raise misuse("must not be given with --at", "--seen-by")
-    out = printed.output()
-    with db.reader() as store:
+    out = call.output()
+    with call.reader() as store:
         evidence = None
         if seen_by is None:
             found = store.view(thread, at=_point(store, thread, at))
@@ -161,11 +153,10 @@ def replay(
     form: Literal["markdown"] | None = option("--format", default=None),
     full: _Full = False,
     *,
-    db: TenantOptions,
-    printed: PrintOptions,
+    call: ReadOptions,
 ) -> None:
-    out = printed.output()
-    with db.reader() as store, ProgressBar("replay", "messages") as progress:
+    out = call.output()
+    with call.reader() as store, ProgressBar("replay", "messages") as progress:
         found = progress.over(store.replay(thread, after=after, until=until, last=last))
         if form is not None:
             for part in transcripts.markdown(store.thread(thread), found):
