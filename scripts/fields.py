@@ -465,7 +465,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "SourceThread": {
         "items": "An iterator over messages and observed compactions, which can be read once.",
         "notes": "What was skipped.",
-        "title": "The title of the conversation, which becomes metadata, or None.",
+        "lines_of": "If this is the thread of a file's lines, the id of the session's thread in the source.",
+        "metadata": "What becomes metadata of the thread, such as the title of a conversation.",
     },
     "ThreadImported": {
         "format": "The format of the source.",

@@ -247,7 +247,9 @@ class FileGroup(NamedTuple):
     size: int
 
     def source(self) -> Source | Path:
-        return self.paths[0] if self.form is None else _programs()[self.form].opened(self.paths, skip_bad=True)
+        if self.form is None:
+            return self.paths[0]
+        return _programs()[self.form].opened(self.paths, skip_bad=True, lines=False)
 
 
 def parts_of(paths: Sequence[Path]) -> list[FileGroup]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+from compaction_store.importers.kept_lines import kept
 from compaction_store.importers.line_files import Files, Line, LineFile, LineRange, Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, count, moment, text, to_load
 from compaction_store.models import Observed
@@ -45,10 +46,13 @@ class ClaudeCode(Files):
     def threads(self) -> Iterator[SourceThread]:
         for file in self._files:
             session = session_of(file)
-            for chain, runs in _chains(file).items():
+            chains = _chains(file)
+            for chain, runs in chains.items():
                 notes = Notes(self.skip_bad)
                 source_id = session if chain is None else f"{session}/{chain}"
                 yield SourceThread(source_id, _Chain(file, runs, notes).items(), notes)
+            if self.lines:
+                yield kept(file, _thread_of(file, session, [*chains]), FORMAT)
 
 
 def session_of(file: LineFile) -> str:
@@ -58,6 +62,14 @@ def session_of(file: LineFile) -> str:
     except ValueError:
         ids = (text(found.get("sessionId")) for _, found in file.sample())
         return next((found for found in ids if found), file.path.stem)
+
+
+def _thread_of(file: LineFile, session: str, chains: list[str | None]) -> str:
+    """Returns the id of the thread whose lines a file has: the session, or a subagent with a file of its own."""
+    if file.path.stem.startswith("agent-"):
+        return f"{session}/{file.path.stem}"
+    is_agent = len(chains) == 1 and chains[0] is not None and file.path.stem != session
+    return f"{session}/{chains[0]}" if is_agent else session
 
 
 def _chains(file: LineFile) -> dict[str | None, list[LineRange]]:

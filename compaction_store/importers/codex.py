@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from compaction_store.importers.kept_lines import kept
 from compaction_store.importers.line_files import Files, LineFile
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 from compaction_store.models import Observed
@@ -37,7 +38,10 @@ class Codex(Files):
     def threads(self) -> Iterator[SourceThread]:
         for file in self._files:
             notes = Notes(self.skip_bad)
-            yield SourceThread(session_of(file), _items(file, notes), notes)
+            session = session_of(file)
+            yield SourceThread(session, _items(file, notes), notes)
+            if self.lines:
+                yield kept(file, session, FORMAT)
 
 
 def session_of(file: LineFile) -> str:

@@ -26,6 +26,7 @@ _REST = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _TOKEN = re.compile(rb'"' + _REST + rb'"|["{}\[\],]', re.DOTALL)
 _REST_OF_STRING = re.compile(_REST, re.DOTALL)
 _SPACE = b" \t\r\n"
+_LONGEST_TITLE = 500
 _BOM = b"\xef\xbb\xbf"
 _OPEN, _CLOSE = frozenset({b"{", b"["}), frozenset({b"}", b"]"})
 
@@ -206,7 +207,8 @@ class Export:
                 # Skipped conversations are reported with the next one.
                 own = notes.take()
                 title = text(conversation.get(self._title))
-                yield SourceThread(source_id, self._read(conversation, own, where), own, title)
+                about = {} if title is None else {"title": title[:_LONGEST_TITLE]}
+                yield SourceThread(source_id, self._read(conversation, own, where), own, about)
             if notes.skipped:
                 yield SourceThread(file.name, (), notes)
 

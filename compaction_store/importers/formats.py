@@ -26,6 +26,10 @@ FORMATS = (
     agents.FORMAT, ANTHROPIC, chatgpt.FORMAT, claude_ai.FORMAT, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT,
     CHAT, RESPONSES,
 )  # fmt: skip
+_SESSIONS: dict[str, type[claude_code.ClaudeCode | codex.Codex]] = {
+    claude_code.FORMAT: claude_code.ClaudeCode,
+    codex.FORMAT: codex.Codex,
+}
 # The formats of databases, and the option of each.
 _DATABASES = {agents.FORMAT: {"messages_table"}, langgraph.FORMAT: {"channel"}}
 
@@ -37,7 +41,8 @@ def open_source(
 
     `format` is one of `FORMATS`; without it, the format is detected. `options` depend on the format: openai-agents has
     `messages_table`, and langgraph has `channel`. JSON lines of messages have `thread_field`, the name of the field
-    that says to which thread a line belongs; without it, a file of messages is one thread.
+    that says to which thread a line belongs; without it, a file of messages is one thread. With `lines=False`, sessions
+    of claude-code and codex are read without the threads that keep the lines of their files.
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
@@ -48,7 +53,7 @@ def open_source(
         except BaseException:
             database.close()
             raise
-    if unknown := options.keys() - {"thread_field"}:
+    if unknown := options.keys() - {"thread_field", "lines"}:
         raise InvalidInput(f"option {min(unknown)!r} must not be given for a file")
     return _files(Path(source), format, skip_bad, **options)
 
@@ -64,16 +69,18 @@ def _database(database: databases.Database, form: str, skip_bad: bool, options: 
     raise InvalidInput(f"the option of {form} must be {', '.join(_DATABASES[form])}, not {unknown!r}")
 
 
-def _files(path: Path, form: str | None, skip_bad: bool, thread_field: str | None = None) -> Source:
+def _files(
+    path: Path, form: str | None, skip_bad: bool, thread_field: str | None = None, lines: bool | None = None
+) -> Source:  # fmt: skip
     form = form or detecting.of_files(path)
+    if lines is not None and (type(lines) is not bool or form not in _SESSIONS):
+        raise InvalidInput(f"lines must be True or False, and only for {' or '.join(_SESSIONS)}")
     if thread_field is not None and form not in (ANTHROPIC, CHAT, RESPONSES):
         raise InvalidInput(f"thread_field must be given only for JSON lines of messages, not for the format {form}")
     if thread_field is not None:
         arguments.name(thread_field, "thread_field")
-    if form == claude_code.FORMAT:
-        return claude_code.ClaudeCode(path, skip_bad=skip_bad)
-    if form == codex.FORMAT:
-        return codex.Codex(path, skip_bad=skip_bad)
+    if form in _SESSIONS:
+        return _SESSIONS[form](path, skip_bad=skip_bad, lines=lines is not False)
     for export in (chatgpt, claude_ai):
         if form == export.FORMAT:
             return Export(path, form, export.messages, export.IDS, export.TITLE, skip_bad=skip_bad)

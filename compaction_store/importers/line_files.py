@@ -161,13 +161,17 @@ def json_object(data: str | bytes | None, otherwise: str = "it is not a JSON obj
 
 
 class Files:
-    """A source of several files. A subclass for each format finds the threads in a file."""
+    """A source of several files. A subclass for each format finds the threads in a file.
+
+    Without `lines`, a source of session files leaves out the threads that keep their lines.
+    """
 
     format = ""
     unit = "bytes"
 
-    def __init__(self, path: Path | Sequence[Path], *, skip_bad: bool = False) -> None:
+    def __init__(self, path: Path | Sequence[Path], *, skip_bad: bool = False, lines: bool = True) -> None:
         self.skip_bad = skip_bad
+        self.lines = lines
         paths = [path] if isinstance(path, Path) else path
         self._files = [file for each in paths for file in found_in(each)]
         self.total: int | None = sum(file.size for file in self._files)

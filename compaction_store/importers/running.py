@@ -25,6 +25,7 @@ from compaction_store.errors import (
     ThreadExists,
 )
 from compaction_store.importers.formats import open_source
+from compaction_store.importers.kept_lines import LINES
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Loaded, ThreadLoaded, ToLoad
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 _PAGE = 256
 _PAGE_SECONDS = 0.02
 _REPORT_EVERY = 100
-_LONGEST_TITLE = 500
 
 
 class Progress(NamedTuple):
@@ -160,10 +160,10 @@ def _imported(store: Any, importing: _Import, next_result: Callable[[], Any]) ->
         while (loaded := (yield from _next(next_result))) is not None:
             for result in importing.results(loaded):
                 yield Result(result)
-            if loaded.loaded is not None and (title := importing.title):
+            if loaded.loaded is not None and (about := importing.metadata):
                 found = (yield store.thread(loaded.thread_id, hidden=True)).metadata or {}
-                if "title" not in found:
-                    yield store.set_metadata(loaded.thread_id, {**found, "title": title[:_LONGEST_TITLE]})
+                if about.keys() - found.keys():
+                    yield store.set_metadata(loaded.thread_id, {**about, **found})
         for result in importing.results(None):
             yield Result(result)
     finally:
@@ -209,8 +209,8 @@ class _Import:
     _progress: Reporter | None
     _options: Mapping[str, Any]
     source: Source = field(init=False)
-    #: The title of the thread whose result was yielded last.
-    title: str | None = None
+    #: The metadata of the thread whose result was yielded last.
+    metadata: Mapping[str, str] = field(default_factory=dict)
     _is_open: bool = False
     _items: Generator[Item] | None = None
     _begun: deque[_Begun] = field(default_factory=deque)
@@ -238,10 +238,12 @@ class _Import:
     def threads(self) -> Iterator[SourceThread]:
         only = self._only
         missing = set(only or ())
-        threads: Iterator[SourceThread] = (t for t in self.source.threads() if only is None or t.source_id in only)
+        threads: Iterator[SourceThread] = (
+            t for t in self.source.threads() if only is None or t.source_id in only or t.lines_of in only
+        )
         if self._thread_id is not None:
-            chosen = list(islice(threads, 2))
-            if len(chosen) > 1:
+            chosen = list(islice(threads, 3))
+            if sum(thread.lines_of is None for thread in chosen) > 1:
                 raise InvalidInput("thread_id must not be given for a source of several threads: choose one with only=")
             threads = iter(chosen)
         for thread in threads:
@@ -253,7 +255,9 @@ class _Import:
     def name(self, thread: SourceThread) -> str:
         """Returns a thread's name in the store."""
         prefix = f"{self.source.format}:" if self._prefix is None else self._prefix
-        return self._thread_id if self._thread_id is not None else f"{prefix}{thread.source_id}"
+        if self._thread_id is None:
+            return f"{prefix}{thread.source_id}"
+        return self._thread_id if thread.lines_of is None else f"{self._thread_id}{LINES}"
 
     def begin(self, thread: SourceThread) -> Iterator[Item] | None:
         """Returns the items of a thread; None if it has no message, or is skipped because it cannot be read."""
@@ -305,7 +309,7 @@ class _Import:
     def _result(self, thread: SourceThread, loaded: Loaded | None, refused: Exception | None) -> ThreadImported:
         name = self.name(thread)
         self._report(name)
-        notes, self.title = thread.notes, thread.title
+        notes, self.metadata = thread.notes, thread.metadata
         return ThreadImported(
             name,
             thread.source_id,

@@ -65,13 +65,15 @@ class Notes:
 class SourceThread:
     """A thread in a source. The idempotency key of its load is made from `source_id`, its id in the source.
 
-    The items are read while they are iterated, and can be iterated only once. The thread gets the title as metadata.
+    The items are read while they are iterated, and can be iterated only once. The thread gets the metadata that it has
+    not yet. If this is the thread of a file's lines, `lines_of` is the id of the session's thread.
     """
 
     source_id: str
     items: Iterable[Item] = field(repr=False)
     notes: Notes = field(repr=False)
-    title: str | None = field(default=None, repr=False)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+    lines_of: str | None = None
 
 
 class Source(Protocol):

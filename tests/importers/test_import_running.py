@@ -142,8 +142,8 @@ def test_a_session_that_grows_line_by_line_ends_as_if_it_had_been_read_at_once(s
         run(store, path, prefix="grown:")
     run(store, FIXTURES / "claude-code.jsonl", prefix="whole:")
     ids = [t.thread_id for t in store.threads()]
-    assert len(ids) == 4
-    for grown, at_once in zip(ids[:2], ids[2:], strict=True):
+    assert len(ids) == 6
+    for grown, at_once in zip(ids[:3], ids[3:], strict=True):
         assert stored(store, grown) == stored(store, at_once)
         assert [r[1:3] for r in records(store, grown)] == [r[1:3] for r in records(store, at_once)]
         sound(store, grown)
