@@ -1,4 +1,4 @@
-"""The commands `threads`, `view` and `replay`."""
+"""The commands `threads`, `view`, `replay` and `search`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_store.audit._sync.threads import kept_threads
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
-from compaction_store.cli.bundles import option
+from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ReadOptions, Subject, TenantsListOptions, Thread
 from compaction_store.cli.output import Column, Output, figures, moment, number
@@ -22,6 +22,7 @@ from compaction_store.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Message, Reader, View
+
 
 _Limit = Annotated[int | None, option("--limit N", "Print at most N threads.", min=1)]
 _Format = Literal["anthropic", "openai", "openai-responses"]
@@ -181,3 +182,44 @@ def _show_messages(out: Output, found: Iterator[Message]) -> None:
     for message in found:
         text = values.preview([message.payload])
         out.clipped(_line(number(message.seq), values.role(message.payload), number(message.tokens), text))
+
+
+def search(
+    text: Annotated[str, argument("TEXT", "The text to find.")],
+    thread: str | None = option("--thread THREAD", default=None),
+    after: str = option("--after THREAD", default="", show_default=False),
+    excerpts: bool = option("--text", default=False),
+    *,
+    call: TenantsListOptions,
+) -> None:
+    call.only_one(thread, "--thread")
+    call.only_one(after, "--after")
+    out = call.output()
+    columns: list[str | Column] = [
+        *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True), "where",
+        Column("at", right=True),
+    ]  # fmt: skip
+    with call.reader() as store, ProgressBar("search", "matches") as progress:
+        listed = (
+            ([name] * call.all_tenants, place)
+            for name, its in call.readers(store)
+            for place in its.audit.search(text, thread_id=thread, after=after)
+        )
+        found = progress.over(listed)
+        out.rows(
+            [*columns, Column("excerpt", fold=True)] if excerpts else columns,
+            (
+                (
+                    values.of_tenant(of) | place.as_dict() | ({} if excerpts else {"excerpt": None}),
+                    [
+                        *of,
+                        place.thread_id,
+                        place.kind,
+                        number(place.seq or place.number),
+                        *([place.excerpt] * excerpts),
+                    ],
+                )
+                for of, place in found
+            ),
+            none=f"no matches in {call.where}",
+        )
