@@ -7,22 +7,28 @@ limit for its size and for its time. No answer that refuses, and no line of the 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
+from ipaddress import ip_address, ip_network
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import parse_qsl, quote, unquote
 
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
+from compaction_store import arguments
 from compaction_store.arguments import about
 from compaction_store.compaction.callbacks import Callback
 from compaction_store.errors import CompactionStoreError, HeadConflict, InvalidInput
@@ -34,10 +40,8 @@ from compaction_store.results import AsyncResults
 from compaction_store.store import AsyncStore
 from compaction_store.store.copies import impatient
 from compaction_store.web.access import HEADERS, host_of, log_access, log_failure
-from compaction_store.web.callers import Caller, Callers, TokenFile, TrustedProxy
-from compaction_store.web.openapi import document
 from compaction_store.web.refusals import STATUS, Refusal, answer_to, read
-from compaction_store.web.routes import RENDERERS, ROUTES, Route, ViewUsed, asked
+from compaction_store.web.routes import RENDERERS, ROUTES, Route, ViewUsed, asked, document
 
 __all__ = ["Caller", "Callers", "Refusal", "TokenFile", "TrustedProxy", "api_app", "document"]
 # After so many seconds without a connection, an answer says that the database is away.
@@ -286,3 +290,130 @@ def _error(request: Request, status: int, kind: str, text: str, headers: Mapping
         # The rest of the body is not read, so nothing else can follow on this connection.
         more["Connection"] = "close"
     return Response(json.dumps({"type": kind, "message": text}), status, more, "application/json")
+
+
+# ---- for whom the API works: a tenant, an actor, and whether it may write
+# A program never names its own tenant. Either the file of tokens has it, or a proxy that has authenticated the program.
+
+
+_LONGEST_FILE = 4 * 1024 * 1024
+_UNREADABLE = "the file of tokens cannot be read, so nobody is let in until its operator has mended it"
+_UNKNOWN = "the request must have the header Authorization: Bearer TOKEN, with a token that the server knows"
+
+
+def _checked(name: str) -> str:
+    arguments.name(name, "a name")
+    return name
+
+
+class Caller(BaseModel, extra="forbid", frozen=True):
+    """The program that sent a request. The right to write includes the right to read."""
+
+    tenant: Annotated[str, AfterValidator(_checked)]
+    actor: Annotated[str, AfterValidator(_checked)]
+    rights: Literal["read", "write"]
+
+
+class _Line(Caller, extra="forbid", frozen=True):
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Callers(Protocol):
+    """Identifies the program that sent a request. Raises `Refusal` if it cannot."""
+
+    def who(self, request: Request) -> Caller: ...
+
+
+class TokenFile:
+    """Knows programs by the token that they send as `Authorization: Bearer …`.
+
+    Each line of the file is a JSON object with `tenant`, `actor`, `rights`, which are "read" or "write", and `sha256`,
+    the hash of the token in hexadecimal. The file is read again when it has changed. While it is wrong, every request
+    is refused, because a token that was to be withdrawn may be in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._state: tuple[int, ...] = ()
+        self._known: dict[bytes, Caller] = {}
+        self._look()
+
+    def who(self, request: Request) -> Caller:
+        try:
+            self._look()
+        except InvalidInput as error:
+            raise Refusal("Unavailable", _UNREADABLE) from error
+        given = request.headers.getlist("authorization")
+        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        hashed = sha256(token.strip().encode()).digest()
+        # Compare with all of them, so that the time does not tell which one is similar.
+        found = [caller for known, caller in self._known.items() if hmac.compare_digest(known, hashed)]
+        if scheme.lower() != "bearer" or not found:
+            raise Refusal("Unauthorized", _UNKNOWN, {"WWW-Authenticate": "Bearer"})
+        return found[0]
+
+    def _look(self) -> None:
+        """Reads the file if it has changed."""
+        try:
+            is_at = self._path.stat()
+            state = (is_at.st_ino, is_at.st_size, is_at.st_mtime_ns, is_at.st_ctime_ns)
+            if state != self._state:
+                with self._path.open("rb") as file:
+                    self._known = _tokens(file.read(_LONGEST_FILE + 1))
+                self._state = state
+        except OSError as error:
+            raise InvalidInput(f"the file of tokens must be readable: {error.strerror}") from None
+
+
+def _tokens(data: bytes) -> dict[bytes, Caller]:
+    if len(data) > _LONGEST_FILE:
+        raise InvalidInput(f"the file of tokens must have at most {_LONGEST_FILE:,} bytes")
+    known: dict[bytes, Caller] = {}
+    for number, text in enumerate(data.splitlines(), 1):
+        if not text.strip():
+            continue
+        try:
+            line = read(_Line, documents.whole(text))
+        except ValueError as error:
+            raise InvalidInput(f"line {number:,} of the file of tokens must be right: {error}") from None
+        if (key := bytes.fromhex(line.sha256)) in known:
+            raise InvalidInput(f"line {number:,} of the file of tokens must not have the hash of another line")
+        known[key] = line
+    if not known:
+        raise InvalidInput("the file of tokens must have at least one line")
+    return known
+
+
+class TrustedProxy:
+    """Takes the tenant, the actor and the rights from headers that a reverse proxy sets for programs that it knows.
+
+    Only connections from `addresses`, which are addresses or networks such as 10.0.0.0/24, are believed. The proxy must
+    remove the three headers `Compaction-Store-Tenant`, `-Actor` and `-Rights` from what it is sent.
+    """
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        try:
+            self._networks = [ip_network(address) for address in addresses]
+        except ValueError:
+            raise InvalidInput("a proxy must be an address or a network, such as 10.0.0.5 or 10.0.0.0/24") from None
+
+    def who(self, request: Request) -> Caller:
+        if request.client is None or not self._is_proxy(request.client.host):
+            raise Refusal("Unauthorized", "the connection does not come from a proxy that the server trusts")
+        given: dict[str, str] = {}
+        try:
+            for name in Caller.model_fields:
+                # Unless there is exactly one header, this is a ValueError.
+                [value] = request.headers.getlist(f"Compaction-Store-{name}")
+                given[name] = value.encode("latin-1").decode()
+            return read(Caller, given)
+        except ValueError as error:
+            text = f": {error}" * isinstance(error, InvalidInput)
+            raise Refusal(
+                "Unauthorized", f"the proxy must set each of its three headers once, in UTF-8{text}"
+            ) from None
+
+    def _is_proxy(self, host: str) -> bool:
+        found = ip_address(host)
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in network for network in self._networks)

@@ -44,8 +44,7 @@ except ImportError as error:
     raise MissingExtra("the web server", "web") from error
 
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
-from compaction_store.web.alarms import Alarms
-from compaction_store.web.caches import ChartCache, Verifications
+from compaction_store.web.caches import Alarms, ChartCache, Verifications
 from compaction_store.web.parameters import (
     PARAMETERS,
     SAMPLE,
