@@ -18,8 +18,7 @@ from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
 from compaction_store.rendering import breakpoints
 from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, PlacedBlock, parts, refuse
-from compaction_store.rendering.pairs import NO_RESULT, paired
-from compaction_store.rendering.turns import BEGINNING
+from compaction_store.rendering.turns import BEGINNING, NO_RESULT, paired
 
 SIGNED_BETA = "compact-2026-09-04"
 THRESHOLD_BETA = "compact-2026-01-12"

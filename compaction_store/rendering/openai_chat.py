@@ -30,7 +30,7 @@ from compaction_store.rendering.blocks import (
     parts,
     refuse,
 )
-from compaction_store.rendering.pairs import NO_RESULT, paired
+from compaction_store.rendering.turns import NO_RESULT, paired
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
 _GIVEN_FIELDS = ("role", "content", "name", "tool_call_id")

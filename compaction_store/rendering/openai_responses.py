@@ -15,7 +15,7 @@ from compaction_store.rendering import turns
 from compaction_store.rendering.acceptance import has_content
 from compaction_store.rendering.blocks import OF_ERASED, OF_NO_CALL, refuse
 from compaction_store.rendering.openai_chat import as_it_is, converted, image_url
-from compaction_store.rendering.pairs import NO_RESULT, paired
+from compaction_store.rendering.turns import NO_RESULT, paired
 
 # Fields that only the SDK's objects have.
 _NAMES = frozenset({"parsed", "parsed_arguments", "async_"})

@@ -13,8 +13,15 @@ from contextlib import nullcontext
 from typing import Any
 
 from compaction_store.errors import SummarizerRejected, SummarizerUnavailable
-from compaction_store.summarizers.api_errors import describe, kind_of, seconds_to_wait, status_of, typed_error
-from compaction_store.summarizers.api_requests import ApiRequest, CountRequest
+from compaction_store.summarizers.api_requests import (
+    ApiRequest,
+    CountRequest,
+    describe,
+    kind_of,
+    seconds_to_wait,
+    status_of,
+    typed_error,
+)
 from compaction_store.telemetry.telemetry import model_call
 from compaction_store.waiting import Call, Pause, Work
 

@@ -23,8 +23,8 @@ from compaction_store.language.secrets import has_secret
 from compaction_store.language.words import Phrases, words
 from compaction_store.probes import ThreadFacts, ThreadMessage
 from compaction_store.probes.facts import statements
-from compaction_store.probes.passages import Passages
 from compaction_store.probes.speech import MessageReading
+from compaction_store.probes.thread_probe import Passages
 
 Payload = dict[str, Any]
 # Quadratic work on so many characters would take hours.

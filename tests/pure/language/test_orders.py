@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from compaction_store.language.orders import is_order, orders
-from compaction_store.probes.passages import Passages
+from compaction_store.probes.thread_probe import Passages
 
 ORDERS = {
     "en": [

@@ -17,8 +17,8 @@ from compaction_store.probes.speech import MessageReading
 from compaction_store.rendering import View, for_anthropic, for_openai
 from compaction_store.rendering.acceptance import accepted
 from compaction_store.strategies import plan_clear_tool_results
-from compaction_store.strategies.cuts import Rule, shorten
 from compaction_store.strategies.outline import elements_of, speaker
+from compaction_store.strategies.truncation import Rule, shorten
 from compaction_store.summarizers import ExtractiveSummarizer
 from compaction_store.tokens import o200k_base
 from compaction_store.tokens.message_text import read

@@ -17,7 +17,7 @@ from support.strategy_runs import COUNTER, FORMS, REFUSED, Payload, malformed, w
 from compaction_store.errors import InvalidInput, InvalidMessage
 from compaction_store.strategies import CompressResult, compress_context, compress_context_async
 from compaction_store.strategies.contents import compact
-from compaction_store.strategies.cuts import Rule, cut, shorten, shorter_json
+from compaction_store.strategies.truncation import Rule, cut, shorten, shorter_json
 from compaction_store.tokens import bytes_over_four
 
 

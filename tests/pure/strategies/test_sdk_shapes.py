@@ -14,7 +14,7 @@ from support.strategy_runs import COUNTER, Payload
 
 from compaction_store.api_rules import refused_by_openai_responses
 from compaction_store.strategies import plan_clear_tool_results
-from compaction_store.strategies.cuts import Rule, shorten
+from compaction_store.strategies.truncation import Rule, shorten
 
 SAID = "what was seen on the page and in the log " * 60
 DATA = "data:image/png;base64," + "iVBORw0KGgo" * 400
