@@ -6,9 +6,9 @@ not be made is never reported as ok.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
@@ -36,6 +36,17 @@ class Remark(AsDict):
     remedy: str | None = None
 
 
+def sayer(texts: Mapping[str, Sequence[Any]]) -> Callable[..., Remark]:
+    """Returns a function that makes a remark from the text of a data file, with values in its places."""
+
+    def say(key: str, **values: Any) -> Remark:
+        name, state, *said = texts[key]
+        return Remark(name.format(**values), state, *(text.format(**values) for text in said))
+
+    return say
+
+
+_say = sayer(_SQL["remarks"])
 # Settings that harm a store: the harmful values, the consequence, and how serious it is.
 _HARMFUL: Mapping[str, tuple[Sequence[str], str, State]] = _SQL["harmful"]
 _SWITCHES = dict.fromkeys(("true", "yes", "1"), "on") | dict.fromkeys(("false", "no", "0"), "off")
@@ -52,56 +63,40 @@ def look(connection: Connection) -> list[Remark]:
 
 
 def _snapshots(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
-    slow = "appends to busy threads slow down until it ends"
     for pid, application, login, is_idle, seconds in queries.fetch(connection, _SQL["sessions"], (OLD_SECONDS,)):
-        doing = "idle in a transaction" if is_idle else "in a transaction"
-        what = f"process {pid} ({application!r}, login {login!r}) is {doing} for {seconds:,.0f} s: {slow}"
-        remedy = f"SELECT pg_terminate_backend({pid}), and set idle_in_transaction_session_timeout"
-        yield Remark("snapshots", "problem" if is_idle else "note", what, remedy if is_idle else None)
+        key = "idle_session" if is_idle else "old_session"
+        yield _say(key, pid=pid, application=application, login=login, seconds=seconds)
     for name, seconds in queries.fetch(connection, _SQL["prepared"], (OLD_SECONDS,)):
-        what = f"transaction {name!r} was prepared {seconds:,.0f} s ago and is still open: {slow}"
-        yield Remark("snapshots", "problem", what, "end it with COMMIT PREPARED or ROLLBACK PREPARED")
+        yield _say("prepared", name=name, seconds=seconds)
     if not sees_others:
-        what = "this login may not see whether another session holds an old snapshot"
-        yield Remark("snapshots", "note", what, "run doctor with a member of pg_monitor")
+        yield _say("unseen_sessions")
 
 
 def _slots(connection: Connection) -> Iterator[Remark]:
     for name, kept in queries.fetch(connection, _SQL["slots"]):
-        size = "" if kept is None else f" ({kept:,} bytes so far)"
-        what = f"replication slot {name!r} has no reader: the server keeps all WAL for it{size}"
-        yield Remark("slots", "problem", what, "start its reader again, or SELECT pg_drop_replication_slot(…)")
+        yield _say("unread_slot", name=name, size="" if kept is None else f" ({kept:,} bytes so far)")
     for name, age in queries.fetch(connection, _SQL["held_by_slots"]):
         if age > OLD_TRANSACTIONS:
-            yield _feedback(f"replication slot {name!r}", age)
-
-
-def _feedback(who: str, age: int) -> Remark:
-    what = f"{who} holds back the vacuum of {age:,} transactions: appends to busy threads slow down"
-    return Remark("snapshots", "note", what, "end long queries on the standby, or set hot_standby_feedback = off there")
+            yield _say("feedback", who=f"replication slot {name!r}", age=age)
 
 
 def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Remark]:
     [(names, commit, feedback, in_recovery)] = queries.fetch(connection, _SQL["replication"])
     if in_recovery and feedback == "on":
-        what = "hot_standby_feedback is on: long queries on this standby slow down appends on the primary"
-        yield Remark("snapshots", "note", what)
+        yield _say("own_feedback")
     standbys = queries.fetch(connection, _SQL["standbys"])
     for name, age, _ in standbys:
         if age is not None and age > OLD_TRANSACTIONS:
-            yield _feedback(f"standby {name!r}", age)
+            yield _say("feedback", who=f"standby {name!r}", age=age)
     if not names or in_recovery:
         return
     if commit in {"off", "local"}:
-        what = f"synchronous_standby_names is set, but synchronous_commit is {commit}: a failover may lose messages"
-        yield Remark("standby", "note", what, "ALTER DATABASE … SET synchronous_commit = on")
+        yield _say("no_commit", commit=commit)
     if not sees_others:
-        yield Remark("standby", "note", "this login may not see whether a synchronous standby is connected")
-    elif not any(state in {"sync", "quorum"} for _, _, state in standbys):
-        what = "synchronous_standby_names is set, but no synchronous standby is connected"
-        yield Remark("standby", "problem", what, "start a standby: until then commits wait, or are on this server only")
+        yield _say("unseen_standbys")
     else:
-        yield Remark("standby", "ok", "a synchronous standby is connected")
+        is_connected = any(state in {"sync", "quorum"} for _, _, state in standbys)
+        yield _say("standby" if is_connected else "no_standby")
 
 
 def _of_logins(connection: Connection) -> Iterator[Remark]:
@@ -114,51 +109,36 @@ def _of_logins(connection: Connection) -> Iterator[Remark]:
         if value in values and (login is not None or here[name] != value):
             who = "every login" if login is None else f"login {login!r}"
             where = " in this database" if of_database else ""
-            remedy = "ALTER DATABASE … RESET" if login is None else "ALTER ROLE … RESET"
+            kind = "DATABASE" if login is None else "ROLE"
             what = f"{name} is {value} for {who}{where}: {follows}"
-            yield Remark("settings", state, what, f"{remedy} {name}")
+            yield Remark("settings", state, what, f"ALTER {kind} … RESET {name}")
     if here["row_security"] == "off":
-        what = f"row_security is off here: {_HARMFUL['row_security'][1]}"
-        yield Remark("settings", "problem", what, "row_security = on")
+        yield _say("row_security", follows=_HARMFUL["row_security"][1])
 
 
 def _statistics(connection: Connection) -> Iterator[Remark]:
     names = [name for (name,) in queries.fetch(connection, _SQL["unanalyzed"], (_UNANALYZED_BYTES,))]
     if names:
-        what = f"never analyzed: {', '.join(names)}; queries across threads may read whole tables"
-        yield Remark("statistics", "note", what, "run ANALYZE, or wait for autovacuum")
+        yield _say("unanalyzed", names=", ".join(names))
 
 
 def on_cluster(connection: Connection) -> list[Remark]:
     """Checks, on a Citus cluster, that all nodes are active and that queries send them their tenant."""
     if queries.is_worker(connection):
-        return [Remark("cluster", "problem", "this is a worker of a Citus cluster", "connect to the coordinator")]
+        return [_say("worker")]
     placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
     if not placements[0][0]:
         return []
     [(shards,)] = queries.fetch(connection, _SQL["shards"])
     if not shards:
-        return [
-            Remark(
-                "cluster",
-                "note",
-                "Citus is installed, but the tables are not distributed",
-                "run compaction-store distribute",
-            )
-        ]
+        return [_say("undistributed")]
     [(nodes, away)] = queries.fetch(connection, _SQL["nodes"])
-    found = [Remark("cluster", "ok", f"the tables are distributed over {shards:,} shards on {nodes:,} nodes")]
+    found = [_say("distributed", shards=shards, nodes=nodes)]
     if away:
-        what = f"{away:,} nodes are not active: their threads cannot be reached"
-        found.append(Remark("cluster", "problem", what, "start them, then SELECT citus_activate_node(…)"))
+        found.append(_say("nodes_away", away=away))
     [(tells,)] = queries.fetch(
         connection, "SELECT pg_catalog.current_setting('citus.propagate_set_commands', true) = 'local'"
     )
     if not tells:
-        what = "citus.propagate_set_commands is not local: queries across threads fail on the nodes"
-        found.append(
-            Remark(
-                "cluster", "problem", what, "run compaction-store distribute, which sets it, and open new connections"
-            )
-        )
+        found.append(_say("untold"))
     return found

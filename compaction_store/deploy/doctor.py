@@ -20,7 +20,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import errors
 from compaction_store.deploy import conditions, platforms
-from compaction_store.deploy.conditions import Remark
+from compaction_store.deploy.conditions import Remark, sayer
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.models.roles import GROUPS, OWNER, ROLES
 from compaction_store.module_data import ModuleData
@@ -30,6 +30,7 @@ from compaction_store.postgres.schema import introspection, schema_check
 from compaction_store.postgres.schema.schema_check import SchemaReport
 
 _SQL = ModuleData(__file__).values
+_say = sayer(_SQL["remarks"])
 NEWEST_SERVER = 18
 _PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
 _PATIENCE = 30.0
@@ -82,7 +83,7 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
     try:
         seen = _look(url, platform, connect_timeout)
     except CompactionStoreError as error:
-        yield Remark("connection", "problem", str(error), "start the server, or correct the URL")
+        yield _say("connection", error=error)
         return
     for look in (_server, _connection, _logging, _durability, _timeouts, _schema, _login):
         for check in look(seen):
@@ -93,16 +94,12 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
 def installation() -> Iterator[Remark]:
     """Yields the checks of the installed packages."""
     found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
-    yield Remark("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
+    yield _say("packages", python=platform.python_version(), found=found, libpq=_libpq())
     extras = _extras()
     installed = [extra for extra, packages in extras.items() if all(map(_version, packages))]
-    missing = [extra for extra in extras if extra not in installed]
-    has = f"installed: {', '.join(installed) or 'none'}"
-    if missing:
-        remedy = f"if you need some of them: {errors.install('NAME')}"
-        yield Remark("extras", "note", f"{has}; not installed: {', '.join(missing)}", remedy)
-    else:
-        yield Remark("extras", "ok", has)
+    missing = ", ".join(extra for extra in extras if extra not in installed)
+    key = "some_extras" if missing else "all_extras"
+    yield _say(key, installed=", ".join(installed) or "none", missing=missing, install=errors.install("NAME"))
 
 
 def _extras() -> dict[str, list[str]]:
@@ -195,24 +192,18 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _server(seen: Seen) -> Iterator[Remark]:
-    major = seen.version // 10000
+    major, minor = divmod(seen.version, 10000)
     if seen.version < queries.OLDEST_SERVER:
-        oldest = queries.OLDEST_SERVER // 10000
-        yield Remark("server", "problem", f"Postgres {major}", f"upgrade it: {oldest} or newer is needed")
-    elif major > NEWEST_SERVER:
-        yield Remark("server", "note", f"Postgres {major} is newer than any that this version was tested with")
+        yield _say("old_server", major=major, oldest=queries.OLDEST_SERVER // 10000)
     else:
-        yield Remark("server", "ok", f"Postgres {major}.{seen.version % 10000}")
+        yield _say("new_server" if major > NEWEST_SERVER else "server", major=major, minor=minor)
     encoding = seen.settings.get("server_encoding", "unknown")
     if encoding != "UTF8":
-        remedy = "create a database with ENCODING 'UTF8' TEMPLATE template0"
-        yield Remark("encoding", "problem", f"the database's encoding is {encoding}", remedy)
+        yield _say("encoding", encoding=encoding)
     if seen.in_recovery:
-        remedy = "to write, connect to the primary: target_session_attrs=read-write in the URL"
-        yield Remark("primary", "note", "this is a standby: it can be read and verified, but not written", remedy)
+        yield _say("standby")
     elif seen.settings.get("default_transaction_read_only") == "on":
-        remedy = "ALTER ROLE or ALTER DATABASE … SET default_transaction_read_only = off"
-        yield Remark("primary", "problem", "transactions are read-only by default", remedy)
+        yield _say("read_only")
 
 
 def _is_own(address: str) -> bool:
@@ -228,27 +219,14 @@ def _is_own(address: str) -> bool:
 
 
 def _connection(seen: Seen) -> Iterator[Remark]:
-    if seen.pooled:
-        what = "connected through a pooler; transaction and session mode work, because no session state is used"
-        yield Remark("pooler", "ok", what)
-    else:
-        yield Remark("pooler", "ok", "connected without a pooler")
+    yield _say("pooled" if seen.pooled else "not_pooled")
     if seen.encrypted is False and not seen.is_local and not seen.pooled:
-        yield Remark(
-            "encryption", "problem", "messages cross the network unencrypted", "add sslmode=verify-full to the URL"
-        )
+        yield _say("unencrypted")
     if seen.encrypted is None:
-        yield Remark("encryption", "note", "cannot see whether the connection is encrypted")
+        yield _say("unknown_encryption")
     if abs(seen.skew) > _SKEW_SECONDS:
-        what = (
-            f"the server's clock is {abs(seen.skew):,.0f} s {'ahead of' if seen.skew > 0 else 'behind'} this machine's"
-        )
-        yield Remark("clock", "note", what, "run a time service such as NTP on both; created_at is the server's time")
-    if seen.round_trip > _FAR_SECONDS:
-        remedy = "an append takes one round trip: run the application near the server"
-        yield Remark("distance", "note", f"a round trip takes {seen.round_trip * 1000:,.0f} ms", remedy)
-    else:
-        yield Remark("distance", "ok", f"a round trip takes {seen.round_trip * 1000:.1f} ms")
+        yield _say("clock", seconds=abs(seen.skew), how="ahead of" if seen.skew > 0 else "behind")
+    yield _say("far" if seen.round_trip > _FAR_SECONDS else "near", milliseconds=seen.round_trip * 1000)
 
 
 def _logging(seen: Seen) -> Iterator[Remark]:
@@ -257,121 +235,77 @@ def _logging(seen: Seen) -> Iterator[Remark]:
     if settings.get("log_parameter_max_length") == "0":
         return
     if (logged := settings.get("log_statement", "none")) in ("mod", "all"):
-        remedy = "ALTER SYSTEM SET log_statement = 'none', or log_parameter_max_length = 0"
-        yield Remark("logging", "problem", f"log_statement is {logged}: the server's log has messages", remedy)
+        yield _say("logged", logged=logged)
     elif settings.get("log_min_duration_statement", "-1") != "-1":
-        what = "the server logs slow statements with their parameters, which are messages"
-        yield Remark("logging", "note", what, "ALTER SYSTEM SET log_parameter_max_length = 0")
+        yield _say("slow_logged")
 
 
 def _durability(seen: Seen) -> Iterator[Remark]:
     settings = seen.settings
-    for name, lost in (
-        ("fsync", "a crash of the machine may destroy the database"),
-        ("full_page_writes", "a crash of the machine may leave torn pages"),
-    ):
-        yield from _is_on(settings, name, lost, f"{name} = on in postgresql.conf")
+    for name in ("fsync", "full_page_writes"):
+        yield _is_on(settings, name)
     commit = settings.get("synchronous_commit", "unknown")
-    if commit == "off":
-        what = "synchronous_commit is off: a crash may lose messages that were acknowledged"
-        yield Remark("synchronous_commit", "problem", what, "ALTER DATABASE … SET synchronous_commit = on")
-    else:
-        yield Remark("synchronous_commit", "ok", f"synchronous_commit is {commit}")
+    yield _say("no_commit" if commit == "off" else "commit", commit=commit)
     if settings.get("data_checksums") == "off":
-        what = "data checksums are off: only verify finds errors of the disk"
-        yield Remark("data_checksums", "note", what, "stop the server and run pg_checksums --enable")
+        yield _say("no_checksums")
     for name in ("zero_damaged_pages", "ignore_checksum_failure"):
         if settings.get(name) == "on":
-            what = f"{name} is on: damaged data is read without an error"
-            yield Remark(name, "problem", what, f"{name} = off in postgresql.conf")
-    yield from _is_on(
-        settings, "autovacuum", "the table of heads grows, and erased content stays on disk", "autovacuum = on"
-    )
+            yield _say("damaged_pages", name=name)
+    yield _is_on(settings, "autovacuum")
 
 
-def _is_on(settings: Mapping[str, str], name: str, lost: str, remedy: str) -> Iterator[Remark]:
-    if settings.get(name) == "on":
-        yield Remark(name, "ok", f"{name} is on")
-    else:
-        yield Remark(name, "problem", f"{name} is {settings.get(name, 'unknown')}: {lost}", remedy)
+def _is_on(settings: Mapping[str, str], name: str) -> Remark:
+    given = settings.get(name, "unknown")
+    return _say("on", name=name) if given == "on" else _say(name, given=given)
 
 
 def _timeouts(seen: Seen) -> Iterator[Remark]:
     for name in ("statement_timeout", "transaction_timeout"):
         limit = int(seen.settings.get(name, "0"))
         if 0 < limit < _SHORT_TIMEOUT_MS:
-            what = f"{name} is {limit:,} ms: it may cancel a load, an erasure or a large page"
-            yield Remark(
-                name, "note", what, f"ALTER ROLE … SET {name} = 0; every call of a store has a deadline anyway"
-            )
+            yield _say("short_timeout", name=name, limit=limit)
     isolation = seen.settings.get("default_transaction_isolation")
     if isolation != "read committed":
-        what = f"transactions are {isolation} by default: writers of one thread retry instead of waiting"
-        remedy = "ALTER ROLE … SET default_transaction_isolation = 'read committed'"
-        yield Remark("isolation", "note", what, remedy)
+        yield _say("isolation", isolation=isolation)
 
 
 def _schema(seen: Seen) -> Iterator[Remark]:
     if seen.is_worker:
         return
-    if seen.revision is None:
-        yield Remark("schema", "problem", "the database has no compaction_store schema", "run compaction-store migrate")
-        return
-    if seen.revision == "":
-        yield Remark("schema", "note", f"{seen.login} may not read the schema's revision")
-        return
     if seen.revision != tables.REVISION:
-        what = f"the schema is at revision {seen.revision}, this version needs {tables.REVISION}"
-        yield Remark(
-            "schema", "problem", what, "run compaction-store migrate, or install the version that fits the database"
-        )
+        key = {None: "no_schema", "": "unreadable_schema"}.get(seen.revision, "other_schema")
+        yield _say(key, login=seen.login, revision=seen.revision, wanted=tables.REVISION)
         return
-    yield Remark("schema", "ok", f"the schema is at revision {tables.REVISION}")
+    yield _say("schema", revision=tables.REVISION)
     for finding in seen.protected.findings:
         yield Remark("protection", "problem", finding.what, _remedy(finding.what))
     if not seen.protected.findings:
-        yield Remark("protection", "ok", "triggers, policies, functions and grants are as shipped")
+        yield _say("protected")
     for note in seen.protected.notes:
         yield Remark("protection", "note", note)
     if seen.owners != {OWNER}:
-        what = f"the tables belong to {', '.join(sorted(seen.owners))}, which can change them without a record"
-        remedy = "migrate with a login that may create roles, or use another login for the application"
-        yield Remark("owner", "note", what, remedy)
+        yield _say("owner", owners=", ".join(sorted(seen.owners)))
 
 
 def _remedy(finding: str) -> str:
-    if finding.startswith("everything belongs to "):
-        return (
-            f"GRANT {OWNER} TO it, as docs/how-to/managed.md says; then export all threads, downgrade to"
-            " base, migrate again and import the threads"
-        )
-    if finding.startswith("login "):
-        return "revoke what it must not have, or give the role to another login: compaction-store grant"
-    return "find out who changed it, restore it from a newly migrated database, then run verify --all"
+    remedies: dict[str, str] = _SQL["remedies"]
+    beginning = next((name for name in ("everything belongs to ", "login ") if finding.startswith(name)), "")
+    return remedies[beginning].format(owner=OWNER)
 
 
 def _login(seen: Seen) -> Iterator[Remark]:
     if seen.revision is None:
         return
-    missing = [group for group in GROUPS if group not in seen.roles]
-    if missing:
-        what = f"these roles are missing: {', '.join(missing)}"
-        yield Remark("roles", "note", what, "migrate with a login that may create roles (CREATEROLE)")
+    if missing := [group for group in GROUPS if group not in seen.roles]:
+        yield _say("no_roles", missing=", ".join(missing))
+    held = sorted(name for name, role in ROLES.items() if seen.roles.get(role.group))
     if seen.is_superuser or seen.bypasses_policies:
-        why = "a superuser" if seen.is_superuser else "exempt from row-level security"
-        remedy = "use another login for the application: compaction-store grant LOGIN application"
-        yield Remark("login", "note", f"{seen.login} is {why}: the policies do not restrict it", remedy)
+        yield _say("superuser" if seen.is_superuser else "exempt", login=seen.login)
     elif seen.login in seen.owners:
-        remedy = "use another login for the application: compaction-store grant LOGIN application"
-        yield Remark("login", "note", f"{seen.login} owns the tables and can remove their protection", remedy)
+        yield _say("owning_login", login=seen.login)
     else:
-        held = [name for name, role in ROLES.items() if seen.roles.get(role.group)]
-        if held:
-            what = f"{seen.login} has the role{'s' if len(held) > 1 else ''} {', '.join(sorted(held))}"
-            yield Remark("login", "ok", what)
-        else:
-            remedy = f"run as the owner: compaction-store grant {seen.login} application"
-            yield Remark("login", "problem", f"{seen.login} has none of the roles", remedy)
+        key = "login" if held else "login_without_role"
+        yield _say(key, login=seen.login, many="s" * (len(held) > 1), held=", ".join(held))
 
 
 def tenants(url: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.deploy.conditions import Remark, State
+from compaction_store.deploy.conditions import Remark, sayer
 from compaction_store.errors import InvalidInput
 from compaction_store.models.roles import APPLICATION, AUDITOR, GROUPS, OWNER
 from compaction_store.module_data import ModuleData
@@ -44,6 +44,7 @@ class Platform(NamedTuple):
 
 _DATA = ModuleData(__file__).values
 _SQL = _DATA["queries"]
+_say = sayer(_DATA["remarks"])
 PLATFORMS: Mapping[str, Platform] = {name: Platform(**facts) for name, facts in _DATA["services"].items()}
 
 _ADMIN_SINCE = 160000
@@ -120,36 +121,25 @@ def look(connection: Connection, address: Address, given: str | None) -> tuple[P
 def _recognition(names: Sequence[str], given: str | None) -> Iterator[Remark]:
     for name in names:
         found = PLATFORMS[name]
-        state: State = "ok" if found.remedy is None else "note"
-        yield Remark("platform", state, f"this looks like {found.title}: it has {found.group}", found.remedy)
+        remark = _say("looks_like", title=found.title, group=found.group)
+        yield remark if found.remedy is None else dataclasses.replace(remark, state="note", remedy=found.remedy)
     if given is not None and PLATFORMS[given].group not in {PLATFORMS[name].group for name in names}:
-        wanted = PLATFORMS[given]
-        what = f"this does not look like {wanted.title}: it has no role {wanted.group}"
-        yield Remark("platform", "problem", what, "give --platform the service that runs this server, or leave it out")
+        yield _say("looks_unlike", title=PLATFORMS[given].title, group=PLATFORMS[given].group)
 
 
 def _administrator(login: Login, *, is_migrated: bool) -> Iterator[Remark]:
-    name = "administrator"
-    complete = True
+    found: list[Remark] = []
     if not is_migrated and not login.may_create:
-        complete = False
-        what = f"{login.name} may not make the schema in this database"
-        remedy = f"migrate as the database's owner, or GRANT CREATE ON DATABASE … TO {login.name}"
-        yield Remark(name, "note", what, remedy)
+        found.append(_say("may_not_create", login=login.name))
     by = "the administrator that migrated first" if login.grants_instead is None else login.grants_instead
+    is_new = login.server_version >= _ADMIN_SINCE
     if login.is_owner is False:
-        complete = False
-        what = f"{login.name} is not a member of {OWNER}, so everything that it migrates belongs to {login.name}"
-        options = " WITH INHERIT TRUE, SET TRUE" if login.server_version >= _ADMIN_SINCE else ""
-        yield Remark(name, "note", what, f"as {by}: GRANT {OWNER} TO {login.name}{options}")
+        options = " WITH INHERIT TRUE, SET TRUE" if is_new else ""
+        found.append(_say("no_owner", login=login.name, owner=OWNER, by=by, options=options))
     # Before Postgres 16, CREATEROLE allows granting every role.
-    if login.ungrantable and login.server_version >= _ADMIN_SINCE:
-        complete = False
-        what = f"{login.name} may not grant {', '.join(login.ungrantable)}: another administrator made them"
-        grant = f"GRANT {', '.join(login.ungrantable)} TO {login.name} WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
-        yield Remark(name, "note", what, f"as {by}: {grant}")
-    if complete:
-        yield Remark(name, "ok", f"{login.name} may migrate, and grant the schema's roles")
+    if login.ungrantable and is_new:
+        found.append(_say("may_not_grant", login=login.name, by=by, roles=", ".join(login.ungrantable)))
+    yield from found or [_say("may_migrate", login=login.name)]
 
 
 def _all_tenants(connection: Connection, login: Login) -> Iterator[Remark]:
@@ -159,38 +149,27 @@ def _all_tenants(connection: Connection, login: Login) -> Iterator[Remark]:
     members = role_members.read(connection)
     audits = [m.login for m in members if AUDITOR in m.roles and role_members.BYPASSES in m.powers]
     if audits:
-        yield Remark("all tenants", "ok", f"{audits[0]!r} may make a checkpoint of all tenants")
-    elif login.bypasses and login.server_version >= _ADMIN_SINCE:
-        what = "no auditor sees all tenants: a checkpoint of all of them needs one"
-        yield Remark("all tenants", "note", what, f"as {login.name}: ALTER ROLE the_auditors_login BYPASSRLS")
+        yield _say("all_tenants", login=audits[0])
     else:
-        what = f"{login.name} cannot grant BYPASSRLS, so no auditor sees all tenants"
-        remedy = "make a checkpoint for each tenant: compaction-store checkpoint --tenant"
-        yield Remark("all tenants", "note", what, remedy)
+        key = "no_auditor" if login.bypasses and login.server_version >= _ADMIN_SINCE else "no_bypass"
+        yield _say(key, login=login.name)
 
 
 def _pooler(platform: Platform, address: Address, login: Login) -> Iterator[Remark]:
     if not address.is_pooled and not re.search(platform.pooled_at, f"{address.host}:{address.port}"):
         return
-    if login.makes_roles or login.is_owner:
-        what = f"connected through {platform.pooler}, as a login that migrates"
-        yield Remark("platform pooler", "note", what, f"to migrate, connect to {platform.direct}")
-    else:
-        yield Remark("platform pooler", "ok", f"connected through {platform.pooler}, as an application may")
+    key = "pooled_migration" if login.makes_roles or login.is_owner else "pooled"
+    yield _say(key, pooler=platform.pooler, direct=platform.direct)
 
 
 def _members(connection: Connection, platform: Platform) -> Iterator[Remark]:
     """Checks logins that have a role of the schema and are also members of the service's groups."""
     for login in role_members.also_in(connection, platform.group):
-        what = f"login {login!r} is also a member of {platform.group}, which may do more than a role of the schema"
-        remedy = f"CREATE ROLE … LOGIN in SQL, grant the new login the schema's roles, and revoke them from {login}"
-        yield Remark("platform logins", "note", what, remedy)
+        yield _say("powerful_login", login=login, group=platform.group)
     if platform.iam_group is None:
         return
     for login in role_members.also_in(connection, platform.iam_group):
-        what = f"login {login!r} is a member of {platform.iam_group}: its password is a token valid for minutes"
-        remedy = "open the store with an engine= that asks for a token for each connection"
-        yield Remark("platform logins", "note", what, remedy)
+        yield _say("token_login", login=login, group=platform.iam_group)
 
 
 def _encryption(connection: Connection, platform: Platform) -> Iterator[Remark]:
@@ -198,21 +177,18 @@ def _encryption(connection: Connection, platform: Platform) -> Iterator[Remark]:
         return
     [(value,)] = queries.fetch(connection, _SQL["setting"], (platform.encrypts_by,))
     if value in {"0", "off"}:
-        what = f"{platform.encrypts_by} is off: the server accepts unencrypted connections"
-        yield Remark("platform encryption", "note", what, f"switch {platform.encrypts_by} on {platform.settings}")
+        yield _say("unencrypted", setting=platform.encrypts_by, where=platform.settings)
 
 
 def _api(connection: Connection) -> Iterator[Remark]:
     """Checks that requests of Supabase's API do not reach the schema."""
     may = [name for (name,) in queries.fetch(connection, _SQL["api_may"], (list(_API_ROLES),))]
     if may:
-        what = f"the API's roles may use the schema: {', '.join(may)}"
-        yield Remark("platform api", "problem", what, f"REVOKE ALL ON SCHEMA compaction_store FROM {', '.join(may)}")
+        yield _say("api_may", roles=", ".join(may))
     if queries.fetch(connection, _SQL["api_shows"]):
-        remedy = "remove compaction_store from the exposed schemas in the API's settings"
-        yield Remark("platform api", "problem", "the API exposes the schema: pgrst.db_schemas names it", remedy)
+        yield _say("api_shows")
     elif not may:
-        yield Remark("platform api", "ok", "the API does not reach the schema")
+        yield _say("api_safe")
 
 
 def adapted(check: Remark, platform: Platform | None) -> Remark:
