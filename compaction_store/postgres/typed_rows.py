@@ -14,7 +14,7 @@ from compaction_store.models.messages import Erased, Payload, shown
 from compaction_store.models.outlines import outlined
 from compaction_store.postgres.queries import functions as sql
 from compaction_store.rendering.view import View
-from compaction_store.sealing.seals import is_sealed
+from compaction_store.sealing.seals import is_sealed, is_sealed_whole
 
 
 def message(row: sql.ReplayRow | sql.NewestRow) -> Message:
@@ -77,7 +77,7 @@ def _read(kind: documents.Kind, text: str, what: str, thread_id: str) -> Payload
     found, fault = documents.parsed(kind, text)
     if found is None:
         raise _unreadable(fault or "", what, thread_id)
-    if is_sealed(found):
+    if (is_sealed_whole if kind == "payload" else is_sealed)(found):
         raise NotConfigured(f"{what} is sealed: open the store with seal=Keys(…){about(thread_id)}")
     return found
 

@@ -6,16 +6,25 @@ The folder is not in the database, and must not be in its backups: a backup of t
 
 from __future__ import annotations
 
+import hmac
+import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 from uuid import uuid4
 
 from compaction_store.arguments import instance
-from compaction_store.errors import InvalidInput, MissingExtra, NotConfigured
+from compaction_store.errors import InvalidInput, MissingExtra, NotConfigured, Unreadable
+
+with suppress(ImportError):
+    # Windows has none, and no folder of keys: it cannot sync one.
+    import fcntl
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -30,7 +39,7 @@ _MOST_KNOWN = 10_000
 
 def owner_of(tenant: str, subject: str | None = None, thread_id: str | None = None) -> str:
     """Returns the owner of the key that seals a thread: its subject, or the thread alone if it has none."""
-    return f"thread\n{tenant}\n{thread_id}" if subject is None else f"subject\n{tenant}\n{subject}"
+    return json.dumps(["thread", tenant, thread_id] if subject is None else ["subject", tenant, subject])
 
 
 class Master(Protocol):
@@ -44,14 +53,24 @@ class Master(Protocol):
     def unwrap(self, wrapped: bytes, name: bytes, /) -> bytes: ...
 
 
-class OwnerKey(NamedTuple):
+@dataclass(frozen=True)
+class OwnerKey:
     """The key of an owner. `id` is written beside each sealed text."""
 
     id: bytes
-    secret: bytes
+    secret: bytes = field(repr=False)
 
-    def __repr__(self) -> str:
-        return f"OwnerKey(id={self.id.hex()})"
+    @cached_property
+    def cipher(self) -> Any:
+        return aes_gcm(self.secret)
+
+    def nonce(self, context: bytes, text: bytes) -> bytes:
+        """Returns a nonce that only this text has in this context, and always has."""
+        return hmac.digest(self._nonces, context + text, sha256)[:NONCE_BYTES]
+
+    @cached_property
+    def _nonces(self) -> bytes:
+        return hmac.digest(self.secret, b"compaction-store nonce", sha256)
 
 
 class FileMaster:
@@ -107,6 +126,7 @@ class Keys:
         """Makes a folder of keys that only its owner can read, with a new master key if none is given."""
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
         if master is None:
             try:
                 _write_new(path / _MASTER, urlsafe_b64encode(os.urandom(KEY_BYTES)))
@@ -120,71 +140,101 @@ class Keys:
     def of_owner(self, owner: str) -> OwnerKey:
         """Returns the key of an owner, and makes it if there is none."""
         known = self._ids.get(owner)
-        found = self._find(owner) if known is None else self.by_id(known) or self._find(owner)
-        if found is not None:
+        found = None if known is None else self.by_id(known)
+        if found is None:
+            with self._locked():
+                known = self.id_of(owner)
+                found = (None if known is None else self.by_id(known)) or self._make(owner)
             if len(self._ids) >= _MOST_KNOWN:
                 self._ids.clear()
-                self._read.clear()
             self._ids[owner] = found.id
-            return found
+        return found
+
+    def _make(self, owner: str) -> OwnerKey:
         made = OwnerKey(uuid4().bytes, os.urandom(KEY_BYTES))
         _write_new(self._file(made.id), urlsafe_b64encode(self._master.wrap(made.secret, made.id)))
-        try:
-            _write_new(self._pointer(owner), made.id.hex().encode())
-        except FileExistsError:
-            # Another process made the owner's key meanwhile.
-            _destroy(self._file(made.id))
-            return self.of_owner(owner)
+        # The process that destroyed an earlier key may have died before its last step.
+        self._pointer(owner).unlink(missing_ok=True)
+        _write_new(self._pointer(owner), made.id.hex().encode())
         return made
 
     def by_id(self, key_id: bytes) -> OwnerKey | None:
         """Returns the key with an id, or None if it was destroyed. Raises NotConfigured if this folder never had it."""
         path = self._file(key_id)
         try:
+            # The stone counts, and not the file: a process that destroys a key may die between the two.
+            if self._stone(key_id).exists():
+                raise FileNotFoundError
             state = path.stat()
-        except FileNotFoundError:
+            version = (state.st_ino, state.st_mtime_ns)
+            known = self._read.get(key_id)
+            if known is None or known[0] != version:
+                known = version, OwnerKey(key_id, self._unwrapped(path, key_id))
+                if len(self._read) >= _MOST_KNOWN:
+                    self._read.clear()
+                self._read[key_id] = known
+            return known[1]
+        except (FileNotFoundError, Unreadable) as error:
             self._read.pop(key_id, None)
             if self._stone(key_id).exists():
                 return None
-            raise NotConfigured(
-                f"the content is sealed with the key {key_id.hex()}, which {self!r} does not have"
-            ) from None
-        version = (state.st_ino, state.st_mtime_ns)
-        known = self._read.get(key_id)
-        if known is None or known[0] != version:
-            known = version, OwnerKey(key_id, self._master.unwrap(urlsafe_b64decode(_read(path)), key_id))
-            self._read[key_id] = known
-        return known[1]
+            if isinstance(error, Unreadable):
+                raise
+        raise NotConfigured(f"the content is sealed with the key {key_id.hex()}, which {self!r} does not have")
+
+    def _unwrapped(self, path: Path, key_id: bytes) -> bytes:
+        secret = b""
+        try:
+            secret = self._master.unwrap(urlsafe_b64decode(_read(path)), key_id)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+        if len(secret) != KEY_BYTES:
+            raise Unreadable(f"{path.name!r} in {self!r} must have a key that its master key has wrapped")
+        return secret
 
     def destroy(self, owner: str) -> bool:
         """Destroys the key of an owner. Nothing that it sealed can be opened again. Returns False if there was none.
 
         A copy of the folder would still have the key: do not copy it, or destroy it there too.
         """
-        found = self.id_of(owner)
-        if found is not None:
+        with self._locked():
+            found = self.id_of(owner)
+            if found is None:
+                return False
+            was_there = not self._stone(found).exists()
             self._read.pop(found, None)
+            self._ids.pop(owner, None)
             with suppress(FileExistsError):
                 _write_new(self._stone(found), b"")
             _destroy(self._file(found))
-            _destroy(self._pointer(owner))
-        return found is not None
-
-    def _find(self, owner: str) -> OwnerKey | None:
-        found = self.id_of(owner)
-        if found is None:
-            return None
-        key = None if self._stone(found).exists() else self.by_id(found)
-        if key is None:
-            # The process that destroyed the key may have died before its last step.
-            self.destroy(owner)
-        return key
+            self._pointer(owner).unlink(missing_ok=True)
+            _sync_folder(self._folder)
+            return was_there
 
     def id_of(self, owner: str) -> bytes | None:
         """Returns the id of an owner's key, or None if there is none."""
-        with suppress(FileNotFoundError, ValueError):
-            return bytes.fromhex(_read(self._pointer(owner)).decode("ascii"))
-        return None
+        path = self._pointer(owner)
+        found = b""
+        try:
+            found = bytes.fromhex(_read(path).decode("ascii"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            pass
+        if len(found) != ID_BYTES:
+            raise Unreadable(f"{path.name!r} in {self!r} must have the id of a key")
+        return found
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lets one thread of one process make or destroy keys. Without it, one could destroy another's new key."""
+        handle = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _file(self, key_id: bytes) -> Path:
         return self._folder / f"{key_id.hex()}.key"
@@ -203,6 +253,11 @@ def aes_gcm(key: bytes) -> Any:
     except ImportError:
         raise MissingExtra("sealed content", "audit") from None
     return AESGCM(key)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Returns whether a cipher refused a text, which is damaged or was made with another key."""
+    return isinstance(error, ValueError) or type(error).__name__ == "InvalidTag"
 
 
 def _read(path: Path) -> bytes:

@@ -17,6 +17,7 @@ from compaction_store.postgres.queries.across_threads import (
     names_of,
     recent_threads,
     sample,
+    subjects_of,
     threads,
     threads_of_subject,
 )

@@ -502,6 +502,18 @@ def _listed(tenant: str, wanted: ListFilter) -> Iterator[sa.ColumnElement[bool]]
         yield h.hidden_seq.is_distinct_from(h.last_seq)
 
 
+def subjects_of(connection: Connection, tenant: str, names: Sequence[str]) -> list[tuple[UUID, str, str | None]]:
+    """Returns the thread_uid, the name and the subject of each thread with one of the names."""
+    t, h = tables.threads.c, tables.heads.c
+    wanted: Any = sa.bindparam("wanted", list(names), type_=postgresql.ARRAY(sa.Text))
+    query = (
+        sa.select(t.thread_uid, t.thread_id, h.subject)
+        .join_from(tables.threads, tables.heads, t.thread_uid == h.thread_uid)
+        .where(t.tenant == tenant, h.tenant == tenant, t.thread_id == sa.any_(wanted))
+    )
+    return [(uid, name, subject) for uid, name, subject in select_of(connection, tenant, query)]
+
+
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:
     """Returns the thread_uid and the current name of each given thread that the tenant has in this database."""
     t = tables.threads.c

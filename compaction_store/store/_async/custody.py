@@ -15,7 +15,7 @@ from compaction_store.models import Event, Expiry, Redaction
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.results import AsyncResults
 from compaction_store.sealing.keys import owner_of
-from compaction_store.store._async import erasures, retention, subjects
+from compaction_store.store._async import erasures, pages, retention, subjects
 from compaction_store.store._async.scope import AsyncScope
 from compaction_store.store.threads import thread_key
 
@@ -165,30 +165,38 @@ class AsyncCustody:
     ) -> Event:
         """Erases all threads of a subject, and destroys the key that sealed them, so that no copy can be read either.
 
-        The store must have been opened with `seal`. If a hold or a retention keeps a thread, `Conflict` is raised and
-        the key stays. The log of the tenant gets an event with the key's id. A call that was stopped can be repeated.
+        The store must have been opened with `seal`, and must have the key. If a hold or a retention keeps a thread,
+        `Conflict` is raised and the key stays. The log of the tenant gets one event for a key, with its id. A call that
+        was stopped can be repeated until the key is destroyed.
+
+        An append that is in flight meanwhile may still be stored. It is erased with its thread, and nobody can open
+        what it said. A later append with the subject makes a new key.
         """
         keys = self._scope.db.server.keys
         if keys is None:
             raise NotConfigured("a store must be opened with seal=Keys(…) to destroy a key")
-        erased = self.erase_subject(
-            subject, reason=reason, actor=actor, authority=authority, legal_basis=legal_basis, override=override
-        )
-        done = [each async for each in erased]
+        arguments.name(subject, "subject")
+        owner = owner_of(self._scope.tenant, subject)
+        key_id = keys.id_of(owner)
+        if key_id is None:
+            raise NotConfigured(f"{keys!r} must have the key of the subject, but has none: nothing was erased")
+        given: dict[str, Any] = {"reason": reason, "authority": authority, "legal_basis": legal_basis}
+        given |= {"actor": self._scope.chosen_actor(actor), "override": override}
+        done = [each async for each in self.erase_subject(subject, **given)]
         if kept := [each.thread_id for each in done if each.kept is not None]:
             what = f"{len(kept)} threads of the subject were kept, so the key was not destroyed"
             raise Conflict(what + arguments.about(kept[0]))
-        owner = owner_of(self._scope.tenant, subject)
-        key_id = keys.id_of(owner)
         body = erasure.body(
-            key=None if key_id is None else key_id.hex(), threads=len(done), reason=reason, legal_basis=legal_basis,
+            key=key_id.hex(), threads=len(done), reason=reason, legal_basis=legal_basis,
             authority=encoding.authority(authority),
         )  # fmt: skip
-        event = await erasures.record_in_log(
-            self._scope.db, self._scope.tenant, "shred", body, self._scope.chosen_actor(actor)
-        )
+        db, log = self._scope.db, ThreadKey(None, self._scope.tenant, arguments.LOG)
+        written = await erasures.record_in_log(db, log.tenant, "shred", body, given["actor"], salt=key_id)
         keys.destroy(owner)
-        return event
+        # Erases what was appended meanwhile.
+        _ = [each async for each in self.erase_subject(subject, **given)]
+        # An earlier call, which was stopped, may have written the event.
+        return next(iter([each async for each in pages.events(db, log, written.pos - 1, ["shred"])]))
 
     def apply_retention(
         self,

@@ -279,7 +279,7 @@ def test_shredding_a_subject_erases_its_threads_and_its_key_and_is_an_event(
     assert (event.kind, event.actor, event.body["legal_basis"]) == ("shred", "desk", "Art. 17 GDPR")
     assert keys.id_of(owner_of("default", "person 7")) is None
     # A copy that was made before cannot be opened.
-    boxes = [Seals(keys).opened(json.dumps(payload)) for payload in before]
+    boxes = [Seals(keys, "default").opened_message(json.dumps(payload)) for payload in before]
     assert boxes == [None] * 4
     assert "person 7" not in contents(superuser)
     [erased] = [
