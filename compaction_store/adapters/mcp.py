@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ except ImportError as error:
 
 _LOG = logging.getLogger(__name__)
 _OWN = tools_in(ModuleData(__file__))
-_THREAD = next(tool.fields["thread_id"] for tool in _OWN if "thread_id" in tool.required)
+_THREAD = next(tool.fields["thread_id"] for tool in _OWN if tool.name == "explain_message")
 # Errors in a call's arguments. The model gets their texts, which name threads, seqs and rules but quote no messages.
 _OF_CALLS = (
     BadCall, CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound,
@@ -82,6 +83,7 @@ class McpTools:
         self._calls: dict[str, Callable[..., Awaitable[Recalled]]] = {
             "list_threads": self._list_threads, "list_compactions": self._list_compactions,
             "explain_message": self._explain_message, "seen_by_reply": self._seen_by_reply,
+            "what_was_lost": self._what_was_lost,
         }  # fmt: skip
 
     def definitions(self) -> list[types.Tool]:
@@ -93,9 +95,16 @@ class McpTools:
             for tool in (*self._own.values(), *self._recall.values())
         ]
 
-    async def call(self, name: str, given: Payload | None) -> Recalled:
-        """Runs a call. A mistake in the call, or a failure of the store, becomes an error result for the model."""
+    async def call(self, name: str, given: Payload | None, *, session: str | None = None) -> Recalled:
+        """Runs a call. A mistake in the call, or a failure of the store, becomes an error result for the model.
+
+        `session` is the thread of the agent that calls. A call that is about one thread and names none is about it.
+        """
         try:
+            if self._thread_id is None and not name.startswith("list_") and (given or {}).get("thread_id") is None:
+                if session is None:
+                    raise BadCall("thread_id must be given: the call is of no session of Claude Code or Codex")
+                given = {**(given or {}), "thread_id": session}
             if self._counter.takes_long(0):
                 await in_thread(self._counter.prepare)
             if name in self._own:
@@ -116,9 +125,7 @@ class McpTools:
         if self._thread_id is not None:
             return tool
         text = tool.description.replace("this conversation", "a conversation")
-        return tool._replace(
-            description=text, fields={"thread_id": _THREAD, **tool.fields}, required=("thread_id", *tool.required)
-        )
+        return tool._replace(description=text, fields={"thread_id": _THREAD, **tool.fields})
 
     def _fixed(self, tool: Tool) -> Tool:
         left_out = ("thread_id", "after_thread")
@@ -208,6 +215,26 @@ class McpTools:
                 last = element.seq
         return page.written(None)
 
+    async def _what_was_lost(self, thread_id: str, after: int = 0) -> Recalled:
+        # This takes long to import, and an agent may never call it.
+        from compaction_store.evaluation.evaluator import lost_in  # noqa: PLC0415
+        from compaction_store.evaluation.replay import recorded  # noqa: PLC0415
+
+        messages = [message async for message in self._reader.replay(thread_id)]
+        records = [record async for record in self._reader.compactions(thread_id)]
+        events = [event async for event in self._reader.audit.events(thread_id)]
+        found = await in_thread(lambda: lost_in(recorded(thread_id, messages, records, events)))
+        page, last = self._page("losses", {"records": len(records)}), after
+        for probe in found[after:]:
+            loss = {
+                "type": probe.type, "record": probe.record, "seq": probe.place.seq, "text": page.short(probe.text),
+                "again_at_seq": None if probe.again is None else probe.again.seq,
+            }  # fmt: skip
+            if not page.add(dump({name: value for name, value in loss.items() if value is not None}), {"after": last}):
+                return page.written({"after": last})
+            last += 1
+        return page.written(None)
+
 
 def _element(element: Element) -> Payload:
     if element.number is None:
@@ -231,6 +258,15 @@ def _listed(page: ResultPage, record: Compaction) -> Payload:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _session(parameters: types.CallToolRequestParams) -> str | None:
+    """Returns the thread of the session that calls: Codex names it in each call, and Claude Code to each server."""
+    named = dict(parameters.meta or {}).get("threadId")
+    if isinstance(named, str) and named:
+        return f"codex:{named}"
+    started_by = os.environ.get("CLAUDE_CODE_SESSION_ID")
+    return f"claude-code:{started_by}" if started_by else None
+
+
 def server(served: McpTools) -> Server[Any]:
     """Returns an MCP server that offers the tools."""
 
@@ -238,7 +274,7 @@ def server(served: McpTools) -> Server[Any]:
         return types.ListToolsResult(tools=served.definitions())
 
     async def call_tool(_context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
-        result = await served.call(parameters.name, parameters.arguments)
+        result = await served.call(parameters.name, parameters.arguments, session=_session(parameters))
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=result.text)], is_error=result.is_error
         )  # fmt: skip

@@ -68,13 +68,16 @@ def sentence(probe: Probe) -> str:
 
 def read(store: Reader, thread: str, seq: int | None) -> list[Loss]:
     """Returns the losses and inventions of a thread's own compactions, or only the losses of one message."""
-    from compaction_store import tokens
-    from compaction_store.evaluation import RECORDED, evaluate, read_thread
+    from compaction_store.errors import InvalidInput
+    from compaction_store.evaluation import read_thread
+    from compaction_store.evaluation.evaluator import lost_in
 
-    found = evaluate([read_thread(store, thread)], [RECORDED], counter=tokens.o200k_base())
-    if found.skipped:
-        raise misuse(f"cannot be used for this thread: {', '.join(found.skipped)}", "--lost")
-    return [loss for loss in losses_of(found.policies[0].runs) if seq is None or loss.probe.place.seq == seq]
+    recorded = read_thread(store, thread)
+    try:
+        found = lost_in(recorded)
+    except InvalidInput as error:
+        raise misuse(f"cannot be used for this thread: {error}", "--lost") from None
+    return [Loss(thread, probe) for probe in found if seq is None or probe.place.seq == seq]
 
 
 def show(out: Output, losses: Sequence[Loss], *, text: bool) -> None:

@@ -18,8 +18,9 @@ from compaction_store.evaluation.money import ModelPrice, Money, Prices, money_o
 from compaction_store.evaluation.replay import RECORDED, Policy, RecordedThread, Replayed, replay
 from compaction_store.evaluation.results import Evaluation, RunSums, judged_by, result_of, sums_of
 from compaction_store.models import Message, Payload
-from compaction_store.probes import Planted
+from compaction_store.probes import Planted, Probe
 from compaction_store.tokens import Counter as TokenCounter
+from compaction_store.tokens import o200k_base
 
 
 class ThreadRuns(NamedTuple):
@@ -210,6 +211,14 @@ def _unfit(thread: RecordedThread) -> str | None:
     if thread.is_unknown:
         return "a newer release wrote an entry that changes views"
     return "some of its messages were erased" if thread.is_erased_in_part else None
+
+
+def lost_in(thread: RecordedThread) -> list[Probe]:
+    """Returns the failed probes of a thread's own compactions. Those that cost the most tokens come first."""
+    if (reason := _unfit(thread)) is not None:
+        raise InvalidInput(f"the thread must be whole: {reason}")
+    failed = [probe for probe in replay(thread, None, o200k_base()).probes if not probe.kept]
+    return sorted(failed, key=lambda probe: (-(probe.tokens or 0), probe.record))
 
 
 def _grown(thread: RecordedThread) -> dict[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -23,7 +23,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.evaluation.judge import Judge, JudgeVerdict, SummarizerUse, Usage, labels_of, usage_of
 from compaction_store.language.names import NameReader
 from compaction_store.messages import framing
-from compaction_store.models import Attempt, Compaction, Element, Message, Payload
+from compaction_store.models import Attempt, Compaction, Element, Event, Message, Payload
 from compaction_store.models.messages import shown
 from compaction_store.models.vocabulary import EVENT_KINDS, KINDS, NO_ATTEMPTS, SUMMARY_KINDS, WITHDRAWALS
 from compaction_store.probes import Fold, Planted, Probe, ThreadFacts, ThreadMessage, ThreadProbe
@@ -412,11 +412,24 @@ def read_thread(
 
     Threads that share `names`, a reader of names, are probed faster.
     """
-    records, events = tuple(reader.compactions(thread_id)), tuple(reader.audit.events(thread_id))
+    found = reader.replay(thread_id), reader.compactions(thread_id), reader.audit.events(thread_id)
+    return recorded(thread_id, *found, labels=labels, names=names)
+
+
+def recorded(
+    thread_id: str,
+    messages: Iterable[Message],
+    records: Iterable[Compaction],
+    events: Iterable[Event],
+    *,
+    labels: bool = False,
+    names: NameReader | None = None,
+) -> RecordedThread:
+    """Makes the thread of what a reader returned, as `read_thread` does."""
+    records, events = tuple(records), tuple(events)
     is_unknown = any(record.outcome == "applied" and record.kind not in KINDS for record in records) or any(
         event.critical and event.kind not in EVENT_KINDS for event in events
     )
     return RecordedThread(
-        thread_id, tuple(reader.replay(thread_id)), records, is_unknown,
-        labels=labels_of(events) if labels else {}, reader=names,
-    )  # fmt: skip
+        thread_id, tuple(messages), records, is_unknown, labels=labels_of(events) if labels else {}, reader=names
+    )

@@ -26,8 +26,8 @@ from compaction_store.adapters.mcp import McpTools, server
 
 SAID = "The parcel for Chur is in hall seven."
 TOOLS = {
-    "list_threads", "list_compactions", "explain_message", "seen_by_reply", "recall_search", "recall_expand",
-    "recall_describe",
+    "list_threads", "list_compactions", "explain_message", "seen_by_reply", "what_was_lost", "recall_search",
+    "recall_expand", "recall_describe",
 }  # fmt: skip
 
 
@@ -97,6 +97,63 @@ def test_the_tools_answer(url: str) -> None:
     asyncio.run(check())
 
 
+def test_a_call_without_a_thread_is_about_the_session_that_calls(
+    url: str, stored: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("codex:1-a", "claude-code:2-b"):
+        stored.append(name, {"role": "user", "content": f"This is {name}."})
+    monkeypatch.delenv("CLAUDE_CODE_SESSION_ID", raising=False)
+
+    async def check() -> None:
+        async with connected(url) as client:
+            assert all("thread_id" not in tool.input_schema["required"] for tool in (await client.list_tools()).tools)
+            given = {"start_seq": 1}
+            told = await client.call_tool("recall_expand", given, meta={"threadId": "1-a"})
+            assert "This is codex:1-a." in told.content[0].text
+            monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", "2-b")
+            told = await client.call_tool("recall_expand", given)
+            assert "This is claude-code:2-b." in told.content[0].text
+            # A named thread is that thread, and a list is of all.
+            assert (await called(client, "recall_expand", thread_id="parcels", **given))["messages"]
+            assert len((await called(client, "list_threads"))["threads"]) == 4
+            assert len((await called(client, "list_compactions"))["records"]) == 1
+            monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", "none such")
+            assert "no such thread" in await refused(client, "what_was_lost")
+
+    asyncio.run(check())
+
+
+def test_what_was_lost_lists_the_losses_and_goes_on(url: str, stored: Store) -> None:
+    facts = [f"The code of locker {number} is {number}{number}-QX{number}." for number in range(10, 60)]
+    for fact in facts:
+        stored.append("codes", [{"role": "user", "content": fact}, {"role": "assistant", "content": "Noted."}])
+    stored.append("codes", {"role": "user", "content": "And now?"})
+    stored.compact("codes", lambda ctx: ctx.compact(1, 100, "They spoke of lockers."))
+    stored.append("codes", [{"role": "user", "content": fact} for fact in facts])
+
+    command = [sys.executable, "-m", "compaction_store", "explain", "codes", "--lost", "--text", "--json"]
+    done = subprocess.run([*command, "--url", url], capture_output=True, text=True, check=True)
+    lost = [json.loads(line) for line in done.stdout.splitlines()]
+
+    async def check() -> None:
+        async with connected(url, max_tokens=600) as client:
+            found, given = [], dict[str, Any]()
+            while True:
+                page = await called(client, "what_was_lost", thread_id="codes", **given)
+                found += page["losses"]
+                if (given := page.get("next")) is None:
+                    break
+            assert len(found) == len(lost) > 40
+            assert {loss["text"] for loss in found} == {loss["text"] for loss in lost}
+            assert all(loss["record"] == 1 for loss in found)
+            assert (await called(client, "what_was_lost", thread_id="trains"))["losses"] == []
+        stored.custody.redact("codes", 1, reason="a test")
+        async with connected(url) as client:
+            assert "some of its messages were erased" in await refused(client, "what_was_lost", thread_id="codes")
+
+    asyncio.run(check())
+
+
 @pytest.mark.usefixtures("stored")
 def test_no_column_of_a_record_makes_a_result_too_long(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as superuser:
@@ -157,7 +214,9 @@ def test_a_server_for_one_thread_shows_no_other(url: str) -> None:
 def test_wrong_calls_say_what_must_be(url: str) -> None:
     async def check() -> None:
         async with connected(url) as client:
-            assert "thread_id must be the name" in await refused(client, "recall_search", query="Chur")
+            assert "thread_id must be given" in await refused(client, "recall_search", query="Chur")
+            assert "thread_id must be given" in await refused(client, "explain_message", seq=1)
+            assert "thread_id must be the name" in await refused(client, "recall_search", thread_id=1, query="Chur")
             assert "no such thread" in await refused(client, "explain_message", thread_id="nowhere", seq=1)
             assert "no seq 99" in await refused(client, "explain_message", thread_id="parcels", seq=99)
             assert "seq must be" in await refused(client, "seen_by_reply", thread_id="parcels", seq=0)
