@@ -23,7 +23,7 @@ class _Iterated:
 
     def __init__(self, call: str, loop: str, items: Any, *, works: bool) -> None:
         self._call, self._loop = call, f"write `{loop} … in {call}`"
-        self._items = items
+        self._items: Any = items
         self._is_waiting = works
         if works:
             _waiting.add(self)
@@ -46,11 +46,15 @@ class _Iterated:
             warnings.warn(text, ResourceWarning, stacklevel=3, source=self)
 
 
-class Results(_Iterated, Iterator[_T], Generic[_T]):
+class Results(_Iterated, Generic[_T]):
     """The result of a call that reads, or does its work, while it is iterated over."""
 
     def __init__(self, call: str, items: Iterator[_T], *, works: bool = True) -> None:
         super().__init__(call, "for", items, works=works)
+
+    def __iter__(self) -> Iterator[_T]:
+        # Only a result that works needs this object to begin. The others are faster without it.
+        return self if self._is_waiting else self._items
 
     def __next__(self) -> _T:
         self._is_waiting = False
@@ -63,11 +67,14 @@ class Results(_Iterated, Iterator[_T], Generic[_T]):
         self._items.close()
 
 
-class AsyncResults(_Iterated, AsyncIterator[_T], Generic[_T]):
+class AsyncResults(_Iterated, Generic[_T]):
     """The result of a call that reads, or does its work, while it is iterated over."""
 
     def __init__(self, call: str, items: AsyncIterator[_T], *, works: bool = True) -> None:
         super().__init__(call, "async for", items, works=works)
+
+    def __aiter__(self) -> AsyncIterator[_T]:
+        return self if self._is_waiting else self._items
 
     async def __anext__(self) -> _T:
         self._is_waiting = False
