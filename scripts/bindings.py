@@ -48,7 +48,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from compaction_store.postgres.driver.cursor import Connection, fetch
+from compaction_store.postgres.driver.cursor import Connection, call
 
 
 class ThreadKey(NamedTuple):
@@ -120,11 +120,11 @@ def binding(match: re.Match[str]) -> str:
     select = "SELECT * FROM " if is_row or is_set else "SELECT "
     casts = ", ".join(f"%b::{each.cast}" for each in given)
     parts.append(statement(name, f"{select}compaction_store.{name}", casts))
-    call = f"fetch(connection, {name.upper()}, {values})"
+    call = f"call(connection, {name.upper()}, {values}, {row if is_row else 'tuple'})"
     if is_table:
-        body = f"    return list(map({row}._make, {call}))"
+        body = f"    return {call}"
     elif is_row:
-        body = f"    return {row}._make({call}[0])"
+        body = f"    return {call}[0]"
     elif is_set:
         body = f"    return [value for (value,) in {call}]"
     elif returned == "None":

@@ -46,7 +46,7 @@ _ACROSS = {
     "_due": "threads over a budget",
     "reported": "what the replies of a page of them report",
     "tenant_events": "the audit query of events",
-    "threads": "a page of them",
+    "_threads": "a page of them",
     "_listed": "the conditions of such a page",
     "listings": "for verify_all, what is stored",
     "_read": "what is stored of a page, and how many threads have one of its names",

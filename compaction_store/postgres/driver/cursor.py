@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 import sqlalchemy as sa
 from psycopg import generators, sql
-from psycopg.adapt import Transformer
+from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.types.datetime import TimestamptzBinaryLoader
@@ -40,11 +41,14 @@ _YIELD_SECONDS = 0.005
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 _DRIVERS = psycopg.Connection, psycopg.AsyncConnection
+_FINE = {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK}
 
+Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 Parameters = Sequence[Any] | Mapping[str, Any]
+_T = TypeVar("_T", bound=tuple[Any, ...])
 
 
-def driver_of(connection: Connection) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
+def driver_of(connection: Connection) -> Driver:
     driver = connection.driver_connection
     assert isinstance(driver, _DRIVERS)  # noqa: S101 — the dialect has no third kind
     return driver
@@ -52,13 +56,53 @@ def driver_of(connection: Connection) -> psycopg.Connection[Any] | psycopg.Async
 
 def fetch(connection: Connection, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
     """Executes one statement and returns its rows; an empty list if it returns no rows."""
-    cursor = _executed(connection, statement, parameters)
+    driver = driver_of(connection)
+    cursor = driver.cursor(binary=True)
+    executed: Any = cursor.execute(statement.encode(), parameters)
+    result = (await_only(executed) if isinstance(driver, psycopg.AsyncConnection) else executed).pgresult
+    return _rows(driver, result, tuple) if result.nfields else []
+
+
+def call(connection: Connection, statement: str, values: Sequence[Any], row: type[_T]) -> list[_T]:
+    """Executes a statement that calls a SQL function, without a cursor, and returns its rows as tuples of a type."""
+    return _rows(driver_of(connection), _called(connection, statement, values), row)
+
+
+def call_value(connection: Connection, statement: str, values: Sequence[Any]) -> bytes | None:
+    """Does the same for a function that returns one value, and returns it as the server sent it."""
+    return _called(connection, statement, values).get_value(0, 0)
+
+
+def _called(connection: Connection, statement: str, values: Sequence[Any]) -> PGresult:
+    driver = driver_of(connection)
+    adapted = Transformer(driver)
+    sent = adapted.dump_sequence(values, [PyFormat.BINARY] * len(values))
+    # The driver sends a list of only NULLs as text.
+    _send(driver, _numbered(statement), adapted.types or (), sent, adapted.formats or ())
+    return _result(driver)
+
+
+@cache
+def _numbered(statement: str) -> bytes:
+    """Converts the driver's placeholders in a statement to those of Postgres, which are numbered."""
+    first, *others = statement.split("%b")
+    return (first + "".join(f"${number}{other}" for number, other in enumerate(others, 1))).encode()
+
+
+def _rows(driver: Driver, result: PGresult, row: type[_T]) -> list[_T]:
+    # The method `_make` of a NamedTuple does the same, but in Python.
+    make: Any = partial(tuple.__new__, row)
+    loaded = Transformer(driver)
+    loaded.set_pgresult(result)
     try:
-        if not cursor.description:
-            return []
-        return await_only(cursor.fetchall()) if isinstance(cursor, psycopg.AsyncCursor) else cursor.fetchall()
+        return loaded.load_rows(0, result.ntuples, make)
     except psycopg.DataError:
-        return _clamped(cursor)
+        # Load the rows again with clamped times. The driver's own loader is faster.
+        cursor = driver.cursor()
+        cursor.adapters.register_loader("timestamptz", _ClampedTimes)
+        again = Transformer(cursor)
+        again.set_pgresult(result)
+        return again.load_rows(0, result.ntuples, make)
 
 
 class _ClampedTimes(TimestamptzBinaryLoader):
@@ -72,31 +116,6 @@ class _ClampedTimes(TimestamptzBinaryLoader):
             return super().load(data)
         except psycopg.DataError:
             return EARLIEST if bytes(data)[0] & 0x80 else LATEST
-
-
-def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tuple[Any, ...]]:
-    """Loads the rows again with clamped times. Called after the driver's loader, which is faster, has failed."""
-    cursor.adapters.register_loader("timestamptz", _ClampedTimes)
-    if (result := cursor.pgresult) is None:
-        return []
-    again = Transformer(cursor)
-    again.set_pgresult(result)
-    return again.load_rows(0, result.ntuples, tuple)
-
-
-def fetch_value(connection: Connection, statement: str, parameters: Parameters) -> bytes | None:
-    """Returns the only value of the only row, as the server sent it."""
-    result = _executed(connection, statement, parameters).pgresult
-    return None if result is None else result.get_value(0, 0)
-
-
-def _executed(
-    connection: Connection, statement: str, parameters: Parameters
-) -> psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]:
-    driver = driver_of(connection)
-    if isinstance(driver, psycopg.AsyncConnection):
-        return await_only(driver.cursor(binary=True).execute(statement.encode(), parameters))
-    return driver.cursor(binary=True).execute(statement.encode(), parameters)
 
 
 def execute_binary(
@@ -114,7 +133,7 @@ def execute_binary(
     driver = driver_of(connection)
     encoding = driver.info.encoding
     sent = [value.encode(encoding) if isinstance(value, str) else value for value in values]
-    driver.pgconn.send_query_params(statement, sent, types, [Format.BINARY] * len(sent), Format.BINARY)
+    _send(driver, statement, types, sent, [Format.BINARY] * len(sent))
     is_async = isinstance(driver, psycopg.AsyncConnection)
     if work is not None:
         try:
@@ -122,16 +141,39 @@ def execute_binary(
         except BaseException:
             _cancel(driver)
             raise
-    waiting = generators.execute(driver.pgconn)
-    waited: Any = driver.wait(waiting)
-    results: list[PGresult] = await_only(waited) if is_async else waited
-    # A server that shuts down sends the reason as one result. libpq adds a second result for the lost connection.
-    for result in results:
-        if result.status != ExecStatus.TUPLES_OK:
-            raise psycopg.errors.error_from_result(result, encoding=encoding)
+    return _result(driver)
+
+
+def _send(
+    driver: Driver, statement: bytes, types: Sequence[int], values: Sequence[Any], formats: Sequence[Format]
+) -> None:
+    driver.pgconn.send_query_params(statement, values, types, formats, Format.BINARY)
+
+
+def _result(driver: Driver) -> PGresult:
+    results = _results(driver)
     if len(results) != 1:
         raise psycopg.OperationalError("the server did not answer the statement")
     return results[0]
+
+
+def _results(driver: Driver) -> list[PGresult]:
+    """Waits for the results of what was sent."""
+    waited: Any = driver.wait(generators.execute(driver.pgconn))
+    results: list[PGresult] = await_only(waited) if isinstance(driver, psycopg.AsyncConnection) else waited
+    # A server that shuts down sends the reason as one result. libpq adds a second result for the lost connection.
+    for result in results:
+        if result.status not in _FINE:
+            raise psycopg.errors.error_from_result(result, encoding=driver.info.encoding)
+    return results
+
+
+def _command(connection: Connection, statements: str) -> None:
+    """Executes statements without results in one round trip."""
+    driver = driver_of(connection)
+    driver.pgconn.send_query(statements.encode(driver.info.encoding))
+    if not _results(driver):
+        raise psycopg.OperationalError("the server did not answer the statement")
 
 
 def _work_until_answer(work: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
@@ -162,18 +204,35 @@ def _cancel(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> N
             await_only(waited)
 
 
+class Compiled(NamedTuple):
+    """A compiled query, and the values of those parameters that it has values for."""
+
+    statement: str
+    values: Mapping[str, Any]
+
+
+def compiled(query: sa.Select[Any]) -> Compiled:
+    made = query.compile(dialect=DIALECT)
+    return Compiled(str(made), made.params)
+
+
 def select(
-    connection: Connection, query: sa.Select[Any], given: Mapping[str, Any] = MappingProxyType({})
+    connection: Connection, query: sa.Select[Any] | Compiled, given: Mapping[str, Any] = MappingProxyType({})
 ) -> list[tuple[Any, ...]]:
     """Executes a query. `given` has the values of its parameters that have none."""
-    compiled = query.compile(dialect=DIALECT)
-    return fetch(connection, str(compiled), {**compiled.params, **given})
+    statement, values = query if isinstance(query, Compiled) else compiled(query)
+    return fetch(connection, statement, {**values, **given})
 
 
-def select_of(connection: Connection, tenant: str, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
+def select_of(
+    connection: Connection,
+    tenant: str,
+    query: sa.Select[Any] | Compiled,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> list[tuple[Any, ...]]:
     """Executes a query of a tenant in a transaction of its own."""
     with transaction(connection, tenant, read_only=True):
-        return select(connection, query)
+        return select(connection, query, given)
 
 
 def select_named(connection: Connection, tenant: str, query: sa.Select[Any]) -> list[dict[str, Any]]:
@@ -206,26 +265,16 @@ def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iter
 
     After an interrupt or a cancellation, this does not roll back, because the caller closes the connection.
     """
-    fetch(connection, "BEGIN READ ONLY" if read_only else "BEGIN")
-    try:
-        fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
+    begin = "BEGIN READ ONLY" if read_only else "BEGIN"
+    with _begun(connection, f"{begin}; SET LOCAL compaction_store.tenant = {sql.Literal(tenant).as_string()}"):
         yield
-    except Exception:
-        _roll_back(connection)
-        raise
-    fetch(connection, "COMMIT")
 
 
 @contextmanager
 def together(connection: Connection) -> Iterator[None]:
     """Opens a transaction for functions that set the tenant themselves. A cluster commits it on all nodes or none."""
-    fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    try:
+    with _begun(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"):
         yield
-    except Exception:
-        _roll_back(connection)
-        raise
-    fetch(connection, "COMMIT")
 
 
 def literal(text: str) -> str:
@@ -236,17 +285,18 @@ def literal(text: str) -> str:
 @contextmanager
 def reading(connection: Connection) -> Iterator[None]:
     """Opens a REPEATABLE READ transaction with search_path = pg_catalog."""
-    fetch(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    with _begun(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = pg_catalog"):
+        yield
+
+
+@contextmanager
+def _begun(connection: Connection, begin: str) -> Iterator[None]:
     try:
-        fetch(connection, "SET LOCAL search_path = pg_catalog")
+        _command(connection, begin)
         yield
     except Exception:
-        _roll_back(connection)
+        # Ignore a lost connection, so that the caller raises the first error.
+        with suppress(psycopg.OperationalError):
+            _command(connection, "ROLLBACK")
         raise
-    fetch(connection, "COMMIT")
-
-
-def _roll_back(connection: Connection) -> None:
-    """Rolls back. Ignores a lost connection, so that the caller raises the first error."""
-    with suppress(psycopg.OperationalError):
-        fetch(connection, "ROLLBACK")
+    _command(connection, "COMMIT")

@@ -24,7 +24,16 @@ from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import OUTCOMES
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import DIALECT, Connection, fetch, select, select_of, transaction
+from compaction_store.postgres.driver.cursor import (
+    DIALECT,
+    Compiled,
+    Connection,
+    compiled,
+    fetch,
+    select,
+    select_of,
+    transaction,
+)
 from compaction_store.postgres.queries.expiring import LAST
 from compaction_store.postgres.queries.functions import ReportedRow, ThreadRow
 from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
@@ -415,6 +424,11 @@ class ListFilter(NamedTuple):
     prefix: str = ""
     hidden: bool = False
 
+    @property
+    def form(self) -> tuple[bool, bool, bool]:
+        """Which conditions a statement has. It has the values as parameters, and is compiled once for each form."""
+        return self.subject is not None, bool(self.prefix), self.hidden
+
 
 def threads(
     connection: Connection, tenant: str, after: str, wanted: ListFilter, erased: bool, limit: int
@@ -423,20 +437,27 @@ def threads(
 
     With `erased`, returns erased threads instead of the others.
     """
+    given = {**_listed_values(tenant, wanted, limit), "after": after}
+    rows = select_of(connection, tenant, _threads(wanted.form, erased), given)
+    return list(map(ThreadRow._make, rows))
+
+
+@cache
+def _threads(form: tuple[bool, bool, bool], erased: bool) -> Compiled:
     t, h = tables.threads.c, tables.heads.c
     query = (
         sa.select(*_thread_columns())
         .join_from(tables.threads, tables.heads, t.thread_uid == h.thread_uid)
         .where(
-            t.tenant == tenant, t.thread_id > after, sa.func.starts_with(t.thread_id, erasure.STUB) == erased,
-            *_listed(tenant, wanted),
+            t.tenant == _value("tenant", t.tenant), t.thread_id > _value("after", t.thread_id),
+            sa.func.starts_with(t.thread_id, erasure.STUB) == erased, *_listed(*form),
         )
         .order_by(t.thread_id)
-        .limit(limit)
+        .limit(_value("limit", h.last_seq))
     )  # fmt: skip
     if erased:
         query = query.where(t.thread_id >= erasure.STUB, t.thread_id < erasure.AFTER_STUBS)
-    return list(map(ThreadRow._make, select_of(connection, tenant, query)))
+    return compiled(query)
 
 
 def recent_threads(
@@ -446,25 +467,37 @@ def recent_threads(
 
     The index has the order of the hours, so only the threads of an hour are sorted.
     """
-    t, h = tables.threads.c, tables.heads.c
-    order = (h.active_hour, h.active_at, h.thread_uid)
-    chosen = sa.select(*order).where(h.erased_pos.is_(None), *_listed(tenant, wanted))
-    if wanted.prefix:
-        chosen = chosen.join(tables.threads, t.thread_uid == h.thread_uid)
+    given = _listed_values(tenant, wanted, limit)
     if after is not None:
         at, uid = after
         hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
-        chosen = chosen.where(sa.tuple_(*order) < sa.tuple_(hour, at, uid))
+        given |= {"after_active_hour": hour, "after_active_at": at, "after_thread_uid": uid}
+    rows = select_of(connection, tenant, _recent_threads(wanted.form, after is not None), given)
+    return list(map(ThreadRow._make, rows))
+
+
+@cache
+def _recent_threads(form: tuple[bool, bool, bool], goes_on: bool) -> Compiled:
+    t, h = tables.threads.c, tables.heads.c
+    order = (h.active_hour, h.active_at, h.thread_uid)
+    chosen = sa.select(*order).where(h.erased_pos.is_(None), *_listed(*form))
+    _, has_prefix, _ = form
+    if has_prefix:
+        chosen = chosen.join(tables.threads, t.thread_uid == h.thread_uid)
+    if goes_on:
+        reached = [_value(f"after_{column.name}", column) for column in order]
+        chosen = chosen.where(sa.tuple_(*order) < sa.tuple_(*reached))
     # Read the columns of this page only.
-    page = chosen.order_by(*[column.desc() for column in order]).limit(limit).subquery("page")
+    limited = chosen.order_by(*[column.desc() for column in order]).limit(_value("limit", h.last_seq))
+    page, of_tenant = limited.subquery("page"), _value("tenant", t.tenant)
     query = (
         sa.select(*_thread_columns())
         .join_from(page, tables.heads, h.thread_uid == page.c.thread_uid)
         .join(tables.threads, t.thread_uid == page.c.thread_uid)
-        .where(t.tenant == tenant, h.tenant == tenant)
+        .where(t.tenant == of_tenant, h.tenant == of_tenant)
         .order_by(page.c.active_at.desc(), page.c.thread_uid.desc())
     )
-    return list(map(ThreadRow._make, select_of(connection, tenant, query)))
+    return compiled(query)
 
 
 class OfSubject(NamedTuple):
@@ -489,16 +522,23 @@ def threads_of_subject(connection: Connection, tenant: str, subject: str, after:
     return list(map(OfSubject._make, select_of(connection, tenant, query)))
 
 
-def _listed(tenant: str, wanted: ListFilter) -> Iterator[sa.ColumnElement[bool]]:
+def _listed_values(tenant: str, wanted: ListFilter, limit: int) -> dict[str, Any]:
+    beyond = wanted.prefix + LAST
+    return {
+        "tenant": tenant, "subject": wanted.subject, "prefix": wanted.prefix, "beyond": beyond, "limit": limit,
+    }  # fmt: skip
+
+
+def _listed(has_subject: bool, has_prefix: bool, hidden: bool) -> Iterator[sa.ColumnElement[bool]]:
     t, h = tables.threads.c, tables.heads.c
-    yield h.tenant == tenant
+    yield h.tenant == _value("tenant", h.tenant)
     yield h.is_log.is_(False)
-    if wanted.subject is not None:
-        yield h.subject == wanted.subject
-    if wanted.prefix:
-        yield t.thread_id >= wanted.prefix
-        yield t.thread_id < wanted.prefix + LAST
-    if not wanted.hidden:
+    if has_subject:
+        yield h.subject == _value("subject", h.subject)
+    if has_prefix:
+        yield t.thread_id >= _value("prefix", t.thread_id)
+        yield t.thread_id < _value("beyond", t.thread_id)
+    if not hidden:
         yield h.hidden_seq.is_distinct_from(h.last_seq)
 
 

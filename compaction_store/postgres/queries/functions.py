@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from compaction_store.postgres.driver.cursor import Connection, fetch
+from compaction_store.postgres.driver.cursor import Connection, call
 
 
 class ThreadKey(NamedTuple):
@@ -33,14 +33,14 @@ CommitCompactionsRow = NamedTuple("CommitCompactionsRow", [
 ])
 COMMIT_COMPACTIONS = "SELECT * FROM compaction_store.commit_compactions(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::bytea, %b::text)"
 def commit_compactions(connection: Connection, of: ThreadKey, run_id: UUID | None, base_pos: int | None, base_head: bytes | None, records: str | None) -> list[CommitCompactionsRow]:
-    return list(map(CommitCompactionsRow._make, fetch(connection, COMMIT_COMPACTIONS, (*of, run_id, base_pos, base_head, records))))
+    return call(connection, COMMIT_COMPACTIONS, (*of, run_id, base_pos, base_head, records), CommitCompactionsRow)
 
 CompareRow = NamedTuple("CompareRow", [
     ("at_pos", int | Any), ("tokens", int | Any), ("total", int | Any), ("changed", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("is_left", bool | Any), ("is_right", bool | Any),
 ])
 COMPARE = "SELECT * FROM compaction_store.compare(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::bool, %b::int8, %b::int8)"
 def compare(connection: Connection, of: ThreadKey, at: int | None, beside: int | None, only_changes: bool | None, skip: int | None, limit: int | None) -> list[CompareRow]:
-    return list(map(CompareRow._make, fetch(connection, COMPARE, (*of, at, beside, only_changes, skip, limit))))
+    return call(connection, COMPARE, (*of, at, beside, only_changes, skip, limit), CompareRow)
 
 ElementRow = NamedTuple("ElementRow", [
     ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
@@ -48,7 +48,7 @@ ElementRow = NamedTuple("ElementRow", [
 ])
 ELEMENT = "SELECT * FROM compaction_store.element(%b::uuid, %b::text, %b::text, %b::int8)"
 def element(connection: Connection, of: ThreadKey, seq: int | None) -> list[ElementRow]:
-    return list(map(ElementRow._make, fetch(connection, ELEMENT, (*of, seq))))
+    return call(connection, ELEMENT, (*of, seq), ElementRow)
 
 ElementsRow = NamedTuple("ElementsRow", [
     ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("callback", str | Any),
@@ -56,7 +56,7 @@ ElementsRow = NamedTuple("ElementsRow", [
 ])
 ELEMENTS = "SELECT * FROM compaction_store.elements(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[])"
 def elements(connection: Connection, of: ThreadKey, seqs: Sequence[int | None] | None, numbers: Sequence[int | None] | None) -> list[ElementsRow]:
-    return list(map(ElementsRow._make, fetch(connection, ELEMENTS, (*of, seqs, numbers))))
+    return call(connection, ELEMENTS, (*of, seqs, numbers), ElementsRow)
 
 EntriesRow = NamedTuple("EntriesRow", [
     ("pos", int | Any), ("ordinal", int | Any), ("row_tenant", str | Any), ("at_microseconds", int | Any), ("redacted_pos", int | Any), ("salt", bytes | Any), ("commitment", bytes | Any), ("entry", bytes | Any),
@@ -64,21 +64,21 @@ EntriesRow = NamedTuple("EntriesRow", [
 ])
 ENTRIES = "SELECT * FROM compaction_store.entries(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::bool, %b::int4)"
 def entries(connection: Connection, of: ThreadKey, kind: str | None, from_: int | None, content: bool | None, limit: int | None) -> list[EntriesRow]:
-    return list(map(EntriesRow._make, fetch(connection, ENTRIES, (*of, kind, from_, content, limit))))
+    return call(connection, ENTRIES, (*of, kind, from_, content, limit), EntriesRow)
 
 EraseRow = NamedTuple("EraseRow", [
     ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any), ("refused_by", int | Any), ("refusal", str | Any),
 ])
 ERASE = "SELECT * FROM compaction_store.erase(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool, %b::timestamptz)"
 def erase(connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None, reaches: bool | None, before: datetime | None) -> EraseRow:
-    return EraseRow._make(fetch(connection, ERASE, (*of, actor, salt, body, insist, dry_run, reaches, before))[0])
+    return call(connection, ERASE, (*of, actor, salt, body, insist, dry_run, reaches, before), EraseRow)[0]
 
 EventsRow = NamedTuple("EventsRow", [
     ("pos", int | Any), ("kind", str | Any), ("critical", bool | Any), ("actor", str | Any), ("login", str | Any), ("created_at", datetime | Any), ("body", str | Any), ("thread_uid", UUID | Any),
 ])
 EVENTS = "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::text[], %b::int8, %b::bool, %b::int4)"
 def events(connection: Connection, of: ThreadKey, kinds: Sequence[str | None] | None, after: int | None, newest_first: bool | None, limit: int | None) -> list[EventsRow]:
-    return list(map(EventsRow._make, fetch(connection, EVENTS, (*of, kinds, after, newest_first, limit))))
+    return call(connection, EVENTS, (*of, kinds, after, newest_first, limit), EventsRow)
 
 FeedRow = NamedTuple("FeedRow", [
     ("xid", int | Any), ("thread_uid", UUID | Any), ("pos", int | Any), ("entry", bytes | Any), ("type", str | Any), ("thread_id", str | Any), ("created_at", datetime | Any), ("actor", str | Any), ("login", str | Any),
@@ -86,14 +86,14 @@ FeedRow = NamedTuple("FeedRow", [
 ])
 FEED = "SELECT * FROM compaction_store.feed(%b::text, %b::int8, %b::uuid, %b::int8, %b::bytea, %b::bool, %b::bool, %b::int4)"
 def feed(connection: Connection, tenant: str | None, xid: int | None, thread_uid: UUID | None, pos: int | None, entry: bytes | None, messages: bool | None, content: bool | None, limit: int | None) -> list[FeedRow]:
-    return list(map(FeedRow._make, fetch(connection, FEED, (tenant, xid, thread_uid, pos, entry, messages, content, limit))))
+    return call(connection, FEED, (tenant, xid, thread_uid, pos, entry, messages, content, limit), FeedRow)
 
 FindLoadRow = NamedTuple("FindLoadRow", [
     ("found_seq", int | Any), ("found_size", int | Any), ("found_uid", UUID | Any),
 ])
 FIND_LOAD = "SELECT * FROM compaction_store.find_load(%b::uuid, %b::text, %b::text, %b::text)"
 def find_load(connection: Connection, of: ThreadKey, key: str | None) -> list[FindLoadRow]:
-    return list(map(FindLoadRow._make, fetch(connection, FIND_LOAD, (*of, key))))
+    return call(connection, FIND_LOAD, (*of, key), FindLoadRow)
 
 FINISH_IMPORT = "SELECT * FROM compaction_store.finish_import(%b::uuid, %b::text, %b::text, %b::bytea, %b::bytea, %b::text, %b::text, %b::int8, %b::int8, %b::int8, %b::bytea)"
 
@@ -103,23 +103,23 @@ ForkRow = NamedTuple("ForkRow", [
 ])
 FORK = "SELECT * FROM compaction_store.fork(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text, %b::text)"
 def fork(connection: Connection, of: ThreadKey, new_thread_id: str | None, at: int | None, actor: str | None, salt: bytes | None, key: str | None, body: str | None) -> ForkRow:
-    return ForkRow._make(fetch(connection, FORK, (*of, new_thread_id, at, actor, salt, key, body))[0])
+    return call(connection, FORK, (*of, new_thread_id, at, actor, salt, key, body), ForkRow)[0]
 
 LeaseRow = NamedTuple("LeaseRow", [
     ("held_until", datetime | Any), ("last_pos", int | Any), ("head", bytes | Any), ("held_since", datetime | Any), ("holder", str | Any),
 ])
 LEASE = "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b::uuid, %b::float8, %b::text)"
 def lease(connection: Connection, of: ThreadKey, run_id: UUID | None, seconds: float | None, actor: str | None) -> LeaseRow:
-    return LeaseRow._make(fetch(connection, LEASE, (*of, run_id, seconds, actor))[0])
+    return call(connection, LEASE, (*of, run_id, seconds, actor), LeaseRow)[0]
 
 LEAVE_TURN = "SELECT compaction_store.leave_turn(%b::text, %b::text, %b::uuid)"
 def leave_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None) -> bool | Any:
-    found: bool | Any = fetch(connection, LEAVE_TURN, (*of[1:], turn_id))[0][0]
+    found: bool | Any = call(connection, LEAVE_TURN, (*of[1:], turn_id), tuple)[0][0]
     return found
 
 NEIGHBOURS = "SELECT * FROM compaction_store.neighbours(%b::uuid, %b::text, %b::text, %b::int8)"
 def neighbours(connection: Connection, of: ThreadKey, pos: int | None) -> list[int]:
-    return [value for (value,) in fetch(connection, NEIGHBOURS, (*of, pos))]
+    return [value for (value,) in call(connection, NEIGHBOURS, (*of, pos), tuple)]
 
 NewestRow = NamedTuple("NewestRow", [
     ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
@@ -127,11 +127,11 @@ NewestRow = NamedTuple("NewestRow", [
 ])
 NEWEST = "SELECT * FROM compaction_store.newest(%b::uuid, %b::text, %b::text, %b::int4)"
 def newest(connection: Connection, of: ThreadKey, limit: int | None) -> list[NewestRow]:
-    return list(map(NewestRow._make, fetch(connection, NEWEST, (*of, limit))))
+    return call(connection, NEWEST, (*of, limit), NewestRow)
 
 OBSERVE = "SELECT compaction_store.observe(%b::uuid, %b::text, %b::text, %b::uuid, %b::text)"
 def observe(connection: Connection, of: ThreadKey, run_id: UUID | None, records: str | None) -> bool | Any:
-    found: bool | Any = fetch(connection, OBSERVE, (*of, run_id, records))[0][0]
+    found: bool | Any = call(connection, OBSERVE, (*of, run_id, records), tuple)[0][0]
     return found
 
 OutlineRow = NamedTuple("OutlineRow", [
@@ -139,11 +139,11 @@ OutlineRow = NamedTuple("OutlineRow", [
 ])
 OUTLINE = "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)"
 def outline(connection: Connection, of: ThreadKey, at: int | None, start: int | None, end: int | None) -> list[OutlineRow]:
-    return list(map(OutlineRow._make, fetch(connection, OUTLINE, (*of, at, start, end))))
+    return call(connection, OUTLINE, (*of, at, start, end), OutlineRow)
 
 POS_AT = "SELECT compaction_store.pos_at(%b::uuid, %b::text, %b::text, %b::timestamptz)"
 def pos_at(connection: Connection, of: ThreadKey, moment: datetime | None) -> int | Any:
-    found: int | Any = fetch(connection, POS_AT, (*of, moment))[0][0]
+    found: int | Any = call(connection, POS_AT, (*of, moment), tuple)[0][0]
     return found
 
 RecordEvaluationRow = NamedTuple("RecordEvaluationRow", [
@@ -151,28 +151,28 @@ RecordEvaluationRow = NamedTuple("RecordEvaluationRow", [
 ])
 RECORD_EVALUATION = "SELECT * FROM compaction_store.record_evaluation(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
 def record_evaluation(connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None) -> RecordEvaluationRow:
-    return RecordEvaluationRow._make(fetch(connection, RECORD_EVALUATION, (*of, actor, salt, body))[0])
+    return call(connection, RECORD_EVALUATION, (*of, actor, salt, body), RecordEvaluationRow)[0]
 
 RecordEventRow = NamedTuple("RecordEventRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any), ("written_body", str | Any),
 ])
 RECORD_EVENT = "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
 def record_event(connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordEventRow:
-    return RecordEventRow._make(fetch(connection, RECORD_EVENT, (*of, kind, actor, salt, body))[0])
+    return call(connection, RECORD_EVENT, (*of, kind, actor, salt, body), RecordEventRow)[0]
 
 RecordInLogRow = NamedTuple("RecordInLogRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
 ])
 RECORD_IN_LOG = "SELECT * FROM compaction_store.record_in_log(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
 def record_in_log(connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordInLogRow:
-    return RecordInLogRow._make(fetch(connection, RECORD_IN_LOG, (*of, kind, actor, salt, body))[0])
+    return call(connection, RECORD_IN_LOG, (*of, kind, actor, salt, body), RecordInLogRow)[0]
 
 RecordVerdictRow = NamedTuple("RecordVerdictRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
 ])
 RECORD_VERDICT = "SELECT * FROM compaction_store.record_verdict(%b::uuid, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text)"
 def record_verdict(connection: Connection, of: ThreadKey, number: int | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordVerdictRow:
-    return RecordVerdictRow._make(fetch(connection, RECORD_VERDICT, (*of, number, actor, salt, body))[0])
+    return call(connection, RECORD_VERDICT, (*of, number, actor, salt, body), RecordVerdictRow)[0]
 
 RedactRow = NamedTuple("RedactRow", [
     ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any), ("refused_by", int | Any), ("refusal", str | Any),
@@ -182,20 +182,20 @@ def redact(
     connection: Connection, of: ThreadKey, starts: Sequence[int | None] | None, ends: Sequence[int | None] | None, actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None,
     reaches: bool | None
 ) -> RedactRow:
-    return RedactRow._make(fetch(connection, REDACT, (*of, starts, ends, actor, salt, body, insist, dry_run, reaches))[0])
+    return call(connection, REDACT, (*of, starts, ends, actor, salt, body, insist, dry_run, reaches), RedactRow)[0]
 
 RELEASE = "SELECT compaction_store.release(%b::uuid, %b::text, %b::text, %b::uuid, %b::bool)"
 def release(connection: Connection, of: ThreadKey, run_id: UUID | None, stalled: bool | None) -> None:
-    fetch(connection, RELEASE, (*of, run_id, stalled))
+    call(connection, RELEASE, (*of, run_id, stalled), tuple)
 
 RENEW_LEASE = "SELECT compaction_store.renew_lease(%b::uuid, %b::text, %b::text, %b::uuid, %b::float8)"
 def renew_lease(connection: Connection, of: ThreadKey, run_id: UUID | None, seconds: float | None) -> bool | Any:
-    found: bool | Any = fetch(connection, RENEW_LEASE, (*of, run_id, seconds))[0][0]
+    found: bool | Any = call(connection, RENEW_LEASE, (*of, run_id, seconds), tuple)[0][0]
     return found
 
 RENEW_TURN = "SELECT compaction_store.renew_turn(%b::text, %b::text, %b::uuid, %b::float8)"
 def renew_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None, seconds: float | None) -> datetime | Any:
-    found: datetime | Any = fetch(connection, RENEW_TURN, (*of[1:], turn_id, seconds))[0][0]
+    found: datetime | Any = call(connection, RENEW_TURN, (*of[1:], turn_id, seconds), tuple)[0][0]
     return found
 
 ReplayRow = NamedTuple("ReplayRow", [
@@ -204,14 +204,14 @@ ReplayRow = NamedTuple("ReplayRow", [
 ])
 REPLAY = "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)"
 def replay(connection: Connection, of: ThreadKey, after: int | None, until: int | None, limit: int | None) -> list[ReplayRow]:
-    return list(map(ReplayRow._make, fetch(connection, REPLAY, (*of, after, until, limit))))
+    return call(connection, REPLAY, (*of, after, until, limit), ReplayRow)
 
 ReportedRow = NamedTuple("ReportedRow", [
     ("seq", int | Any), ("view_tokens", int | Any), ("payload", str | Any), ("meta", str | Any),
 ])
 REPORTED = "SELECT * FROM compaction_store.reported(%b::uuid, %b::text, %b::text, %b::int4)"
 def reported(connection: Connection, of: ThreadKey, among: int | None) -> list[ReportedRow]:
-    return list(map(ReportedRow._make, fetch(connection, REPORTED, (*of, among))))
+    return call(connection, REPORTED, (*of, among), ReportedRow)
 
 RewindRow = NamedTuple("RewindRow", [
     ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
@@ -222,36 +222,36 @@ REWIND = "SELECT * FROM compaction_store.rewind(%b::uuid, %b::text, %b::text, %b
 def rewind(
     connection: Connection, of: ThreadKey, run_id: UUID | None, seq: int | None, kind: str | None, hide: bool | None, expected_head: bytes | None, actor: str | None, revoked: str | None, body: str | None
 ) -> list[RewindRow]:
-    return list(map(RewindRow._make, fetch(connection, REWIND, (*of, run_id, seq, kind, hide, expected_head, actor, revoked, body))))
+    return call(connection, REWIND, (*of, run_id, seq, kind, hide, expected_head, actor, revoked, body), RewindRow)
 
 SET_METADATA = "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::text, %b::text, %b::text)"
 def set_metadata(connection: Connection, of: ThreadKey, metadata: str | None, actor: str | None) -> None:
-    fetch(connection, SET_METADATA, (*of, metadata, actor))
+    call(connection, SET_METADATA, (*of, metadata, actor), tuple)
 
 SetSubjectRow = NamedTuple("SetSubjectRow", [
     ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any), ("written_body", str | Any),
 ])
 SET_SUBJECT = "SELECT * FROM compaction_store.set_subject(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)"
 def set_subject(connection: Connection, of: ThreadKey, subject: str | None, actor: str | None, salt: bytes | None, body: str | None) -> SetSubjectRow:
-    return SetSubjectRow._make(fetch(connection, SET_SUBJECT, (*of, subject, actor, salt, body))[0])
+    return call(connection, SET_SUBJECT, (*of, subject, actor, salt, body), SetSubjectRow)[0]
 
 StalledRow = NamedTuple("StalledRow", [
     ("callback", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("body", str | Any),
 ])
 STALLED = "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)"
 def stalled(connection: Connection, of: ThreadKey, limit: int | None) -> list[StalledRow]:
-    return list(map(StalledRow._make, fetch(connection, STALLED, (*of, limit))))
+    return call(connection, STALLED, (*of, limit), StalledRow)
 
 TakeTurnRow = NamedTuple("TakeTurnRow", [
     ("place", int | Any), ("held_since", datetime | Any), ("held_until", datetime | Any), ("holder", str | Any), ("holder_login", str | Any), ("last_seq", int | Any), ("head", bytes | Any),
 ])
 TAKE_TURN = "SELECT * FROM compaction_store.take_turn(%b::text, %b::text, %b::uuid, %b::text, %b::float8, %b::bool)"
 def take_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None, actor: str | None, seconds: float | None, waits: bool | None) -> TakeTurnRow:
-    return TakeTurnRow._make(fetch(connection, TAKE_TURN, (*of[1:], turn_id, actor, seconds, waits))[0])
+    return call(connection, TAKE_TURN, (*of[1:], turn_id, actor, seconds, waits), TakeTurnRow)[0]
 
 TENANTS = "SELECT * FROM compaction_store.tenants(%b::text, %b::int4)"
 def tenants(connection: Connection, after: str | None, limit: int | None) -> list[str]:
-    return [value for (value,) in fetch(connection, TENANTS, (after, limit))]
+    return [value for (value,) in call(connection, TENANTS, (after, limit), tuple)]
 
 ThreadRow = NamedTuple("ThreadRow", [
     ("thread_id", str | Any), ("metadata", str | Any), ("created_at", datetime | Any), ("last_seq", int | Any), ("last_number", int | Any), ("last_pos", int | Any), ("view_tokens", int | Any),
@@ -260,7 +260,7 @@ ThreadRow = NamedTuple("ThreadRow", [
 ])
 THREAD = "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)"
 def thread(connection: Connection, of: ThreadKey) -> list[ThreadRow]:
-    return list(map(ThreadRow._make, fetch(connection, THREAD, of)))
+    return call(connection, THREAD, of, ThreadRow)
 
 ThreadStateRow = NamedTuple("ThreadStateRow", [
     ("thread_uid", UUID | Any), ("thread_id", str | Any), ("name_salt", bytes | Any), ("name_commitment", bytes | Any), ("is_bare", bool | Any), ("created_microseconds", int | Any), ("last_seq", int | Any),
@@ -269,7 +269,7 @@ ThreadStateRow = NamedTuple("ThreadStateRow", [
 ])
 THREAD_STATE = "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)"
 def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list[ThreadStateRow]:
-    return list(map(ThreadStateRow._make, fetch(connection, THREAD_STATE, (*of, pos))))
+    return call(connection, THREAD_STATE, (*of, pos), ThreadStateRow)
 
 ViewRow = NamedTuple("ViewRow", [
     ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
@@ -277,4 +277,4 @@ ViewRow = NamedTuple("ViewRow", [
 ])
 VIEW = "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)"
 def view(connection: Connection, of: ThreadKey, at: int | None) -> list[ViewRow]:
-    return list(map(ViewRow._make, fetch(connection, VIEW, (*of, at))))
+    return call(connection, VIEW, (*of, at), ViewRow)

@@ -23,10 +23,10 @@ from compaction_store.postgres.driver.cursor import (
     TEXT,
     UUID_TYPE,
     Connection,
+    call_value,
     driver_of,
     execute_binary,
     fetch,
-    fetch_value,
     select_of,
 )
 from compaction_store.postgres.queries import functions
@@ -165,7 +165,7 @@ def _appended(
     if expected.turn_id is not None:
         statement = _IN_TURN.format(statement.removeprefix("SELECT "))
         parameters = (thread.tenant, thread.thread_id, expected.turn_id, key.text, *parameters)
-    return _written(connection, fetch_value(connection, statement, parameters))
+    return _written(connection, call_value(connection, statement, parameters))
 
 
 def _lists(
