@@ -20,6 +20,7 @@ from fields import described, member, unused
 
 import compaction_store as cs
 from compaction_store import (
+    checkpoints,
     checks,
     distribution,
     embedded,
@@ -93,6 +94,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "custody.retention_rule",
         "custody.erase_subject",
         "custody.shred",
+        "custody.remove_tenant",
         "custody.set_subject",
     ),
 }
@@ -141,6 +143,10 @@ SECTIONS = (
     Section(
         "Checkpoints", "[Checkpoints](checkpoints.md) explains them.", cs,
         ("Checkpoint", "CheckpointLog", "SigningKey"),
+    ),
+    Section(
+        "Removals", "`compaction_store.checkpoints`. [Erasing](erasure.md#whole-tenants) explains them.", checkpoints,
+        ("Removal", "check_removal"),
     ),
     Section(
         "Strategies", "`compaction_store.strategies`. [Strategies](strategies.md) compares them.", strategies,

@@ -4,5 +4,8 @@ from compaction_store.checkpoints.keys import Signer, SigningKey
 from compaction_store.checkpoints.log import CheckpointLog
 from compaction_store.checkpoints.notes import Checkpoint
 from compaction_store.checkpoints.proofs import Proved, check_proof
+from compaction_store.checkpoints.removals import Removal, check_removal
 
-__all__ = ["Checkpoint", "CheckpointLog", "Proved", "Signer", "SigningKey", "check_proof"]
+__all__ = [
+    "Checkpoint", "CheckpointLog", "Proved", "Removal", "Signer", "SigningKey", "check_proof", "check_removal",
+]  # fmt: skip

@@ -87,6 +87,12 @@ def verifies(key: bytes, signature: bytes, data: bytes) -> bool:
     return True
 
 
+def check_signer(signer: object) -> None:
+    if isinstance(signer, type) or not all(hasattr(signer, part) for part in ("name", "key", "sign")):
+        raise InvalidInput(f"signer must be a SigningKey, or have a name, a key and a method sign{other(signer)}")
+    public_key(signer.key)  # type: ignore[attr-defined]
+
+
 def key_hash(name: str, key: bytes) -> bytes:
     return sha256(name.encode() + b"\n" + _ED25519 + key).digest()[:4]
 

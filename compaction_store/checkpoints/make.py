@@ -18,7 +18,7 @@ from compaction_store.arguments import other
 from compaction_store.checkpoints import notes
 from compaction_store.checkpoints.compare import EarlierHeads
 from compaction_store.checkpoints.heads import Head, HeadsWriter, tenant_hash
-from compaction_store.checkpoints.keys import Signer, public_key
+from compaction_store.checkpoints.keys import Signer, check_signer, public_key
 from compaction_store.checkpoints.log import CheckpointLog
 from compaction_store.checkpoints.notes import Checkpoint
 from compaction_store.errors import CheckpointRefused, InvalidCheckpoint, InvalidInput
@@ -77,6 +77,7 @@ class CheckpointRequest:
     def check(self, *, is_async: bool) -> None:
         if not isinstance(self.log, CheckpointLog):
             raise InvalidInput(f"log must be a CheckpointLog, not {type(self.log).__name__}")
+        check_signer(self.signer)
         if public_key(self.signer.key) not in self.log.keys:
             raise InvalidInput("log must be opened with the signer's public key among its keys")
         for sink in self.sinks:
@@ -90,7 +91,7 @@ class CheckpointRequest:
     def last(self) -> Checkpoint | None:
         """Returns the last checkpoint of the log. Refuses a log of another tenant."""
         last = self.log.last()
-        origin = notes.origin(self.signer, self.tenant)
+        origin = notes.origin(self.signer.name, self.tenant)
         if last is not None and last.origin != origin:
             raise InvalidCheckpoint(f"log must be the log of {origin}, not of {last.origin}")
         return last
@@ -103,7 +104,7 @@ def make(request: CheckpointRequest, previous: Checkpoint | None, stored: Stored
         earlier = () if previous is None else stack.enter_context(log.heads(previous))
         writer = log.writer()
         stack.callback(writer.discard)
-        _prove(stored, EarlierHeads(earlier), writer)
+        prove(stored, EarlierHeads(earlier), writer)
         if not writer.tree.size and not request.allow_empty:
             raise CheckpointRefused("there are no threads; nothing was signed", findings=())
         checkpoint = notes.sign(signer, request.tenant, writer.tree, writer.hash, previous, datetime.now(UTC))
@@ -112,17 +113,21 @@ def make(request: CheckpointRequest, previous: Checkpoint | None, stored: Stored
     return checkpoint, heads
 
 
-def _prove(stored: StoredThreads, earlier: EarlierHeads, writer: HeadsWriter) -> None:
+def prove(
+    stored: StoredThreads, earlier: EarlierHeads, writer: HeadsWriter, seen: Callable[[ThreadHead], object] = id
+) -> None:
     """Writes every head, once it is proved that the thread only grew since the last checkpoint.
 
     A head that is stored is only a claim. So the chain of each thread that has grown is computed from the entry that
     the last checkpoint knows up to the head, and that of a new thread from its beginning. If anything is found,
-    raises `CheckpointRefused`.
+    raises `CheckpointRefused`. `seen` is called with the state of each thread whose chain is computed.
     """
     hashes: dict[str, bytes] = {}
     for page in stored.pages():
         found: list[tuple[StoredHead, Head | None]] = [(head, earlier.reach(head.thread_uid)) for head in page]
-        proved = _walked(stored, [pair for pair in found if pair[1] is None or pair[1].pos < pair[0].pos], earlier)
+        proved = _walked(
+            stored, [pair for pair in found if pair[1] is None or pair[1].pos < pair[0].pos], earlier, seen
+        )
         for head, before in found:
             if before is not None and head.pos < before.pos:
                 earlier.find(head.thread_uid, before.pos, f"the thread ends at pos {head.pos} now")
@@ -141,7 +146,10 @@ def _prove(stored: StoredThreads, earlier: EarlierHeads, writer: HeadsWriter) ->
 
 
 def _walked(
-    stored: StoredThreads, grown: list[tuple[StoredHead, Head | None]], earlier: EarlierHeads
+    stored: StoredThreads,
+    grown: list[tuple[StoredHead, Head | None]],
+    earlier: EarlierHeads,
+    seen: Callable[[ThreadHead], object],
 ) -> dict[UUID, KnownEntry]:
     """Walks the new entries of threads, and returns the entries at which the walks ended.
 
@@ -156,6 +164,7 @@ def _walked(
         elif before is not None and state.entry_at != before.entry:
             earlier.find(head.thread_uid, before.pos, _OTHER_ENTRY)
         else:
+            seen(state)
             since = None if before is None else KnownEntry(before.pos, before.entry)
             steps = verify_rows(head.tenant, state.thread_id, state, "structure", since=since)
             walks[head.thread_uid] = _ThreadWalk(head.tenant, steps, next(steps))

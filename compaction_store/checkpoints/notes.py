@@ -47,7 +47,7 @@ class Checkpoint(AsDict):
 
     def covers(self, tenant: str) -> bool:
         """Returns whether the note is about this tenant, or about all tenants."""
-        return self.origin in {self.name, origin(self, tenant)}
+        return self.origin in {self.name, origin(self.name, tenant)}
 
     @property
     def digest(self) -> str:
@@ -55,9 +55,9 @@ class Checkpoint(AsDict):
         return sha256(_signed(self.note)[0].encode()).hexdigest()
 
 
-def origin(signer: Signer | Checkpoint, tenant: str | None) -> str:
+def origin(signer: str, tenant: str | None) -> str:
     """Returns the origin of a note: the signer's name and, unless the note covers all tenants, the tenant."""
-    return signer.name if tenant is None else f"{signer.name}/{quote(tenant, safe='')}"
+    return signer if tenant is None else f"{signer}/{quote(tenant, safe='')}"
 
 
 def sign(
@@ -66,12 +66,17 @@ def sign(
     """Signs a note over a tree of heads. The note names `previous`, the note before it."""
     moment = now.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
     text = "".join((
-        f"{origin(signer, tenant)}\n{tree.size}\n{base64.b64encode(tree.root()).decode()}\n",
+        f"{origin(signer.name, tenant)}\n{tree.size}\n{base64.b64encode(tree.root()).decode()}\n",
         f"time {moment}Z\nheads {heads}\nprevious {'none' if previous is None else previous.digest}\n",
     ))  # fmt: skip
-    signature = base64.b64encode(key_hash(signer.name, signer.key) + signer.sign(text.encode())).decode()
     # Read the note back, to check the signature that the signer returned.
-    return read(f"{text}\n— {signer.name} {signature}\n", signer.key)
+    return read(with_signature(signer, text), signer.key)
+
+
+def with_signature(signer: Signer, text: str) -> str:
+    """Returns a text as a signed note. The caller reads it back."""
+    signature = base64.b64encode(key_hash(signer.name, signer.key) + signer.sign(text.encode())).decode()
+    return f"{text}\n— {signer.name} {signature}\n"
 
 
 def _signed(note: str) -> tuple[str, str]:
@@ -85,12 +90,18 @@ def _signed(note: str) -> tuple[str, str]:
 def read(note: object, *keys: bytes) -> Checkpoint:
     """Parses a note and checks that one of the public keys signed it. Signatures by other keys are not checked."""
     parsed = unsigned(note)
-    text, signatures = _signed(parsed.note)
+    _, name, key = signed_by(parsed.note, *keys)
+    return replace(parsed, name=name, key=key)
+
+
+def signed_by(note: str, *keys: bytes) -> tuple[str, str, bytes]:
+    """Returns the signed text, and the name and the key of the first of these public keys that signed it."""
+    text, signatures = _signed(note)
     for name, coded in _SIGNATURE.findall(signatures):
         for key in map(public_key, keys):
             raw = _base64(coded)
             if raw[:4] == key_hash(name, key) and verifies(key, raw[4:], text.encode()):
-                return replace(parsed, name=name, key=key)
+                return text, name, key
     raise InvalidCheckpoint("no known key signed the note")
 
 

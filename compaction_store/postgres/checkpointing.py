@@ -15,6 +15,7 @@ from sqlalchemy.util import await_only
 
 from compaction_store.checkpoints.make import CheckpointRequest, StoredHead, make
 from compaction_store.checkpoints.notes import Checkpoint
+from compaction_store.checkpoints.removals import Removal, proved
 from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
 from compaction_store.postgres import queries
 from compaction_store.postgres.driver import timeouts
@@ -89,3 +90,10 @@ def make_checkpoint(connection: Connection, request: CheckpointRequest) -> Check
             request.made = checkpoint
             stored.renew()
     return request.made
+
+
+def prove_removal(connection: Connection, tenant: str, patience: float) -> Removal:
+    """Proves in one snapshot that all threads of a tenant are erased, and counts them."""
+    seconds = timeouts.left()
+    with queries.checkpointing(connection, tenant, patience):
+        return proved(tenant, _StoredThreads(connection, seconds, all_tenants=False))

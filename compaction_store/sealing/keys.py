@@ -10,7 +10,7 @@ import hmac
 import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -180,7 +180,7 @@ class Keys:
                 return None
             if isinstance(error, Unreadable):
                 raise
-        raise NotConfigured(f"the content is sealed with the key {key_id.hex()}, which {self!r} does not have")
+        raise self._never_had(key_id)
 
     def _unwrapped(self, path: Path, key_id: bytes) -> bytes:
         secret = b""
@@ -203,14 +203,34 @@ class Keys:
             if found is None:
                 return False
             was_there = not self._stone(found).exists()
-            self._read.pop(found, None)
             self._ids.pop(owner, None)
-            with suppress(FileExistsError):
-                _write_new(self._stone(found), b"")
-            _destroy(self._file(found))
+            self._destroy_key(found)
             self._pointer(owner).unlink(missing_ok=True)
             _sync_folder(self._folder)
             return was_there
+
+    def destroy_ids(self, ids: Collection[bytes]) -> None:
+        """Destroys the keys with these ids, as `destroy` does. Raises NotConfigured if this folder never had one."""
+        wanted = {key_id.hex().encode() for key_id in ids}
+        for key_id in ids:
+            if not self._file(key_id).exists() and not self._stone(key_id).exists():
+                raise self._never_had(key_id)
+        with self._locked():
+            for key_id in ids:
+                self._destroy_key(key_id)
+            for pointer in self._folder.glob("*.owner") if ids else ():
+                if _read(pointer) in wanted:
+                    pointer.unlink()
+            _sync_folder(self._folder)
+
+    def _destroy_key(self, key_id: bytes) -> None:
+        self._read.pop(key_id, None)
+        with suppress(FileExistsError):
+            _write_new(self._stone(key_id), b"")
+        _destroy(self._file(key_id))
+
+    def _never_had(self, key_id: bytes) -> NotConfigured:
+        return NotConfigured(f"the content is sealed with the key {key_id.hex()}, which {self!r} does not have")
 
     def id_of(self, owner: str) -> bytes | None:
         """Returns the id of an owner's key, or None if there is none."""

@@ -83,6 +83,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "audit.record_verification": lambda s, _: s.audit.record_verification(level="content", threads=1, findings=0),
     "custody.redact": lambda s, _: s.custody.redact("t", 1, reason="asked"),
     "custody.release": lambda s, _: s.custody.release("t", reason="asked"),
+    "custody.remove_tenant": lambda s, _: s.custody.remove_tenant(KEY, reason="asked"),
     "repair": lambda s, _: s.repair("t", 1, "shorter"),
     "replay": lambda s, _: list(s.replay("t")),
     "custody.retention_rule": lambda s, _: s.custody.retention_rule(),

@@ -98,7 +98,7 @@ async def apply(run: Run) -> AsyncIterator[Expiry]:
         run = await _ruled(run)
     if run.dry_run:
         before = await run.db.call(queries.clock) - run.older_than
-        async for found in _old(run, before):
+        async for found in old(run, before):
             if (expiry := await _expire(run, before, found)) is not None:
                 yield expiry
         return
@@ -106,7 +106,7 @@ async def apply(run: Run) -> AsyncIterator[Expiry]:
         await _record_end(run, unfinished, "interrupted", await _found_again(run, unfinished))
     begun = await _record_beginning(run)
     tally = Tally()
-    async for found in _old(run, before := _cut_off(begun)):
+    async for found in old(run, before := _cut_off(begun)):
         if (expiry := await _expire(run, before, found)) is not None:
             tally.add(expiry)
             yield expiry
@@ -237,7 +237,7 @@ async def findings(db: AsyncConnections, tenant: str) -> list[Finding]:
 # ---- one thread
 
 
-async def _old(run: Run, before: datetime) -> AsyncIterator[Expiring]:
+async def old(run: Run, before: datetime) -> AsyncIterator[Expiring]:
     """Yields the threads that are old enough, in the order of their names."""
     for low, end in ranges(run.prefix):
         after = ""

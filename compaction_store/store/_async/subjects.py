@@ -1,4 +1,4 @@
-"""Erases all threads of a subject, one transaction for each."""
+"""Erases all threads of a subject or of a tenant, one transaction for each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from compaction_store.models import Expiry
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries.expiring import Expiring
 from compaction_store.store._async import erasures
 
 _PAGE = 500
@@ -30,27 +31,30 @@ async def erase(
                 after = found.thread_uid
                 if after not in seen:
                     seen.add(after)
-                    done = await _erase(db, tenant, found, body, actor=actor, overrides=overrides, dry_run=dry_run)
+                    done = await erase_one(
+                        db, tenant, found, body, actor=actor, overrides=overrides, dry_run=dry_run, forks=True
+                    )
                     if done is not None:
                         yield done
 
 
-async def _erase(
+async def erase_one(
     db: AsyncConnections,
     tenant: str,
-    found: queries.OfSubject,
+    found: queries.OfSubject | Expiring,
     body: str,
     *,
     actor: str | None,
     overrides: bool,
     dry_run: bool,
+    forks: bool,
 ) -> Expiry | None:
     """Erases a thread unless it must be kept. Returns None if another call has erased or removed it meanwhile."""
     key = ThreadKey(found.thread_uid, tenant, found.thread_id)
     result = Expiry(found.thread_id, found.thread_uid, found.last_message_at, None)
     try:
         done = await erasures.erase(
-            db, key, body, last_pos=found.last_pos, actor=actor, overrides=overrides, dry_run=dry_run, forks=True
+            db, key, body, last_pos=found.last_pos, actor=actor, overrides=overrides, dry_run=dry_run, forks=forks
         )
     except ThreadNotFound:
         return None

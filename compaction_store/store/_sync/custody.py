@@ -9,6 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 from compaction_store import arguments
+from compaction_store.checkpoints.keys import Signer, check_signer
+from compaction_store.checkpoints.removals import Removal
 from compaction_store.errors import Conflict, InvalidInput, NotConfigured
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
@@ -16,8 +18,9 @@ from compaction_store.models import Event, Expiry, Redaction
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.results import Results
 from compaction_store.sealing.keys import owner_of
-from compaction_store.store._sync import erasures, pages, retention, subjects
+from compaction_store.store._sync import erasures, pages, removal, retention, subjects
 from compaction_store.store._sync.scope import Scope
+from compaction_store.store._sync.verification import Progress
 from compaction_store.store.threads import thread_key
 
 
@@ -198,6 +201,38 @@ class Custody:
         _ = [each for each in self.erase_subject(subject, **given)]
         # An earlier call, which was stopped, may have written the event.
         return next(iter([each for each in pages.events(db, log, written.pos - 1, ["shred"])]))
+
+    def remove_tenant(
+        self,
+        signer: Signer,
+        *,
+        reason: str,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+        legal_basis: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Removal:
+        """Erases all threads of the tenant, and returns a statement about it, signed with the key of its checkpoints.
+
+        Nothing is erased if a hold or a retention keeps a thread: `Conflict` says how many. Each thread is erased in
+        its own transaction, and its key is destroyed if the store was opened with `seal`. Then the chains of all
+        threads are computed, and the log of the database gets an event of the kind `removal`. A call that was stopped
+        at any point can be repeated. The login needs the roles eraser and auditor. The programs of the tenant must have
+        ended. With `dry_run`, nothing is written: the result has the numbers of what would be erased. `progress` is
+        called with the number of erased threads and the total.
+        """
+        check_signer(signer)
+        arguments.instance(dry_run, bool, "dry_run")
+        if progress is not None and not callable(progress):
+            raise InvalidInput(f"progress must be a callable{arguments.other(progress)}")
+        erasures.check_reasons(reason)
+        erasure.check_text(legal_basis, "legal_basis", optional=True)
+        order = removal.Order(
+            self._scope.db, self._scope.tenant, self._scope.chosen_actor(actor), reason, legal_basis,
+            encoding.authority(authority), dry_run, progress or (lambda _done, _total: None),
+        )  # fmt: skip
+        return removal.remove(order, signer)
 
     def apply_retention(
         self,

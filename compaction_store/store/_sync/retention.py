@@ -99,7 +99,7 @@ def apply(run: Run) -> Iterator[Expiry]:
         run = _ruled(run)
     if run.dry_run:
         before = run.db.call(queries.clock) - run.older_than
-        for found in _old(run, before):
+        for found in old(run, before):
             if (expiry := _expire(run, before, found)) is not None:
                 yield expiry
         return
@@ -107,7 +107,7 @@ def apply(run: Run) -> Iterator[Expiry]:
         _record_end(run, unfinished, "interrupted", _found_again(run, unfinished))
     begun = _record_beginning(run)
     tally = Tally()
-    for found in _old(run, before := _cut_off(begun)):
+    for found in old(run, before := _cut_off(begun)):
         if (expiry := _expire(run, before, found)) is not None:
             tally.add(expiry)
             yield expiry
@@ -238,7 +238,7 @@ def findings(db: Connections, tenant: str) -> list[Finding]:
 # ---- one thread
 
 
-def _old(run: Run, before: datetime) -> Iterator[Expiring]:
+def old(run: Run, before: datetime) -> Iterator[Expiring]:
     """Yields the threads that are old enough, in the order of their names."""
     for low, end in ranges(run.prefix):
         after = ""

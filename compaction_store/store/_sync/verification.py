@@ -134,10 +134,14 @@ def make_checkpoint(
     allow_empty: bool,
 ) -> Checkpoint:
     """Makes the checkpoint of a tenant, or of all tenants."""
-    patience = _SHARE_OF_DEADLINE * (db.deadline or _WITHOUT_DEADLINE)
-    request = CheckpointRequest(tenant, signer, log, sinks, patience, allow_empty)
+    request = CheckpointRequest(tenant, signer, log, sinks, patience(db), allow_empty)
     request.check(is_async=_IS_ASYNC)
     return db.call(checkpointing.make_checkpoint, request)
+
+
+def patience(db: Connections) -> float:
+    """Returns how many seconds a call waits for another checkpoint."""
+    return _SHARE_OF_DEADLINE * (db.deadline or _WITHOUT_DEADLINE)
 
 
 def _schema(verification: Verification) -> SchemaReport | None:
