@@ -46,7 +46,7 @@ def checkpoint(
 ) -> None:
     from compaction_store.checkpoints import CheckpointLog
 
-    signer = _read(key) if new_key is None else _make(key, new_key)
+    signer = read_key(key) if new_key is None else _make(key, new_key)
     out = call.output()
     try:
         opened = CheckpointLog(log, signer.key, *(public_key or ()))
@@ -107,7 +107,8 @@ def _has_signed(log: Path, signer: SigningKey) -> bool:
         return False
 
 
-def _read(file: Path) -> SigningKey:
+def read_key(file: Path) -> SigningKey:
+    """Reads the file of a signing key."""
     from compaction_store.checkpoints import SigningKey
 
     try:

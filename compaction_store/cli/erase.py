@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -15,6 +16,7 @@ from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import described
 from compaction_store.cli import exits, options, values
 from compaction_store.cli.bundles import Bundle, argument, option
+from compaction_store.cli.checkpoint import read_key
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Reason, Subject, Thread, WriteOptions
 from compaction_store.cli.output import Output
@@ -23,6 +25,7 @@ from compaction_store.errors import MessageNotFound
 
 if TYPE_CHECKING:
     from compaction_store import Event, Redaction
+    from compaction_store.checkpoints import Removal
     from compaction_store.models import Expiry, RedactedFork
 
 
@@ -225,6 +228,47 @@ def subject(
     with call.store() as store:
         done = store.custody.set_subject(thread, subject or None, reason=reason or None, **call.given)
     _show_event(call.output(), done, "has no subject now" if remove else f"now belongs to {named(subject or '')}")
+
+
+def remove_tenant(
+    key: Annotated[Path, option("--key FILE", "The file with the signing key of the checkpoints.")],
+    to: Annotated[Path | None, option("--to FILE", "Write the statement to this new file. [default: print it]")] = None,
+    reason: Reason = "",
+    legal_basis: LegalBasis = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    *,
+    call: WriteOptions,
+) -> None:
+    signer, out = read_key(key), call.output()
+    if not (reason or dry_run):
+        raise misuse("is required: it is stored with the erasure", "--reason")
+    if to is not None and to.exists():
+        raise misuse(f"{to} exists", "--to")
+    with call.store() as store, ProgressBar("erase", "threads") as progress:
+        why = call.given | {"reason": reason or "dry run", "legal_basis": legal_basis}
+        remove = partial(store.custody.remove_tenant, signer, **why)
+        if dry_run or not yes:
+            would = remove(dry_run=True)
+            if dry_run:
+                text = f"{removed(would, 'would erase')} (dry run: nothing is erased)"
+                out.json(would.as_dict() | {"dry_run": True}) if out.as_json else out.text(text)
+                return
+            options.confirm(f"{removed(would, 'erase')} permanently?", yes=yes)
+        done = remove(progress=progress.reached)
+    if to is not None:
+        to.write_text(done.note, encoding="utf-8")
+    if out.as_json:
+        out.json(done.as_dict())
+    for text in () if out.as_json else done.note.splitlines() if to is None else [removed(done)]:
+        out.text(text)
+
+
+def removed(done: Removal, what: str = "erased") -> str:
+    """Describes a removal in words."""
+    at = "" if done.created_at is None else f" at {done.created_at.isoformat(' ', 'seconds')}"
+    threads = f"{values.count(done.threads, 'thread')} with {values.count(done.messages, 'message')}"
+    return f"tenant {named(done.tenant)}: {what} {threads} and {values.count(done.records, 'record')}{at}"
 
 
 def _show_event(out: Output, done: Event, what: str) -> None:

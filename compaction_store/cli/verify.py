@@ -15,14 +15,16 @@ import typer
 
 from compaction_store.arguments import LOG
 from compaction_store.audit.safe_text import named
+from compaction_store.checkpoints.removals import Removal
 from compaction_store.cli import checkpoint, exits, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
+from compaction_store.cli.erase import removed
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ListOptions, TenantOptions, TenantsOptions
 from compaction_store.cli.output import Output, line, note
 from compaction_store.cli.progress import ProgressBar
-from compaction_store.errors import ThreadNotFound
+from compaction_store.errors import InvalidCheckpoint, ThreadNotFound
 from compaction_store.models import LEVELS, Report
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".jsonl"
 _STDIN = "-"
+_LONGEST_BEGINNING = 1024
 
 
 def verify(
@@ -178,7 +181,10 @@ def _files(out: Output, files: list[str], keys: list[str], findings_only: bool) 
                 note(f"cannot read {name}: {error.strerror}")
                 unread += 1
                 continue
-            if isinstance(found, Report):
+            if isinstance(found, Removal | InvalidCheckpoint):
+                units.add("statement")
+                findings += _removal(out, name, found)
+            elif isinstance(found, Report):
                 units.add("bundle")
                 findings += len(found.findings)
                 if found.findings or not findings_only:
@@ -193,15 +199,23 @@ def _files(out: Output, files: list[str], keys: list[str], findings_only: bool) 
     return _Counted(len(files) - unread, findings, units.pop() if len(units) == 1 else "file", unread, unchecked)
 
 
-def _checked(name: str, keys: list[str], progress: ProgressBar) -> Report | CheckedReport:
-    """Verifies one file: a bundle or a report."""
+def _checked(name: str, keys: list[str], progress: ProgressBar) -> Report | CheckedReport | Removal | InvalidCheckpoint:
+    """Verifies one file: a bundle, a report or the statement of a removal."""
     from compaction_store.bundles.verification import verify_bundle
+    from compaction_store.checkpoints.removals import BEGINNING, check_removal
     from compaction_store.reporting.envelope import BEGINNINGS
     from compaction_store.reporting.verification import verify_report
 
     with _stream(name) as stream:
         if stream.peek(max(map(len, BEGINNINGS))).startswith(BEGINNINGS):
             return verify_report(stream.read(), public_keys=keys)
+        if BEGINNING.match(stream.peek(_LONGEST_BEGINNING)):
+            if not keys:
+                raise misuse("is required, to check the signature of a removal", "--public-key")
+            try:
+                return check_removal(stream.read().decode(errors="replace"), *keys)
+            except InvalidCheckpoint as error:
+                return error
         return verify_bundle(progress.over(stream), public_keys=keys)
 
 
@@ -230,6 +244,17 @@ def _report(out: Output, name: str, checked: CheckedReport, findings_only: bool)
         for text in checked.notes:
             out.text(f"  note: {line(text)}")
     return len(checked.findings) + sum(len(report.findings) for report in checked.threads)
+
+
+def _removal(out: Output, name: str, found: Removal | InvalidCheckpoint) -> int:
+    """Prints what a signed statement of a removal says, and returns the number of findings."""
+    said = found.as_dict() if isinstance(found, Removal) else None
+    if out.as_json:
+        out.json({"file": name, "removal": said, "findings": [str(found)] if said is None else []})
+    else:
+        text = f"{removed(found)}, signed by {line(found.name)}" if isinstance(found, Removal) else str(found)
+        out.text(f"{line(name)}: {text}", "bold red" if said is None else None)
+    return said is None
 
 
 def _show(out: Output, report: Report, *, file: str | None = None, tenant: str | None = None) -> None:
