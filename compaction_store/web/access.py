@@ -245,9 +245,10 @@ def log_failure(request: Request, error: Exception) -> None:
 
 
 def log_access(request: Request, page: str, **what: Any) -> None:
-    """Logs that a reader saw or wrote something. Only the length of a searched text is logged, not the text."""
+    """Logs what a reader, if it is known, saw, wrote or was refused. Of a searched text, only the length is logged."""
+    reader = request.scope.get("reader")
     entry = {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": named(request.scope["reader"]),
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": reader and named(reader),
         "page": page, **{name: value for name, value in what.items() if value is not None},
     }  # fmt: skip
     ACCESS_LOG.info("%s", json.dumps(entry))

@@ -55,6 +55,9 @@ _CURSORS = {Thread: "{row.thread_id}", Message: "{row.seq}", Compaction: "{row.n
 _MOST_TENANTS, _MOST_PARAMETERS = 1000, 50
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?\s*", re.IGNORECASE)
 _DIGITS = re.compile("[0-9]{1,15}")
+# The log of a request with an unknown address, and the most characters of a thread's name in the log.
+_NO_CALL: Mapping[str, Any] = MappingProxyType({"page": "unknown"})
+_LONGEST_ID = 255
 _PATHS = [(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", route.path)), route) for route in ROUTES]
 
 
@@ -96,7 +99,10 @@ class _Api:
             await send({"type": "websocket.close"})
             return
         with suppress(ClientDisconnect):
-            response = await self._response(Request(scope, receive))
+            request = Request(scope, receive)
+            response = await self._response(request)
+            if (call := scope.get("call", _NO_CALL))["page"] is not None:
+                log_access(request, **call, status=response.status_code)
             response.headers.update(HEADERS)
             await response(scope, receive, send)
 
@@ -104,6 +110,12 @@ class _Api:
         route = None
         try:
             route, path = _found(request)
+            thread = path.get("thread_id")
+            request.scope["call"] = {
+                # A question whether the server works is no call.
+                "page": None if route.rights is None else route.name,
+                "id": thread and thread[:_LONGEST_ID],
+            }  # fmt: skip
             async with asyncio.timeout(min(route.deadline, self.longest)):
                 return await self._answer(request, route, path)
         except Refusal as refusal:
@@ -124,7 +136,13 @@ class _Api:
             return _error(request, STATUS["Failed"], "Failed", "the server's log has the place in the code")
 
     async def _answer(self, request: Request, route: Route, path: dict[str, Any]) -> Response:
-        caller = None if route.rights is None else self._caller(request, route.rights)
+        caller = None
+        if route.rights is not None:
+            caller = self._caller(request)
+            request.scope["reader"] = caller.actor
+            request.scope["call"]["tenant"] = caller.tenant
+            if route.rights == "write" and caller.rights != "write":
+                raise Refusal("Forbidden", "the program may only read")
         body = bytearray()
         try:
             if route.method == "GET":
@@ -140,9 +158,6 @@ class _Api:
                 self.free += 1
         finally:
             self.held -= len(body)
-        if caller is not None:
-            request.scope["reader"] = caller.actor
-            log_access(request, route.name, tenant=caller.tenant, id=path.get("thread_id"))
         return Response(json.dumps(found, separators=(",", ":"), allow_nan=False), route.made, None, "application/json")
 
     async def _call(self, route: Route, caller: Caller | None, path: dict[str, Any], given: dict[str, Any]) -> Any:
@@ -170,13 +185,10 @@ class _Api:
         found = call(**path, **given)
         return await _page(found, limit, given.get("order")) if limit else _whole(await found)
 
-    def _caller(self, request: Request, rights: str) -> Caller:
+    def _caller(self, request: Request) -> Caller:
         if host_of(request.headers) not in self.hosts:
             raise Refusal("WrongHost", "the host in the address is not one of this server's")
-        caller = self.callers.who(request)
-        if rights == "write" and caller.rights != "write":
-            raise Refusal("Forbidden", "the program may only read")
-        return caller
+        return self.callers.who(request)
 
     def _of_tenant(self, tenant: str) -> AsyncStore:
         if tenant not in self.stores:

@@ -60,7 +60,8 @@ def answer_to(error: CompactionStoreError) -> tuple[int, str, str]:
 def read(model: type[_M], given: Any, *, texts: bool = False) -> _M:
     """Returns a value as a model; `texts` says that it has only texts.
 
-    Raises InvalidInput, whose text says what must be, and quotes nothing.
+    Raises InvalidInput, whose text says what must be, and quotes no value. It names the member that is wrong, also one
+    that the model does not know, if that looks like the name of a field.
     """
     try:
         return model.model_validate_strings(given) if texts else model.model_validate(given)

@@ -189,7 +189,8 @@ def test_the_verb_serves_and_half_requests_do_not_stop_it(url: str, tmp_path: Pa
         for half in halves:
             half.close()
     lines = log.read_text(encoding="utf-8")
-    assert '"reader": "bot", "page": "append", "tenant": "acme", "id": "t"' in lines
+    assert '"reader": "bot", "page": "append", "id": "t", "tenant": "acme", "status": 201' in lines
+    assert '"reader": "bot", "page": "rewind", "id": "t", "tenant": "acme", "status": 413' in lines
     assert WRITER not in lines
 
 

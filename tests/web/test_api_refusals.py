@@ -16,7 +16,7 @@ import sqlalchemy
 
 import compaction_store as cs
 from compaction_store.web import api
-from web.api_clients import JSON, WRITER, Client, token_file, visit
+from web.api_clients import JSON, READER, WRITER, Client, token_file, visit
 
 SECRET = "Elm Street 12"
 MESSAGES = "/v1/threads/t/messages"
@@ -309,3 +309,36 @@ def test_a_database_that_is_away_is_named_to_nobody(url: str, tmp_path: Path) ->
             await steps(Client(http))
 
     asyncio.run(closed())
+
+
+def test_every_call_has_one_line_in_the_log_also_a_refused_one(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "compaction_store.web.access")
+    bad = message(f'"{SECRET}"')[:-1] + b',"expected_seq":7}'
+
+    async def steps(client: Client) -> None:
+        await client.talk("t", 1)
+        caplog.clear()
+        assert (await client.get("/v1/threads/t")).status == 200
+        assert (await client.get("/v1/threads/none")).status == 404
+        assert (await client.get(f"/v1/threads/t?{SECRET[:3]}=1")).status == 400
+        assert (await client.post(MESSAGES, bad)).status == 409
+        assert (await client.post(MESSAGES, bad, token=READER)).status == 403
+        assert (await client.get("/v1/threads/t", token="x" * 40)).status == 401
+        assert (await client.get("/v1/threads/t", headers={"Host": "elsewhere"})).status == 421
+        assert (await client.get("/v1/elsewhere")).status == 404
+        assert (await client.ask("DELETE", "/v1/threads/t")).status == 405
+        assert (await client.get("/v1/threads/" + "x" * 3000)).status == 400
+        assert (await client.get("/healthz", token=None)).status == 200
+
+    visit(url, tmp_path, steps)
+    lines = [json.loads(each.message) for each in caplog.records if each.name == "compaction_store.web.access"]
+    assert [[line.get(name) for name in ("reader", "tenant", "page", "id", "status")] for line in lines] == [
+        ["bot", "acme", "thread", "t", 200], ["bot", "acme", "thread", "none", 404],
+        ["bot", "acme", "thread", "t", 400], ["bot", "acme", "append", "t", 409],
+        ["auditor", "acme", "append", "t", 403], [None, None, "thread", "t", 401], [None, None, "thread", "t", 421],
+        [None, None, "unknown", None, 404], [None, None, "unknown", None, 405],
+        ["bot", "acme", "thread", "x" * 255, 400],
+    ]  # fmt: skip
+    assert SECRET not in caplog.text
