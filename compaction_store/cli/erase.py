@@ -293,13 +293,19 @@ def retention(
 ) -> None:
     age, term = _age(older_than, "--older-than"), _age(new_threads, "--new-threads")
     out = call.output()
-    if action != "apply" and (dry_run or yes or subject is not None or legal_basis is not None):
-        raise misuse("--subject, --legal-basis and --yes need apply", "--dry-run")
+    wrong: dict[str, object] = {"--new-threads": term} if action == "apply" else {
+        "--dry-run": dry_run, "--yes": yes, "--subject": subject, "--legal-basis": legal_basis,
+    }  # fmt: skip
+    if action in ("show", "unset"):
+        wrong |= {"--older-than": age, "--prefix": prefix, "--new-threads": term}
+    if action == "show":
+        wrong |= {"--reason": reason, "--actor": call.actor, "--authority": call.authority}
+    for name, value in wrong.items():
+        if value not in (None, "", False):
+            raise misuse(f"must not be given with {action}", name)
     if action != "apply":
         _rule(action, age, prefix, term, reason, call, out)
         return
-    if term is not None:
-        raise misuse("needs set", "--new-threads")
     with call.store() as store:
         if not dry_run:
             which = f"whose last message is older than {older_than or 'its rule says'}"
@@ -324,8 +330,6 @@ def _rule(
 ) -> None:
     if action == "set" and age is None and term is None:
         raise misuse("or --new-threads is required with set", "--older-than")
-    if action != "set" and (age, prefix, term) != (None, "", None):
-        raise misuse(f"must not be given with {action}", "--older-than, --prefix or --new-threads")
     if action != "show" and not reason:
         raise misuse("is required: it is stored with the rule", "--reason")
     with call.store() as store:
