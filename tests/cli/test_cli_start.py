@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -86,15 +87,16 @@ def test_every_verb_names_a_function() -> None:
         assert verb.help
 
 
-def test_the_root_finds_each_name_where_its_import_is() -> None:
-    """Type checkers see the imports, and a running program the table."""
-    tree = ast.parse(Path(cs.__file__ or "").read_text(encoding="utf-8"))
+def test_the_root_finds_each_name_where_its_stub_has_it() -> None:
+    """Type checkers see the stub, and so does a running program."""
+    tree = ast.parse(Path(cs.__file__ or "").with_suffix(".pyi").read_text(encoding="utf-8"))
     imported = {
-        alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name: str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    del imported["TYPE_CHECKING"], imported["import_module"]
-    assert imported == cs._MODULES
-    assert set(imported) | {"__version__"} == set(cs.__all__)
+    listed = next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign))
+    assert all(getattr(cs, name) is getattr(import_module(module), name) for name, module in imported.items())
+    assert {*imported, "__version__"} == set(listed)
+    assert listed == cs.__all__
 
 
 def test_public_modules_are_attributes_without_an_import() -> None:

@@ -1,0 +1,111 @@
+# The public names, and the module of each. Type checkers read this file, and `__init__.py` reads it too.
+
+from compaction_store.bundles.verification import verify_bundle
+from compaction_store.checkpoints import Checkpoint, CheckpointLog, SigningKey
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.plan import BudgetExceeded, CompactionPlan, CompactionRun, FittedView
+from compaction_store.errors import (
+    CheckpointRefused,
+    CompactionNotFound,
+    CompactionStoreError,
+    Conflict,
+    DatabaseError,
+    DatabaseUnavailable,
+    HeadConflict,
+    Held,
+    IdempotencyConflict,
+    InvalidBundle,
+    InvalidInput,
+    InvalidSource,
+    MessageNotFound,
+    NotConfigured,
+    OutcomeUnknown,
+    PositionNotFound,
+    Rejected,
+    SequenceConflict,
+    SpanConflict,
+    SummarizerError,
+    ThreadErased,
+    ThreadExists,
+    ThreadNotFound,
+    ThreadWentBack,
+)
+from compaction_store.models import (
+    Appended,
+    Compaction,
+    Element,
+    Event,
+    Explanation,
+    Finding,
+    Message,
+    Redaction,
+    Report,
+    Summary,
+    Thread,
+)
+from compaction_store.recall import recall_tools
+from compaction_store.rendering.view import Rendered, SeenView, View
+from compaction_store.store._async import AsyncReader, AsyncStore
+from compaction_store.store._sync import Reader, Store
+from compaction_store.telemetry.telemetry import Telemetry
+
+__version__: str
+
+__all__ = [
+    "Appended",
+    "AsyncReader",
+    "AsyncStore",
+    "BudgetExceeded",
+    "Checkpoint",
+    "CheckpointLog",
+    "CheckpointRefused",
+    "Compaction",
+    "CompactionContext",
+    "CompactionNotFound",
+    "CompactionPlan",
+    "CompactionRun",
+    "CompactionStoreError",
+    "Conflict",
+    "DatabaseError",
+    "DatabaseUnavailable",
+    "Element",
+    "Event",
+    "Explanation",
+    "Finding",
+    "FittedView",
+    "HeadConflict",
+    "Held",
+    "IdempotencyConflict",
+    "InvalidBundle",
+    "InvalidInput",
+    "InvalidSource",
+    "Message",
+    "MessageNotFound",
+    "NotConfigured",
+    "OutcomeUnknown",
+    "PositionNotFound",
+    "Reader",
+    "Redaction",
+    "Rejected",
+    "Rendered",
+    "Report",
+    "SeenView",
+    "SequenceConflict",
+    "SigningKey",
+    "SpanConflict",
+    "Store",
+    "SummarizerError",
+    "Summary",
+    "Telemetry",
+    "Thread",
+    "ThreadErased",
+    "ThreadExists",
+    "ThreadNotFound",
+    "ThreadWentBack",
+    "TokenBudget",
+    "View",
+    "__version__",
+    "recall_tools",
+    "verify_bundle",
+]
