@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -45,15 +46,7 @@ except ImportError as error:
 
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.caches import Alarms, ChartCache, Verifications
-from compaction_store.web.parameters import (
-    PARAMETERS,
-    SAMPLE,
-    SAMPLE_FILTERS,
-    VERDICT,
-    Parameters,
-    as_object,
-    exact,
-)
+from compaction_store.web.parameters import PARAMETERS, SAMPLE, SAMPLE_FILTERS, VERDICT, Parameters, as_object, exact
 from compaction_store.web.refusals import answer_to
 
 _T = TypeVar("_T")
@@ -110,24 +103,11 @@ def audit_app(
         raise InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
     reader = impatient(reader, _PATIENCE)
     alarms = Alarms(reader, tenant, checkpoints, allow_empty=allow_empty)
-    pages = _AuditPages(
-        reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews, alarms=alarms
-    )  # fmt: skip
-
-    def route(path: str, show: Callable[[Request, Parameters], Awaitable[Response]], method: str = "GET") -> Route:
-        return Route(path, pages.page(path, show), methods=[method])
-
-    routes = [
-        route("/", pages.threads), route("/thread", pages.thread), route("/view", pages.view),
-        route("/record", pages.record), route("/message", pages.message), route("/reply", pages.reply),
-        route("/records", pages.records), route("/search", pages.search), route("/erasures", pages.erasures),
-        route("/certificate", pages.certificate), route("/integrity", pages.integrity), route("/sample", pages.sample),
-        route("/whole", pages.whole),
-        route("/chart.svg", pages.chart), route("/style.css", pages.style),
-    ]  # fmt: skip
-    if reviews is not None:
-        routes.append(route(VERDICT, pages.verdict, "POST"))
-    guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=(VERDICT,) if reviews is not None else ())
+    pages = _AuditPages(reader, tenant, content, budget, checkpoints, reviews, alarms)
+    forms = (VERDICT,) if reviews is not None else ()
+    routes = [Route(path, pages.page(path)) for path in PARAMETERS if path != VERDICT]
+    routes += [Route(path, pages.page(path), methods=["POST"]) for path in forms]
+    guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=forms)
 
     async def nowhere(request: Request, _: Exception) -> Response:
         return await pages.missing(request)
@@ -135,34 +115,28 @@ def audit_app(
     return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere})
 
 
+@dataclass
 class _AuditPages:
-    def __init__(
-        self,
-        reader: AsyncReader,
-        tenant: str,
-        *,
-        content: bool,
-        budget: TokenBudget | None,
-        checkpoints: CheckpointLog | None,
-        reviews: AsyncStore | None,
-        alarms: Alarms,
-    ) -> None:
-        self._reader = reader
-        self._reviews = reviews
+    """The pages. Each has the name of its path."""
+
+    _reader: AsyncReader
+    _tenant: str
+    _content: bool
+    _budget: TokenBudget | None
+    _checkpoints: CheckpointLog | None
+    _reviews: AsyncStore | None
+    _alarms: Alarms
+
+    def __post_init__(self) -> None:
         self._form_tokens = FormTokens()
-        self._verified = Verifications(checkpoints)
-        self._alarms = alarms
-        self._charts = ChartCache(reader)
-        self._tenant = tenant
-        self._content = content
-        self._budget = budget
-        self._checkpoints = checkpoints
+        self._verified = Verifications(self._checkpoints)
+        self._charts = ChartCache(self._reader)
         self._templates = environment(Path(__file__).parent / "templates", cut=True)
         self._templates.filters |= {"hex": bytes.hex}
         self._templates.globals |= {
-            "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
-            "without_text": without_text, "has_checkpoints": checkpoints is not None, "reviews": reviews is not None,
-            "filters_of_records": FILTERS, "vocabulary": vocabulary,
+            "tenant": self._tenant, "content": self._content, "version": __version__, "texts": self._texts,
+            "described": described, "without_text": without_text, "has_checkpoints": self._checkpoints is not None,
+            "reviews": self._reviews is not None, "filters_of_records": FILTERS, "vocabulary": vocabulary,
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():
@@ -172,17 +146,17 @@ class _AuditPages:
     def _texts(self, element: Any) -> list[ShownMessage]:
         return element_texts(element, content=self._content)
 
-    def page(
-        self, path: str, show: Callable[[Request, Parameters], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def page(self, path: str) -> Callable[[Request], Awaitable[Response]]:
         """Wraps a page so that every error, such as a wrong address or a missing thread, becomes an error page."""
+        show = getattr(self, path.strip("/").partition(".")[0] or "threads")
 
         async def shown_page(request: Request) -> Response:
             try:
                 asked = Parameters(request, PARAMETERS[path])
                 if path not in _WITHOUT_ALARMS:
                     await self._alarms.look(wait=path == "/")
-                return await show(request, asked)
+                response: Response = await show(request, asked)
+                return response
             except CompactionStoreError as error:
                 status, title, text = answer_to(error)
                 if status >= _SERVERS_OWN:
