@@ -7,7 +7,7 @@ from compaction_store.models.compactions import Attempt, Compaction, CompactionT
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload, PendingCall
 from compaction_store.models.outlines import ComparedPart, Comparison, Outline, Part
-from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report
+from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report, Verdict
 from compaction_store.models.threads import (
     Event,
     Expiry,
@@ -20,7 +20,6 @@ from compaction_store.models.threads import (
     Thread,
     TokenStep,
 )
-from compaction_store.models.verdicts import Verdict
 
 __all__ = [
     "LEVELS",

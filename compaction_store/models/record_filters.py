@@ -1,7 +1,7 @@
 """The filters of compaction records: one row a filter, for the store, the SQL, the command line and the audit pages.
 
-To add a filter, add its row to FILTERS and its type to the TypedDict. How the value of a form is checked, parsed and
-entered is written once for each form, in the layer that needs it.
+To add a filter, add its row to the data file and its type to the TypedDict. How the value of a form is checked, parsed
+and entered is written once for each form, in the layer that needs it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from uuid import UUID
 
 from compaction_store.models.compactions import Compaction
 from compaction_store.models.vocabulary import KINDS, OUTCOMES, STATUSES, Kind, Outcome, Status
+from compaction_store.module_data import ModuleData
 
 # A `range` has a lowest and a highest number, of which either may be missing. An `object` is a JSON object.
 Form = Literal["text", "choice", "number", "range", "time", "uuid", "object"]
@@ -102,49 +103,25 @@ def _texts_of(authority: Mapping[str, Any]) -> list[str]:
     return ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
 
 
-_ROWS = (
-    Filter("outcome", "choice", "Only records with this outcome.", "outcome", "compactions.outcome = :outcome",
-           choices=OUTCOMES),
-    Filter("kind", "choice", "Only records of this kind.", "kind", "compactions.kind = :kind", choices=KINDS),
-    Filter("actor", "text", "Only records of this actor.", "actor", "compactions.actor = :actor"),
-    Filter("model", "text", "Only records of this model, including failed attempts.", "model",
-           "compactions.model = :model"),
-    Filter("login", "text", "Only records of this database login.", "login", "compactions.login = :login"),
-    Filter("callback", "text", "Only records of this strategy or callback.", "callback",
-           "compactions.callback = :callback"),
-    Filter("trigger", "text", "Only records with this trigger.", "trigger", "compactions.trigger = :trigger"),
-    Filter("since", "time", "Only records since this time: a date such as 2026-05-01, or an age such as 24h or 7d.",
-           "since", "compactions.created_at >= :since", example="7d or 2026-05-01"),
-    Filter("until", "time", "Only records up to this time.", "until", "compactions.created_at <= :until"),
-    Filter("status", "choice", "Only records with this status.", "status",
-           holds=lambda record, status: record.status == status, choices=STATUSES),
-    Filter("tokens_before", "range",
-           "Only records whose span had so many tokens, such as 1000..5000, 1000.. or ..5000.", "tokens before",
-           "compactions.tokens_before", example="1000..5000"),
-    Filter("tokens_after", "range", "Only records whose replacement has so many tokens.", "tokens after",
-           "compactions.tokens_after", example="..500"),
-    Filter("counter", "text", "Only records whose tokens this counter counted.", "counted by",
-           "compactions.counter = :counter"),
-    Filter("summarizer", "text", "Only records of this summarizer.", "summarizer",
-           holds=lambda record, name: record.summarizer == name, texts=lambda name: ["summarizer", name],
-           has_words=True),
-    Filter("error_type", "text", "Only attempts that this type of error ended.", "type of error",
-           holds=lambda record, kind: (record.error or {}).get("type") == kind, texts=lambda kind: ["type", kind]),
-    Filter("failed_before", "text",
-           "Only records whose summarizer replaced one that this type of error ended, such as SummarizerUnavailable.",
-           "type of error before", holds=lambda record, kind: any(f.get("type") == kind for f in record.failed_before),
-           texts=lambda kind: ["failed_before", "type", kind]),
-    Filter("covering", "number", "Only records whose span contains this seq.", "covers seq",
-           "compactions.start_seq <= :covering AND compactions.end_seq >= :covering", metavar="SEQ"),
-    Filter("revokes", "number", "Only the revocation of this record.", "revokes record",
-           "compactions.revokes = :revokes", metavar="NUMBER"),
-    Filter("made_from", "number", "Only records that were made from this record.", "made from record",
-           ":made_from = ANY (compactions.inputs)", metavar="NUMBER"),
-    Filter("run_id", "uuid", "Only records of this run.", "run", "compactions.run_id = :run_id", option="run"),
-    Filter("authority", "object",
-           'Only records whose authority has at least these members, such as {"ticket": "X-1"}.', "authority",
-           holds=_has_authority, texts=_texts_of, example='{"approval":"A-1"}', has_words=True),
-)  # fmt: skip
+# What the data file cannot say: the choices, and what SQL cannot decide alone.
+_MORE: dict[str, dict[str, Any]] = {
+    "outcome": {"choices": OUTCOMES},
+    "kind": {"choices": KINDS},
+    "status": {"choices": STATUSES, "holds": lambda record, status: record.status == status},
+    "summarizer": {
+        "holds": lambda record, name: record.summarizer == name, "texts": lambda name: ["summarizer", name],
+    },
+    "error_type": {
+        "holds": lambda record, kind: (record.error or {}).get("type") == kind, "texts": lambda kind: ["type", kind],
+    },
+    "failed_before": {
+        "holds": lambda record, kind: any(failed.get("type") == kind for failed in record.failed_before),
+        "texts": lambda kind: ["failed_before", "type", kind],
+    },
+    "authority": {"holds": _has_authority, "texts": _texts_of},
+}  # fmt: skip
 
 #: All filters by name, in the order in which help texts and forms list them.
-FILTERS: dict[str, Filter] = {row.name: row for row in _ROWS}
+FILTERS: dict[str, Filter] = {
+    name: Filter(name, **row, **_MORE.get(name, {})) for name, row in ModuleData(__file__).values.items()
+}
