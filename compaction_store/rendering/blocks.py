@@ -153,10 +153,7 @@ def _image(seq: int, place: int, part: Payload) -> Payload:
     if not isinstance(url, str):
         refuse(seq, place, "an image without a URL or its data cannot be converted to the requested format")
     if data := _DATA_URL.match(url):
-        return {
-            "type": "image",
-            "source": {"type": "base64", "media_type": data[1], "data": url[data.end() :]},
-        }
+        return {"type": "image", "source": {"type": "base64", "media_type": data[1], "data": url[data.end() :]}}
     return {"type": "image", "source": {"type": "url", "url": url}}
 
 
@@ -166,10 +163,7 @@ def _file(seq: int, place: int, part: Payload) -> Payload:
     found = _DATA_URL.match(data) if isinstance(data, str) else None
     if not isinstance(data, str) or found is None or found[1] != "application/pdf":
         refuse(seq, place, "a file that is not a PDF with its data cannot be converted to the requested format")
-    return {
-        "type": "document",
-        "source": {"type": "base64", "media_type": found[1], "data": data[found.end() :]},
-    }
+    return {"type": "document", "source": {"type": "base64", "media_type": found[1], "data": data[found.end() :]}}
 
 
 # ---- calls and results

@@ -73,10 +73,24 @@ class View(AsDict):
         thinking: Thinking = "drop_after_compaction",
         cache: Cache | None = None,
     ) -> Rendered:
-        """Renders the arguments of a request to Anthropic's Messages API. See `rendering.for_anthropic`."""
-        return for_anthropic(
-            self, tools=tools, system=system, system_messages=system_messages, thinking=thinking, cache=cache
-        )
+        """Renders the arguments for Anthropic's Messages API: `messages`, `system`, and `betas` if a block needs one.
+
+        `tools` are added unchanged. `system` is text or blocks, and comes before the system messages of the view. With
+        `system_messages="apart"`, all system messages come before the conversation, except those that add or remove
+        tools. With "in_place", later system messages stay in the conversation. `thinking` says whether to drop thinking
+        that is older than a compaction, to keep all thinking, or to drop all. `cache` adds up to four cache breakpoints
+        with this lifetime: after the tools, the system prompt, the last summary and the last message.
+        """
+        _check("system_messages", system_messages, ("apart", "in_place"))
+        _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
+        _check("cache", cache, (None, "5m", "1h"))
+        if cache is not None:
+            breakpoints.check(given.tools_of(tools), given.system_of(system), cache)
+        options = {"system_messages": system_messages, "thinking": thinking, "cache": cache}
+        with _naming_the_way_out(self):
+            anthropic = _renderer("anthropic")
+            arguments = anthropic.request(self.elements, anthropic.Options(system_messages, thinking, cache))
+        return Rendered(arguments, self, ANTHROPIC, options, tools=tools, system=system)
 
     def for_openai(
         self,
@@ -86,11 +100,20 @@ class View(AsDict):
         system: System | None = None,
         join: bool | None = None,
     ) -> Rendered:
-        """Renders the arguments of a request to OpenAI's Chat Completions or Responses API.
+        """Renders the arguments for OpenAI's Chat Completions API (`messages`) or Responses API (`input`).
 
-        See `rendering.for_openai`.
+        `tools` are added unchanged. `system` becomes the first message of a chat, or the `instructions` of Responses.
+        With `join`, consecutive messages of one role and name are joined, and the first message is the user's, because
+        the chat templates of some models refuse anything else, such as Mistral's and Gemma's. This is the default of
+        chat. In Responses, items with an id are not joined, and the default is not to join.
         """
-        return for_openai(self, api=api, tools=tools, system=system, join=join)
+        _check("api", api, ("chat", "responses"))
+        join = api == "chat" if join is None else join
+        checks.instance(join, bool, "join")
+        renderer = OPENAI_CHAT if api == "chat" else OPENAI_RESPONSES
+        with _naming_the_way_out(self):
+            arguments = _renderer(f"openai_{api}").request(self.elements, join=join)
+        return Rendered(arguments, self, renderer, {"join": join}, tools=tools, system=system)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,57 +190,7 @@ def parts_of(request: Rendered) -> Parts:
     return given.taken_apart(dict(request), known, _place(request.renderer, options), options.get("cache"))
 
 
-def for_anthropic(
-    view: View,
-    *,
-    tools: Sequence[Any] | None = None,
-    system: System | None = None,
-    system_messages: SystemMessages = "apart",
-    thinking: Thinking = "drop_after_compaction",
-    cache: Cache | None = None,
-) -> Rendered:
-    """Renders the arguments for Anthropic's Messages API: `messages`, `system`, and `betas` if a block needs a beta.
-
-    `tools` are added unchanged. `system` is text or blocks, and comes before the system messages of the view. With
-    `system_messages="apart"`, all system messages come before the conversation, except those that add or remove tools.
-    With "in_place", later system messages stay in the conversation. `thinking` says whether to drop thinking that is
-    older than a compaction, to keep all thinking, or to drop all. `cache` adds up to four cache breakpoints with this
-    lifetime: after the tools, the system prompt, the last summary and the last message.
-    """
-    _check("system_messages", system_messages, ("apart", "in_place"))
-    _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
-    _check("cache", cache, (None, "5m", "1h"))
-    if cache is not None:
-        breakpoints.check(given.tools_of(tools), given.system_of(system), cache)
-    options = {"system_messages": system_messages, "thinking": thinking, "cache": cache}
-    with _naming_the_way_out(view):
-        anthropic = _renderer("anthropic")
-        arguments = anthropic.request(view.elements, anthropic.Options(system_messages, thinking, cache))
-    return Rendered(arguments, view, ANTHROPIC, options, tools=tools, system=system)
-
-
-def for_openai(
-    view: View,
-    *,
-    api: Literal["chat", "responses"] = "chat",
-    tools: Sequence[Any] | None = None,
-    system: System | None = None,
-    join: bool | None = None,
-) -> Rendered:
-    """Renders the arguments for OpenAI's Chat Completions API (`messages`) or Responses API (`input`).
-
-    `tools` are added unchanged. `system` becomes the first message of a chat, or the `instructions` of Responses. With
-    `join`, consecutive messages of one role and name are joined, and the first message is the user's, because the chat
-    templates of some models refuse anything else, such as Mistral's and Gemma's. This is the default of chat. In
-    Responses, items with an id are not joined, and the default is not to join.
-    """
-    _check("api", api, ("chat", "responses"))
-    join = api == "chat" if join is None else join
-    checks.instance(join, bool, "join")
-    renderer = OPENAI_CHAT if api == "chat" else OPENAI_RESPONSES
-    with _naming_the_way_out(view):
-        arguments = _renderer(f"openai_{api}").request(view.elements, join=join)
-    return Rendered(arguments, view, renderer, {"join": join}, tools=tools, system=system)
+for_anthropic, for_openai = View.for_anthropic, View.for_openai
 
 
 def _renderer(api: str) -> Any:
