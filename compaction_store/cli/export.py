@@ -1,4 +1,4 @@
-"""Exports threads as bundles, which can be verified without a database.
+"""Exports threads as bundles, which can be verified without a database, and writes audit reports.
 
 An interrupted export can be repeated: a second export to the same folder writes only threads that have changed. With a
 checkpoint to include, it writes all of them.
@@ -22,9 +22,9 @@ import typer
 
 import compaction_store
 from compaction_store.audit import safe_text
-from compaction_store.cli import checkpoint, exits, formats
+from compaction_store.cli import checkpoint, exits, formats, options, output, values
 from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
+from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import Subject, TenantOptions, naming
 from compaction_store.cli.output import note, private, without_bars
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from compaction_store import Compaction, Event, Message, Reader
     from compaction_store import Thread as ThreadValue
     from compaction_store.checkpoints import CheckpointLog
+
 
 _SUFFIX = ".jsonl"
 # Bundles without content have their own suffix, so that a folder may contain both bundles of a thread.
@@ -320,3 +321,48 @@ def tenant_of(file: Path) -> str:
         return str(line_format.parse(first)["tenant"])
     except (ValueError, KeyError):
         raise InvalidBundle(f"{file} is not a bundle: its first line is not a manifest") from None
+
+
+_STDOUT = "-"
+
+
+def report(
+    threads: list[str] | None = argument("[THREADS]...", default=None),
+    since: str | None = option("--since WHEN", default=None),
+    until: str | None = option("--until WHEN", default=None),
+    to: str = option("--to FILE", default="report.html"),
+    as_json: bool = option("--json", default=False),
+    content: bool = option("--content/--no-content", default=True),
+    checkpoints: LogFile = None,
+    public_key: PublicKeys = None,
+    allow_empty: AllowEmpty = False,
+    *,
+    db: TenantOptions,
+) -> None:
+    if not threads and since is None:
+        raise misuse("give thread names, or --since for all threads that changed", "THREADS")
+    log = open_log(checkpoints, public_key)
+    # Imported here, because the page needs an extra.
+    from compaction_store.reporting import envelope, gather, page
+
+    with db.reader() as reader:
+        document = gather(
+            reader, threads or None, tenant=db.tenant, made_by=options.user_at_host(),
+            since=options.moment(since, "--since"), until=options.moment(until, "--until"),
+            content=content, checkpoints=log,
+        )  # fmt: skip
+    data = envelope.sealed(document) if as_json else page.render(document)
+    if to == _STDOUT:
+        sys.stdout.buffer.write(data)
+    else:
+        try:
+            private(Path(to)).write_bytes(data)
+        except OSError as error:
+            raise misuse(f"cannot write {output.line(to)}: {error.strerror}", "--to") from None
+    findings = document.finding_count()
+    found = values.count(findings, "finding") if findings else "no findings"
+    note(f"{values.count(len(document.threads), 'thread')}, {found}; SHA-256 {envelope.hash_of(data)}")
+    if findings:
+        raise typer.Exit(exits.REFUSED)
+    if not document.completeness.stored:
+        refuse_empty(f"tenant {db.tenant!r}", allowed=allow_empty)
