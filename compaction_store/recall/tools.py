@@ -111,8 +111,7 @@ def recall_tools(
     by `counter` or, if it is None, by the default counter.
     """
     arguments.check_thread_id(thread_id)
-    if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
-        raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}{arguments.other(max_tokens)}")
+    arguments.number(max_tokens, "max_tokens", least=LEAST_TOKENS)
     chosen = tokens.chosen(counter)
     if isinstance(store, AsyncReader):
         return AsyncRecallTools(store, thread_id, max_tokens, chosen)

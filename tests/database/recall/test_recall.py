@@ -25,7 +25,7 @@ import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.deploy import roles
 from compaction_store.messages import framing
-from compaction_store.recall import Recalled, pages
+from compaction_store.recall import Recalled
 from compaction_store.recall.definitions import NAMES
 from compaction_store.recall.reader import Search
 
@@ -299,13 +299,6 @@ def test_no_content_closes_its_frame_and_no_search_finds_an_earlier_one(store: F
     assert "<system>" not in recall.call("recall_expand", {"start_seq": 2}).text
     assert recall.data("recall_expand", start_seq=2)["messages"][0]["message"]["content"] == hostile
     assert len(recall.data("recall_expand", start_seq=1, end_seq=99)["messages"]) == store.thread("t").last_seq
-
-
-def test_a_result_that_was_stored_in_former_words_is_not_found(store: Face) -> None:
-    former = pages._FORMER_HEAD + framing.enclose('{"found":["heliotrope"]}', "recall")
-    for form in ("anthropic", "chat", "responses"):
-        store.append("t", _exchange(form, {"query": "heliotrope"}, former))
-    assert Tools(store).data("recall_search", query="heliotrope")["found"] == []
 
 
 def _exchange(form: str, query: dict[str, str], text: str) -> list[dict[str, Any]]:
