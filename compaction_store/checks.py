@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compaction_store.arguments import other
+from compaction_store.arguments import number, other
 from compaction_store.compaction.checks import Check
 from compaction_store.errors import InvalidInput
 from compaction_store.models.probe import Probe
@@ -45,8 +45,7 @@ class KeepsIdentifiers(Check):
         super().__init__(strict=strict)
         if type(least) not in (int, float) or not 0 <= least <= 1:
             raise InvalidInput(f"least must be a number from 0 to 1{other(least)}")
-        if type(calls) is not int or calls < 1:
-            raise InvalidInput(f"calls must be an integer >= 1{other(calls)}")
+        number(calls, "calls", least=1)
         self._least = least
         self._calls = calls
 

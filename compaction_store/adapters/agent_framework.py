@@ -69,12 +69,7 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         return await self._shown("fit", name, self._budget, actor=self._actor)
 
     async def save_messages(
-        self,
-        session_id: str | None,
-        messages: Sequence[Any],
-        *,
-        state: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, session_id: str | None, messages: Sequence[Any], *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
         """Appends the messages, except those that repeat the history or its end."""
         del state, kwargs

@@ -71,8 +71,7 @@ class McpTools:
         arguments.instance(reader, AsyncReader, "reader")
         if thread_id is not None:
             arguments.check_thread_id(thread_id)
-        if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
-            raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}, not {max_tokens!r}")
+        arguments.number(max_tokens, "max_tokens", least=LEAST_TOKENS)
         self._reader = reader
         self._thread_id = thread_id
         self._max_tokens = max_tokens

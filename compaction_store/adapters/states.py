@@ -217,10 +217,7 @@ def items_of(view: View) -> list[StateItem]:
 
 
 def difference(
-    items: Sequence[StateItem],
-    state: list[Payload],
-    covered: Covered,
-    is_summary: Callable[[Payload], bool] | None,
+    items: Sequence[StateItem], state: list[Payload], covered: Covered, is_summary: Callable[[Payload], bool] | None
 ) -> tuple[StateChange | None, int]:
     """Returns the first change from the view to the state, and the place in the state where they begin to differ.
 

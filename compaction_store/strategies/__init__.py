@@ -3,7 +3,6 @@
 from compaction_store.compaction.asks import Ask
 from compaction_store.compaction.callbacks import Strategy
 from compaction_store.strategies.assistant_runs import AssistantRuns, plan_assistant_runs
-from compaction_store.strategies.changes import Change
 from compaction_store.strategies.clear_tool_results import ClearToolResults, plan_clear_tool_results
 from compaction_store.strategies.compress import CompressResult, compress_context, compress_context_async
 from compaction_store.strategies.items import Item, Piece, Slid, sliding_window, sliding_window_async
@@ -13,6 +12,7 @@ from compaction_store.strategies.pipeline import Pipeline, pin
 from compaction_store.strategies.sliding_window import SlidingWindow, plan_sliding_window
 from compaction_store.strategies.thresholds import Measure, Threshold, Window, measure, on_turn_end, over, safe_tokens
 from compaction_store.strategies.tree import Node, SummaryTree, plan_summary_tree
+from compaction_store.strategies.truncation import Change
 
 __all__ = [
     "Ask",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Self, TypeVar, cast
 
-from compaction_store.arguments import name_of, other, without_addresses
+from compaction_store.arguments import name_of, number, other, without_addresses
 from compaction_store.compaction import summary_request, summary_room
 from compaction_store.compaction.asks import ALLOWED, Ask, Planned, Steps, Summarize, check_role
 from compaction_store.compaction.callbacks import callback_name, run_steps
@@ -25,7 +25,7 @@ from compaction_store.errors import InvalidCallback, InvalidInput, NoProgress, P
 from compaction_store.messages import framing
 from compaction_store.messages.framing import Role
 from compaction_store.models import Summary
-from compaction_store.strategies.pins import PinOption, Pins
+from compaction_store.strategies.outline import PinOption, Pins
 from compaction_store.strategies.thresholds import Threshold, as_threshold
 from compaction_store.waiting import Work, is_async
 
@@ -153,15 +153,9 @@ def a_saving(value: Any, name: str) -> float:
     return cast("float", value)
 
 
-def check_count(value: object, name: str, *, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise InvalidInput(f"{name} must be an integer >= {least}{other(value)}")
-
-
 def a_count(least: int, *, optional: bool = False) -> Callable[[Any, str], Any]:
     def keep(value: Any, name: str) -> Any:
-        if not (optional and value is None):
-            check_count(value, name, least=least)
+        number(value, name, least=least, optional=optional)
         return value
 
     return keep

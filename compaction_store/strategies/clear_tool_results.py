@@ -21,10 +21,10 @@ from compaction_store.messages.parts import PartType, Path, body_of, walk
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
-from compaction_store.strategies.changes import Change
 from compaction_store.strategies.contents import contents_of
 from compaction_store.strategies.layout import Layout, unread
 from compaction_store.strategies.outline import elements_of
+from compaction_store.strategies.truncation import Change
 from compaction_store.tokens import Counter, chosen
 
 # The default share of a view's tokens that clearing must save.

@@ -16,8 +16,7 @@ from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
 from compaction_store.strategies.base import rules, sent
 from compaction_store.strategies.folds import Fold, Folded, Scan
-from compaction_store.strategies.outline import Outline, elements_of
-from compaction_store.strategies.pins import PinOption, Pins
+from compaction_store.strategies.outline import Outline, PinOption, Pins, elements_of
 from compaction_store.strategies.sliding_window import ThresholdOption, tail_of
 from compaction_store.strategies.thresholds import as_threshold, everything, fraction_of
 from compaction_store.tokens import o200k_base

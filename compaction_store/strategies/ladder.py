@@ -22,7 +22,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
-from compaction_store.arguments import name_of
+from compaction_store.arguments import name_of, number
 from compaction_store.compaction import summary_room
 from compaction_store.compaction.asks import Ask, Steps, Summarize
 from compaction_store.compaction.budget import TokenBudget
@@ -33,11 +33,10 @@ from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Payload, Span, Summary
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
-from compaction_store.strategies.changes import Change, changes_of
 from compaction_store.strategies.contents import compact
 from compaction_store.strategies.layout import Layout, tail, unread
-from compaction_store.strategies.pins import Pins
-from compaction_store.strategies.truncation import Caps, Draft, Means
+from compaction_store.strategies.outline import Pins
+from compaction_store.strategies.truncation import Caps, Change, Draft, Means, changes_of
 from compaction_store.tokens import Counter
 from compaction_store.tokens.message_text import MESSAGE
 from compaction_store.waiting import Call, Work, begin
@@ -286,10 +285,10 @@ class Ladder(base.Summarizing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        base.check_count(self.start_cap, "start_cap", least=self.floor_cap)
+        number(self.start_cap, "start_cap", least=self.floor_cap)
         if self.target_tokens is not None:
             least = (RESERVE if self.reserve is None else self.reserve) + 1
-            base.check_count(self.target_tokens, "target_tokens", least=least)
+            number(self.target_tokens, "target_tokens", least=least)
 
     def limit(self, budget: TokenBudget | None) -> int:
         """Returns the number of tokens that the shortened view may have."""

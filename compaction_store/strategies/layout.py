@@ -18,8 +18,7 @@ from itertools import pairwise
 
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload
-from compaction_store.strategies.outline import speakers
-from compaction_store.strategies.pins import Pins
+from compaction_store.strategies.outline import Pins, speakers
 
 
 def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None) -> int:

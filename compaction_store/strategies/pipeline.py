@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidCallback, PinnedInside
 from compaction_store.messages.tool_pairs import Links, items_of
 from compaction_store.models import Element
 from compaction_store.strategies.base import Attempted, BaseStrategy, sent
-from compaction_store.strategies.pins import Pin, PinOption, Pins
+from compaction_store.strategies.outline import Pin, PinOption, Pins
 from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
 
 

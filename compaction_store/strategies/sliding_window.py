@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
-from compaction_store.arguments import other
+from compaction_store.arguments import number, other
 from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.context import CompactionContext, planner_of
@@ -78,7 +78,7 @@ def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> in
     the fraction `retain` of all tokens.
     """
     if type(retain) is int:
-        base.check_count(retain, "retain", least=0)
+        number(retain, "retain", least=0)
         return retain
     if type(retain) is not float:
         raise InvalidInput(f"retain must be a number of messages, or a fraction of the tokens{other(retain)}")

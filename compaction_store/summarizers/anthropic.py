@@ -14,13 +14,7 @@ from typing import Any, Literal
 from compaction_store.arguments import other
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_request import Request
-from compaction_store.errors import (
-    InvalidInput,
-    NativeRefused,
-    SummaryCutShort,
-    SummaryRefused,
-    SummaryUseless,
-)
+from compaction_store.errors import InvalidInput, NativeRefused, SummaryCutShort, SummaryRefused, SummaryUseless
 from compaction_store.messages.tool_pairs import Links, is_system
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.rendering.anthropic import SIGNED_BETA

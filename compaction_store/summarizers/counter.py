@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from compaction_store.arguments import other
+from compaction_store.arguments import number, other
 from compaction_store.errors import InvalidInput, NotRenderable, SummarizerError
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View, for_anthropic
@@ -58,8 +58,7 @@ class AnthropicCounter:
         check_model(model)
         if not deadline > 0:
             raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
-        if type(remembered) is not int or remembered < 0:
-            raise InvalidInput(f"remembered must be an integer >= 0{other(remembered)}")
+        number(remembered, "remembered", least=0)
         check_parameters(parameters, _OURS)
         self._client = client
         self._model = model

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from compaction_store.arguments import other
+from compaction_store.arguments import number, other
 from compaction_store.compaction.checked_summary import checked
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_request import Request
@@ -81,8 +81,7 @@ class ExtractiveSummarizer:
     def __init__(self, *, share: float = 0.3, max_tokens: int = 2048, checks: Sequence[Check] = ()) -> None:
         if not 0 < share < 1:
             raise InvalidInput(f"share must be between 0 and 1{other(share)}")
-        if type(max_tokens) is not int or max_tokens < _LEAST:
-            raise InvalidInput(f"max_tokens must be an integer >= {_LEAST}{other(max_tokens)}")
+        number(max_tokens, "max_tokens", least=_LEAST)
         self._share = share
         self._max_tokens = max_tokens
         self._checks = check_checks(checks)
@@ -115,11 +114,7 @@ class ExtractiveSummarizer:
             text, kept = _best(cover, room)
         if not text:
             raise SummaryTooLong(f"the source of {request.size:,} characters is too short for a shorter summary")
-        coverage = {
-            "messages": request.end_seq - request.start_seq + 1,
-            "sentences": kept,
-            "of_sentences": len(facts),
-        }
+        coverage = {"messages": request.end_seq - request.start_seq + 1, "sentences": kept, "of_sentences": len(facts)}
         return Summary(text, coverage=coverage, duration=time.monotonic() - start)
 
     def _share_of(self, request: Request) -> float:

@@ -13,10 +13,7 @@ from typing import Any, Literal
 
 from compaction_store.arguments import other
 from compaction_store.compaction.checks import Check
-from compaction_store.errors import (
-    InvalidInput,
-    MissingExtra,
-)
+from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
 from compaction_store.summarizers import api_calls
 from compaction_store.summarizers.api_calls import Deadline

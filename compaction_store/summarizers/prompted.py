@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, cast
 
-from compaction_store.arguments import other
+from compaction_store.arguments import number, other
 from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.element_json import ElementJson, document, dump, halves, notes_json, source_document
@@ -85,8 +85,7 @@ def check_model(model: object) -> None:
 def check(model: object, max_tokens: object, deadline: object) -> None:
     """Checks the options that all summarizers with a model have."""
     check_model(model)
-    if type(max_tokens) is not int or max_tokens < 1:
-        raise InvalidInput(f"max_tokens must be an integer >= 1{other(max_tokens)}")
+    number(max_tokens, "max_tokens", least=1)
     if type(deadline) not in (int, float) or not cast("float", deadline) > 0:
         raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
 

@@ -143,13 +143,7 @@ def o200k_base() -> Counter:
 
     See docs/tokens.md for the rule.
     """
-    return Counter(
-        o200k.NAME,
-        _o200k_tokens,
-        Ruler(o200k.count, o200k.head, o200k.tail),
-        _is_long,
-        o200k.load,
-    )
+    return Counter(o200k.NAME, _o200k_tokens, Ruler(o200k.count, o200k.head, o200k.tail), _is_long, o200k.load)
 
 
 def _is_long(size: int) -> bool:
