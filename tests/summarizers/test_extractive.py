@@ -138,7 +138,8 @@ def _check(told: tuple[Element, ...]) -> None:
     try:
         summary = ExtractiveSummarizer()(request)
     except SummaryTooLong:
-        assert request.size < 40 or not "".join(text for e in told for text in texts(e)).strip()
+        # A text without a letter or a digit has no sentence to copy.
+        assert request.size < 40 or not any(letter.isalnum() for e in told for text in texts(e) for letter in text)
         return
     assert summary.text == ExtractiveSummarizer()(told).text
     assert 0 < len(summary.text) < request.size
