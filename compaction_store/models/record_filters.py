@@ -103,7 +103,7 @@ def _texts_of(authority: Mapping[str, Any]) -> list[str]:
     return ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
 
 
-# What the data file cannot say: the choices, and what SQL cannot decide alone.
+# The facts of a filter that are no text: its choices, and the functions where SQL cannot decide alone.
 _MORE: dict[str, dict[str, Any]] = {
     "outcome": {"choices": OUTCOMES},
     "kind": {"choices": KINDS},
