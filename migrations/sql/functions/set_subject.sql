@@ -26,8 +26,15 @@ BEGIN
     END IF;
     SELECT h.subject, h.last_pos INTO v_subject, v_last_pos
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
-    SELECT t.salt INTO v_salt FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
+    -- A retry finds the event that it wrote, and changes nothing: another call may have set the subject since.
+    SELECT e.pos, e.created_at, e.login, e.body::text INTO event_pos, written_at, written_login, written_body
+    FROM compaction_store.events AS e
+    WHERE e.thread_uid = p_thread_uid AND e.pos <= v_last_pos AND e.kind = 'subject' AND e.salt = p_salt;
+    IF FOUND THEN
+        RETURN;
+    END IF;
     PERFORM compaction_store.refuse_override(v_subject <> coalesce(p_subject, ''), 'change the subject of a thread');
+    SELECT t.salt INTO v_salt FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
     written_body := format(
         '{"old":%s,"new":%s%s',
         coalesce('"' || encode(compaction_store.commitment(v_salt, v_subject), 'hex') || '"', 'null'),
@@ -36,10 +43,6 @@ BEGIN
     );
     SELECT r.event_pos, r.written_at, r.written_login INTO event_pos, written_at, written_login
     FROM compaction_store.record_once(p_thread_uid, 'subject', p_actor, p_salt, written_body) AS r;
-    -- A retry changes nothing: another call may have set the subject since.
-    UPDATE compaction_store.heads AS h SET subject = p_subject
-    WHERE h.thread_uid = p_thread_uid AND event_pos > v_last_pos;
-    SELECT e.body::text INTO written_body
-    FROM compaction_store.events AS e WHERE e.thread_uid = p_thread_uid AND e.pos = event_pos;
+    UPDATE compaction_store.heads AS h SET subject = p_subject WHERE h.thread_uid = p_thread_uid;
 END
 $$;

@@ -108,6 +108,28 @@ def test_setting_it_later_is_an_event_that_has_only_hashes(store: Face, superuse
     assert not store.audit.verify("t").findings
 
 
+@pytest.mark.one_server("SQL functions are called without keys")
+@pytest.mark.superuser_store("it takes a role")
+def test_a_lost_reply_is_asked_for_again_whoever_changed_it_since(
+    store: Face, superuser: psycopg.Connection[Any]
+) -> None:
+    """The role may set a subject but not change one. The retry must find its event before this is decided."""
+    store.append("t", {"role": "user", "content": "hi"})
+    call = "SELECT * FROM compaction_store.set_subject(NULL, 'default', 't', %s, NULL, %s, '{}')"
+    salt = b"0" * 16
+    superuser.execute("SET ROLE compaction_store_app")
+    first = superuser.execute(call, ["ann", salt]).fetchone()
+    superuser.execute("RESET ROLE")
+    store.custody.set_subject("t", "ben")
+    superuser.execute("SET ROLE compaction_store_app")
+    assert superuser.execute(call, ["ann", salt]).fetchone() == first
+    with pytest.raises(psycopg.Error, match="only a custodian"):
+        superuser.execute(call, ["ann", b"1" * 16])
+    superuser.execute("RESET ROLE")
+    assert store.thread("t").subject == "ben"
+    assert [event.kind for event in store.audit.events("t")] == ["subject"] * 2
+
+
 def test_a_thread_that_is_missing_or_erased_gets_none(store: Face) -> None:
     with pytest.raises(cs.ThreadNotFound):
         store.custody.set_subject("t", "alice")
