@@ -52,11 +52,13 @@ PAGE, SEALED = b"<!doctype html>", b'{"report":'
 DATA = re.compile(b'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 LAST_LINE = re.compile(b'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
 LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
-# The known kinds of events, and whether they are critical. A later release may write other kinds.
+# The kinds of events that only the log of a tenant has, and all known kinds, and whether they are critical. A later
+# release may write other kinds.
+LOG_EVENTS = ("verification", "policy", "rule", "removal", "shred", "grant", "ungrant", "migration")
 EVENTS = {"redaction": True} | dict.fromkeys(
     (
         "hold", "release", "retention", "refusal", "fork", "origin", "verdict", "evaluation", "metadata", "subject",
-        "verification", "policy", "rule", "removal", "shred", "grant", "ungrant", "migration",
+        *LOG_EVENTS,
     ), False,
 )  # fmt: skip
 KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
@@ -604,6 +606,7 @@ class Walk:
         self._copied_to = 0
         self._claims: dict[int, dict[str, Ranges]] = {}
         self._erasure: int | None = None
+        self._is_log = False
 
     @property
     def level(self) -> str:
@@ -643,6 +646,7 @@ class Walk:
             if not is_named(line):
                 self.find("the name is not the one that was committed to when the thread was made")
             self._previous = genesis_of(line)
+            self._is_log = line["thread_id"] == LOG
         else:
             self._place(line)
             self._link(line)
@@ -697,6 +701,10 @@ class Walk:
 
     def _kind(self, line: Line) -> None:
         """Checks a receipt. Adds a note about an entry of an unknown kind, which a newer release may have written."""
+        is_event, said = line["type"] == "event", self._last_kind
+        is_of_log = is_event and said in LOG_EVENTS
+        if is_of_log is not self._is_log and (not is_event or said in EVENTS):
+            self.find("the entry must not be in this thread, because of what the log of a tenant has", line["pos"])
         if line["type"] == "message" and line["receipt"] is not None and not is_receipt(line["receipt"]):
             self.find("the receipt breaks the rule for receipts", line["pos"])
         if line["type"] == "message" or (line["type"] == "compaction" and line["kind"] in KINDS):
@@ -819,8 +827,6 @@ class Walk:
             self.find("the thread has the name of an erased thread, but no erasure", line=1)
 
     def _head(self, manifest: Line) -> None:
-        if manifest["thread_id"] == LOG and manifest["last_seq"] + manifest["last_number"]:
-            self.find("the log of a tenant has messages or records")
         if manifest["last_pos"] != self.pos:
             self.find(f"the manifest says last pos {manifest['last_pos']}, but the last entry has {self.pos}", line=1)
         if self._previous is None or manifest["head"] != self._previous.hex():

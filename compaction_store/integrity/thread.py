@@ -50,7 +50,7 @@ def verify_rows(
 def verify_entry(tenant: str, head: ThreadHead, kind: Kind, row: tuple[Any, ...]) -> tuple[Finding, ...]:
     """Verifies one entry. `head` is the thread's state at the pos before, whose entry is taken as it is stored."""
     genesis = chain.genesis(head.thread_uid, tenant, head.name_commitment)
-    walk = Walk(tenant, genesis, latest=time.time_ns() // 1000 + _MOST_AHEAD)
+    walk = Walk(tenant, genesis, is_log=head.thread_id == LOG, latest=time.time_ns() // 1000 + _MOST_AHEAD)
     [entry] = RowParser().entries(kind, [row])
     if entry.pos > 1 and head.entry_at is not None:
         walk.resume(KnownEntry(entry.pos - 1, head.entry_at), head.seq_at or 0, head.number_at, head.entry_at)
@@ -77,7 +77,8 @@ class _Verification:
         self._covered = checkpointed[0].pos if checkpointed else 0
         kept = since if since is not None and since.pos <= head.last_pos else None
         self._walk = Walk(
-            tenant, chain.genesis(head.thread_uid, tenant, head.name_commitment), content=level != "structure",
+            tenant, chain.genesis(head.thread_uid, tenant, head.name_commitment),
+            is_log=head.thread_id == LOG, content=level != "structure",
             latest=time.time_ns() // 1000 + _MOST_AHEAD, kept=kept, checkpointed=checkpointed,
         )  # fmt: skip
         if since is not None and kept is None:
@@ -205,7 +206,5 @@ class _Verification:
             findings.add(
                 None, "by its name the thread is the log of its tenant, or not, and its head says the opposite"
             )
-        if head.thread_id == LOG and head.last_seq + head.last_number:
-            findings.add(None, "the log of a tenant has messages or records")
         if self._level != "structure" and (fault := documents.fault("metadata", head.metadata or "")) is not None:
             findings.add(None, fault)

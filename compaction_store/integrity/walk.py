@@ -20,7 +20,7 @@ from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEnt
 from compaction_store.integrity.erasure import Range
 from compaction_store.messages import documents
 from compaction_store.models import Finding
-from compaction_store.models.vocabulary import CRITICAL_EVENTS, EVENT_KINDS, KINDS
+from compaction_store.models.vocabulary import CRITICAL_EVENTS, EVENT_KINDS, KINDS, LOG_EVENTS
 
 # The years 1 to 9999 in microseconds since 1970. Postgres allows years that Python cannot represent.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -38,6 +38,7 @@ class Walk:
         tenant: str,
         genesis: bytes,
         *,
+        is_log: bool = False,
         content: bool = True,
         may_withhold: bool = False,
         latest: int = LAST_MOMENT,
@@ -46,9 +47,9 @@ class Walk:
     ) -> None:
         """Begins a walk at the first entry.
 
-        With `content=False`, the walk ignores bodies. With `may_withhold`, an entry may come without its content.
-        `latest` is the latest time that an entry may have. `kept` and `checkpointed` are entries that the chain must
-        have, the latter at the moments of signed checkpoints.
+        `is_log` says that the thread is the log of its tenant. With `content=False`, the walk ignores bodies. With
+        `may_withhold`, an entry may come without its content. `latest` is the latest time that an entry may have.
+        `kept` and `checkpointed` are entries that the chain must have, the latter at the moments of signed checkpoints.
         """
         self.tenant = tenant
         self.previous: bytes | None = genesis
@@ -65,6 +66,7 @@ class Walk:
         self.findings = Findings()
         self.redactions = Redactions(self._find_at)
         self.in_force = RecordsInForce()
+        self._is_log = is_log
         self._content = content
         self._may_withhold = may_withhold
         self._latest = latest
@@ -102,6 +104,10 @@ class Walk:
         self.last_kind = entry.columns[0] if entry.kind == "event" else entry.kind
         self._check_link(entry)
         self._check_kind(entry)
+        is_event = entry.kind == "event"
+        is_of_log = is_event and self.last_kind in LOG_EVENTS
+        if is_of_log is not self._is_log and (not is_event or self.last_kind in EVENT_KINDS):
+            self._find(entry, f"the {self.last_kind} is {'not ' if is_of_log else ''}in the log of a tenant")
         self._check_content(entry)
         if entry.kind == "message":
             self.last_message_at = entry.microseconds

@@ -44,7 +44,9 @@ def test_every_list_of_events_in_the_sql_has_only_words_of_python() -> None:
 
 def test_the_sql_has_the_kinds_of_events_of_a_log() -> None:
     text = (_SQL / "functions" / "is_of_log.sql").read_text(encoding="utf-8")
-    assert set(_WORD.findall(text)) == set(LOG_EVENTS)
+    [of_log, others] = [set(_WORD.findall(words)) for words in re.findall(r"IN \(([^)]*)\)", text)]
+    assert of_log == set(LOG_EVENTS) == set(offline.LOG_EVENTS)
+    assert others == set(EVENT_KINDS) - set(LOG_EVENTS)
 
 
 def test_the_sql_views_have_the_statuses_of_python() -> None:

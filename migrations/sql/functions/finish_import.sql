@@ -43,6 +43,13 @@ BEGIN
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message';
     PERFORM compaction_store.refuse_bad_document('body', s.body)
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
+    IF EXISTS (
+        SELECT FROM compaction_store.staged AS s
+        WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event'
+            AND compaction_store.is_of_log(s.kind) <> (p_thread_id = 'compaction-store:log')
+    ) THEN
+        PERFORM compaction_store.refuse_in_log();
+    END IF;
     -- A retention whose body begins with another field would be listed with an end or a lock, but would forbid nothing.
     IF EXISTS (
         SELECT FROM compaction_store.staged AS s

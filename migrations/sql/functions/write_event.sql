@@ -15,7 +15,7 @@ BEGIN
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
         RAISE EXCEPTION 'a salt must have 16 bytes' USING ERRCODE = 'CS008';
     END IF;
-    IF p_head.is_log <> compaction_store.is_of_log(p_kind) THEN
+    IF p_head.is_log <> coalesce(compaction_store.is_of_log(p_kind), false) THEN
         PERFORM compaction_store.refuse_in_log();
     END IF;
     PERFORM compaction_store.refuse_bad_document('body', p_body);

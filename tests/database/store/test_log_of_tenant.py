@@ -15,12 +15,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 from support.faces import Face, Faces
+from support.handmade_bundles import Thread
 from support.keys import key_of
 
 import compaction_store as cs
 from compaction_store import offline
 from compaction_store.arguments import DATABASE, LOG
-from compaction_store.errors import InvalidThreadId
+from compaction_store.bundles import import_rows
+from compaction_store.errors import InvalidBundle, InvalidThreadId
 from compaction_store.models.vocabulary import LOG_EVENTS
 
 HI = {"role": "user", "content": "hi"}
@@ -231,11 +233,55 @@ def test_a_bundle_of_the_log_goes_to_another_database(log: Face, faces: Faces, o
 def test_messages_in_a_log_are_found_though_their_chain_is_sound(log: Face, superuser: psycopg.Connection[Any]) -> None:
     superuser.execute("ALTER TABLE compaction_store.heads DROP CONSTRAINT heads_log_check")
     assert refused(superuser, _SQL["append"], uid=None, name=LOG, salt=os.urandom(16)) is None
-    what = "the log of a tenant has messages or records"
-    assert [finding.what for finding in log.audit.verify(LOG).findings] == [what]
+    what = "the message is in the log of a tenant"
+    assert [(finding.pos, finding.what) for finding in log.audit.verify(LOG).findings] == [(3, what)]
     lines = list(log.audit.export(LOG))
     assert [finding.what for finding in cs.verify_bundle(lines).findings] == [what]
-    assert [found for *_, found in offline.check(io.BytesIO(b"".join(lines))).findings] == [what]
+    assert [pos for _, pos, _ in offline.check(io.BytesIO(b"".join(lines))).findings] == [3]
+
+
+_WRONG = {
+    "log with a message": ("verification", '{"findings":0}'),
+    "log with an event of a thread": ("hold", '{"reason":"r"}'),
+    "thread with an event of a log": ("policy", '{"state":"ended"}'),
+    "thread with a grant": ("grant", '{"role":"owner"}'),
+}
+
+
+@pytest.mark.parametrize("what", _WRONG)
+def test_a_bundle_whose_entries_must_not_be_in_their_thread_is_refused(
+    store: Face, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    thread = Thread("default", LOG if what.startswith("log") else "t")
+    if what != "log with an event of a thread":
+        thread.message('{"role":"user","content":"hi"}')
+    thread.event(*_WRONG[what])
+    lines = thread.lines()
+    assert len(cs.verify_bundle(lines).findings) == 1
+    assert len(offline.check(io.BytesIO(b"".join(lines))).findings) == 1
+    with pytest.raises(InvalidBundle):
+        store.load.bundle(lines)
+    assert list(store.audit.verify()) == []
+    # The database refuses it too if the client does not look at it, and `verify` finds it where it is stored.
+    monkeypatch.setattr(import_rows.Staged, "_raise_finding", lambda _staged: None)
+    with pytest.raises(InvalidBundle, match="the log of a tenant has only events"):
+        store.load.bundle(lines)
+    superuser.execute("CREATE OR REPLACE FUNCTION compaction_store.refuse_in_log() RETURNS boolean RETURN true")
+    store.load.bundle(lines)
+    [report] = store.audit.verify()
+    assert len(report.findings) == 1
+
+
+@pytest.mark.parametrize("name", ["t", LOG])
+def test_an_event_of_a_later_release_may_be_in_any_thread(store: Face, name: str) -> None:
+    thread = Thread("default", name)
+    if name == "t":
+        thread.message('{"role":"user","content":"hi"}')
+    thread.event("later_kind", "{}")
+    assert cs.verify_bundle(thread.lines()).findings == ()
+    assert offline.check(io.BytesIO(b"".join(thread.lines()))).findings == []
+    assert store.load.bundle(thread.lines()).added
+    assert store.audit.verify(name).findings == ()
 
 
 def test_a_head_that_no_longer_says_log_is_found(log: Face, superuser: psycopg.Connection[Any]) -> None:
