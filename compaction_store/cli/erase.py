@@ -336,11 +336,10 @@ def _rule(
         rule = store.custody.retention_rule()
         if action == "set":
             body = {} if rule is None else rule.body
-            before, kept = (body.get(f"{name}_seconds") for name in ("older_than", "new_threads"))
             rule = store.custody.set_retention(
-                older_than=age or (timedelta(seconds=before) if before else None),
+                older_than=age or _stored(body.get("older_than_seconds")),
                 prefix=prefix or ("" if age else body.get("prefix", "")),
-                new_threads=term or (timedelta(seconds=kept) if kept else None), reason=reason, **call.given,
+                new_threads=term or _stored(body.get("new_threads_seconds")), reason=reason, **call.given,
             )  # fmt: skip
         elif action == "unset" and rule is not None:
             store.custody.set_retention(reason=reason, **call.given)
@@ -352,10 +351,18 @@ def _rule(
     else:
         for name, seconds in rule.body.items():
             if name.endswith("_seconds"):
-                age_text = str(timedelta(seconds=seconds)).removesuffix(", 0:00:00")
+                age_text = str(_stored(seconds) or "not a valid age").removesuffix(", 0:00:00")
                 out.text(f"{name.removesuffix('_seconds').replace('_', ' ')}: {age_text}")
-        out.text(f"prefix: {named(rule.body.get('prefix', '')) or 'none'}")
+        out.text(f"prefix: {named(str(rule.body.get('prefix', ''))) or 'none'}")
         out.text(f"recorded at pos {rule.pos:,} of the tenant's log")
+
+
+def _stored(seconds: Any) -> timedelta | None:
+    """Returns an age in the body of a rule, which may have been written by hand."""
+    try:
+        return timedelta(seconds=seconds) or None
+    except (TypeError, OverflowError, ValueError):
+        return None
 
 
 def _age(text: str, option: str) -> timedelta | None:

@@ -144,13 +144,17 @@ def _checked(given: Any) -> list[Range]:
     return found
 
 
+def said_ranges(event: Event, part: str) -> list[Range]:
+    """Returns the ranges in the body of a redaction, or none if it has no valid ones."""
+    try:
+        return _checked(event.body.get(part, ()))
+    except (ValueError, TypeError):
+        return []
+
+
 def names(event: Event, seq: int) -> bool:
     """Returns whether a redaction names the message with this seq."""
-    try:
-        ranges = _checked(event.body.get("seqs", ()))
-    except (ValueError, TypeError):
-        return False
-    return any(start <= seq <= end for start, end in ranges)
+    return any(start <= seq <= end for start, end in said_ranges(event, "seqs"))
 
 
 def event(row: Mapping[str, Any]) -> Event:
@@ -167,7 +171,7 @@ def redaction(thread_id: str, row: Any) -> Redaction:
     exclude their upper bounds, and the ranges of forks include them.
     """
     if row.refused_by is not None:
-        raise Held(f"{row.refusal}{arguments.about(thread_id)}", pos=row.refused_by)
+        raise Held(f"{row.refusal}{arguments.about(thread_id)}", pos=row.refused_by or None)
     copies = tuple(
         RedactedFork(
             fork["thread_id"], UUID(fork["thread_uid"]), fork["pos"], _listed(fork["seqs"]), _listed(fork["records"])

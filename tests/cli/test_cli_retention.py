@@ -100,3 +100,18 @@ def test_a_rule_is_stored_in_parts_shown_used_and_ended(run: Run, store: cs.Stor
 def test_a_wrong_call_says_what_must_be(run: Run, store: cs.Store, given: tuple[str, ...], told: str) -> None:
     assert told in run("retention", *given, code=2).stderr
     assert list(store.audit.events()) == []
+
+
+@pytest.mark.parametrize("body", ['{"older_than_seconds":"x","prefix":7}', '{"new_threads_seconds":1e300,"prefix":[]}'])
+def test_a_rule_that_was_written_by_hand_can_be_shown_and_ended(
+    run: Run, store: cs.Store, superuser: psycopg.Connection[object], body: str
+) -> None:
+    store.custody.set_retention(new_threads=aged_threads.HALF_A_YEAR, reason="r")
+    superuser.execute(
+        "SELECT compaction_store.record_in_log(u, 'default', 'compaction-store:log', 'rule', NULL, %s, %s)"
+        " FROM (SELECT thread_uid AS u FROM compaction_store.threads) AS t",
+        [bytes(16), body],
+    )
+    assert "not a valid age" in run("retention", "show", "--table").stdout
+    run("retention", "unset", "--reason", "wrong")
+    assert run("retention", "show", "--table").stdout == "no rule\n"

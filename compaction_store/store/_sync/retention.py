@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, cast
 from uuid import UUID
@@ -33,6 +33,7 @@ _PAGE = 1000
 # An event lists the keys of threads only up to this number. More are named by a digest of their keys.
 MOST_NAMED = 100
 _LONGEST = timedelta(days=100 * 366)
+_EARLIEST = datetime.min.replace(tzinfo=UTC) + _LONGEST
 OLDER_THAN, NEW_THREADS = "older_than_seconds", "new_threads_seconds"
 
 
@@ -89,7 +90,7 @@ def _ruled(run: Run) -> Run:
 def _age(event: Event) -> timedelta | None:
     """Returns the age in a rule or in the beginning of a run. The body may be forged, and then the result is None."""
     age: Any = event.body.get(OLDER_THAN)
-    is_age = type(age) in (int, float) and 0 < age <= _LONGEST.total_seconds()
+    is_age = type(age) in (int, float) and 0 < age <= _LONGEST.total_seconds() and event.created_at >= _EARLIEST
     return timedelta(seconds=age) if is_age else None
 
 
@@ -97,17 +98,17 @@ def apply(run: Run) -> Iterator[Expiry]:
     """Erases the threads, and yields each that was old enough."""
     if not run.older_than:
         run = _ruled(run)
+    before = run.db.call(queries.clock) - run.older_than
     if run.dry_run:
-        before = run.db.call(queries.clock) - run.older_than
         for found in old(run, before):
             if (expiry := _expire(run, before, found)) is not None:
                 yield expiry
         return
     for unfinished in _unfinished(run):
         _record_end(run, unfinished, "interrupted", _found_again(run, unfinished))
-    begun = _record_beginning(run)
+    begun = _record_beginning(run, before)
     tally = Tally()
-    for found in old(run, before := _cut_off(begun)):
+    for found in old(run, before):
         if (expiry := _expire(run, before, found)) is not None:
             tally.add(expiry)
             yield expiry
@@ -115,7 +116,15 @@ def apply(run: Run) -> Iterator[Expiry]:
 
 
 def _cut_off(begun: Event) -> datetime:
-    return begun.created_at - timedelta(seconds=begun.body[OLDER_THAN])
+    """Returns the time before which the last message had to be. Its event is at least as much later as the age says.
+
+    The event may be later still, because the time of an event is never before that of the last one.
+    """
+    latest = begun.created_at - timedelta(seconds=begun.body[OLDER_THAN])
+    try:
+        return min(latest, datetime.fromisoformat(begun.body["before"]))
+    except (KeyError, TypeError, ValueError):
+        return latest
 
 
 # ---- the events of a run
@@ -123,11 +132,11 @@ def _cut_off(begun: Event) -> datetime:
 # next run writes it: it finds what was erased by the events of the erasures, which have the name of the run.
 
 
-def _record_beginning(run: Run) -> Event:
+def _record_beginning(run: Run, before: datetime) -> Event:
     body = erasure.body(
         run=str(run.run_id), state="begun", older_than_seconds=run.older_than.total_seconds(),
-        prefix=run.prefix or None, of_subject=None if run.subject is None else True, reason=run.reason,
-        legal_basis=run.legal_basis, authority=run.authority,
+        before=time_text(before), prefix=run.prefix or None, of_subject=None if run.subject is None else True,
+        reason=run.reason, legal_basis=run.legal_basis, authority=run.authority,
     )  # fmt: skip
     return erasures.record_in_log(run.db, run.tenant, "policy", body, run.actor)
 
@@ -164,8 +173,9 @@ def _found_again(run: Run, begun: Event) -> Tally:
     for event in pages.tenant_events(run.db, run.tenant, wanted, newest_first=False):
         uid = erasure.stub_uid(event.thread_id)
         if uid is not None and event.body.get("run") == begun.body["run"]:
+            # A body that says this otherwise is a finding of the walk over the thread.
             messages, records = (
-                sum(end - start + 1 for start, end in event.body[part]) for part in ("seqs", "records")
+                sum(end - start + 1 for start, end in erasure.said_ranges(event, part)) for part in ("seqs", "records")
             )
             tally.add(Expiry(event.thread_id, uid, None, None, messages, records, event.pos))
     return tally

@@ -208,6 +208,7 @@ def test_the_log_of_the_tenant_says_what_a_run_erased_and_kept_and_why(store: Fa
     begun, ended = runs(store)
     assert begun.body == {
         "run": begun.body["run"], "state": "begun", "older_than_seconds": 180 * 24 * 3600, "reason": "policy 7",
+        "before": begun.body["before"],
     }  # fmt: skip
     assert ended.body["kept"] == {
         kept: {"threads": 1, "sha256": digest(of(done, kept)), "thread_uids": [str(uid) for uid in of(done, kept)]}
@@ -218,7 +219,8 @@ def test_the_log_of_the_tenant_says_what_a_run_erased_and_kept_and_why(store: Fa
         "messages": 6, "records": 0,
     }  # fmt: skip
     assert (ended.body["run"], ended.body["state"], ended.body["begun"]) == (begun.body["run"], "ended", begun.pos)
-    assert datetime.fromisoformat(ended.body["before"]) == begun.created_at - HALF_A_YEAR
+    assert ended.body["before"] == begun.body["before"]
+    assert datetime.fromisoformat(begun.body["before"]) <= begun.created_at - HALF_A_YEAR
     for uid in of(done, None):
         [event] = events(store, f"erased:{uid}")
         assert (event.body["run"], event.body["before"]) == (begun.body["run"], ended.body["before"])
@@ -245,6 +247,41 @@ def test_a_run_that_was_stopped_is_completed_in_the_log_by_the_next(store: Face)
     assert ended.body["erased"]["thread_uids"] == [str(uids["c"])]
     apply(store)
     assert [event.body["state"] for event in runs(store)][4:] == ["begun", "ended"]
+
+
+@pytest.mark.parametrize("body", ['"seqs":7', '"seqs":[[1]],"records":[["x",2]]', '"records":null'])
+def test_a_malformed_event_of_an_erasure_does_not_stop_the_next_run(
+    store: Face, superuser: psycopg.Connection[Any], body: str
+) -> None:
+    uid = aged_threads.add(store, "a", 200)
+    aged_threads.add(store, "b", 200)
+    next(store.custody.apply_retention(older_than=HALF_A_YEAR))
+    run = runs(store)[0].body["run"]
+    superuser_edits.unlock(superuser)
+    changed = f'{{{body},"run":"{run}"}}'
+    superuser.execute("UPDATE compaction_store.events SET body = %s WHERE kind = 'redaction'", [changed])
+    assert outcome(apply(store)) == {"b": (None, 2)}
+    assert runs(store)[1].body["erased"]["thread_uids"] == [str(uid)]
+    assert {f.what for f in store.audit.verify(f"erased:{uid}").findings} >= {
+        "the content is not what was committed to", "the redaction names no rows",
+    }  # fmt: skip
+
+
+def test_a_log_that_is_ahead_of_the_clock_makes_no_thread_older(
+    store: Face, superuser: psycopg.Connection[Any]
+) -> None:
+    """The time of an event is never before that of the last event of its thread."""
+    aged_threads.add(store, "old", 200)
+    aged_threads.add(store, "young", 179.5)
+    apply(store, prefix="nothing")
+    superuser_edits.unlock(superuser)
+    superuser.execute("UPDATE compaction_store.heads SET last_at = last_at + interval '1 day' WHERE is_log")
+    assert outcome(apply(store, dry_run=True)) == outcome(apply(store)) == {"old": (None, 2)}
+    [*_, begun, ended] = runs(store)
+    assert ended.body["before"] == begun.body["before"]
+    assert datetime.fromisoformat(begun.body["before"]) < begun.created_at - HALF_A_YEAR - timedelta(hours=23)
+    superuser.execute("UPDATE compaction_store.events SET created_at = '0050-01-01 00:00+00' WHERE pos = 1")
+    store.audit.verify(LOG)
 
 
 def test_the_event_of_many_threads_has_their_number_and_a_digest(store: Face) -> None:
