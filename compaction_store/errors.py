@@ -291,10 +291,10 @@ class TurnLost(Conflict):
 class Held(Conflict):
     """A hold or a retention forbids the erasure, or a locked retention forbids a shorter one.
 
-    `.pos` is the pos of the event of the hold or the retention.
+    `.pos` is the pos of the event of the hold or the retention, or None if the tenant's rule retains the thread.
     """
 
-    def __init__(self, message: str, *, pos: int) -> None:
+    def __init__(self, message: str, *, pos: int | None) -> None:
         super().__init__(message)
         self.pos = pos
 

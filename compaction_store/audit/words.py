@@ -117,12 +117,11 @@ def described(event: Event) -> str:
     if event.kind == "redaction":
         what = "the whole thread: " if body.get("whole") is True else ""
         parts = [_ranges(body.get("seqs"), "message", "messages"), _ranges(body.get("records"), "record", "records")]
-        despite = _listed(body.get("overrides"))
-        return (
-            what
-            + " and ".join(filter(None, parts))
-            + (f", despite what was recorded at pos {despite}" if despite else "")
-        )
+        overrides = body.get("overrides")
+        rule = "the term of the tenant's rule" if isinstance(overrides, list) and "rule" in overrides else ""
+        recorded = f"what was recorded at pos {poses}" if (poses := _listed(overrides)) else ""
+        despite = " and ".join(filter(None, (rule, recorded)))
+        return what + " and ".join(filter(None, parts)) + (f", despite {despite}" if despite else "")
     if event.kind == "refusal":
         seqs = _ranges(body.get("seqs"), "message", "messages")
         return f"refused to {_text(body, 'refused')}{f' {seqs}' if seqs else ''}: {_text(body, 'because')}"

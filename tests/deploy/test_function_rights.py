@@ -47,11 +47,12 @@ INTERNAL = """
     entry_at erase_content event_header fields find_thread fold fork_of gaps genesis has_name_twice hidden_seq
     in_force in_hold is_distributed is_of_log kept_by live_turns message_header message_tokens meta_commitment
     microseconds name_commitment new_salt new_thread_uid next_at number_at open_thread outside_strings parsable
-    queue_up ranges record_abandoned record_once redact_forks redacted_by redaction_body refuse_bad_document
-    refuse_bad_message refuse_bad_name refuse_bad_receipt refuse_bad_record refuse_bad_unusual_message
-    refuse_bad_unusual_receipt refuse_change refuse_erased refuse_held refuse_in_log refuse_no_head
+    queue_up ranges record_abandoned record_once redact_forks redact_forks_unless_held redacted_by redaction_body
+    refuse_bad_document refuse_bad_message refuse_bad_name refuse_bad_receipt refuse_bad_record
+    refuse_bad_unusual_message refuse_bad_unusual_receipt refuse_change refuse_erased refuse_in_log refuse_no_head
     refuse_other_entry refuse_other_seq refuse_other_subject refuse_override refuse_taken refuse_unknown
-    refuse_unsound_records run_records seq_at size span_tokens term_body term_of times_copied view_parts write_event
+    refuse_unsound_records run_records seq_at size span_tokens term_body term_of times_copied view_parts why_held
+    write_event
 """
 _FUNCTIONS = """
     SELECT p.proname, ARRAY(

@@ -218,7 +218,7 @@ def _of_our_function(state: str, text: str, primary: str, detail: str) -> Compac
     if state == "CS003":
         return SequenceConflict(text, expected=int(primary.split()[2]), actual=int(detail or 0))
     if state == "CS013":
-        return Held(text, pos=int(detail or 0))
+        return Held(text, pos=int(detail or 0) or None)
     if state == "CS017":
         return HeadConflict(text, expected=bytes.fromhex(primary.split()[2]), actual=bytes.fromhex(detail) or None)
     if state in {_SEES_ONE_TENANT, _NO_CUSTODIAN}:

@@ -191,7 +191,7 @@ COMMENT ON COLUMN compaction_store.audit_events.records IS
 COMMENT ON COLUMN compaction_store.audit_events.retained_until IS
     'For a retention, its end.';
 COMMENT ON COLUMN compaction_store.audit_events.overrides IS
-    'For an erasure, the pos of each hold and retention that it overrode; NULL if there was none.';
+    'For an erasure, the pos of each hold and retention that it overrode, after "rule" if it overrode the term of the tenant''s rule; NULL if there was none.';
 COMMENT ON COLUMN compaction_store.audit_events.shortens IS
     'For a retention, the pos of the retention in force that it shortened; NULL if there was none.';
 COMMENT ON COLUMN compaction_store.audit_events.body IS

@@ -19,7 +19,6 @@ AS $$
 DECLARE
     v_head compaction_store.heads;
     v_body text;
-    v_all int8multirange;
     v_name text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
@@ -38,10 +37,10 @@ BEGIN
     IF v_head.is_log THEN
         PERFORM compaction_store.refuse_in_log();
     END IF;
-    v_all := int8multirange(int8range(1, v_head.last_seq, '[]'));
     IF v_head.erased_pos IS NOT NULL THEN
         forks := compaction_store.redact_forks(
-            p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
+            p_thread_uid, int8multirange(int8range(1, v_head.last_seq, '[]')), p_actor, p_salt, p_body, p_insist,
+            p_reaches, p_dry_run
         );
         SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
         FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
@@ -53,26 +52,12 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
-        v_head, 'erase', NULL, p_actor, p_salt, p_body, p_insist, p_dry_run, NULL
+    SELECT r.* INTO forks, refused_by, refusal FROM compaction_store.redact_forks_unless_held(
+        v_head, NULL, true, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
     ) AS r;
     IF refused_by IS NOT NULL THEN
-        seqs := NULL;
         RETURN;
     END IF;
-    BEGIN
-        forks := compaction_store.redact_forks(
-            p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
-        );
-    EXCEPTION WHEN SQLSTATE 'CS013' THEN
-        -- Entering this handler has rolled back the erasures in other forks.
-        GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT;
-        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
-            v_head, 'erase', NULL, p_actor, p_salt, p_body, p_insist, p_dry_run, refusal
-        ) AS r;
-        seqs := NULL;
-        RETURN;
-    END;
     v_body := compaction_store.redaction_body(
         p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos), forks, p_reaches IS FALSE
     );

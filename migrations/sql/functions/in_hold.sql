@@ -1,6 +1,6 @@
 -- Returns the pos of the events that forbid erasing from a thread now: the newest hold or release if it is a hold, and
--- the newest retention if it has not ended. The list begins with 0 if the term that the rule of the tenant gives the
--- thread has not ended. With p_insist, returns only a locked retention, which nobody can override. The caller has
+-- the newest retention if it has not ended. The list begins with 0, which is no pos, if the term that the rule of the
+-- tenant gives the thread has not ended. With p_insist, returns only a locked retention, which nobody can override. The caller has
 -- locked the head.
 CREATE FUNCTION compaction_store.in_hold(p_thread_uid uuid, p_last_pos bigint, p_insist boolean DEFAULT false) RETURNS bigint[]
 LANGUAGE plpgsql STABLE

@@ -1,7 +1,7 @@
 -- Erases messages, given as ranges of seqs, and every record that may repeat them. Messages that are erased already are
 -- left out; if none remain, nothing is written and event_pos is NULL. Each call has a new salt, so a call with a known
 -- salt is a retry and returns the first result. With p_insist, holds and retentions are overridden, except for a locked
--- retention, and the event lists them; without it, a refusal is returned as by refuse_held. With p_dry_run, nothing is written; seqs and numbers say
+-- retention, and the event lists them; without it, a refusal is returned as by redact_forks_unless_held. With p_dry_run, nothing is written; seqs and numbers say
 -- what would be erased. forks lists the forks that have copies of the messages, including erased copies. The copies are
 -- erased too, unless p_reaches is false.
 CREATE FUNCTION compaction_store.redact(
@@ -54,28 +54,12 @@ BEGIN
             AND g.redacted_pos IS NULL
         OFFSET 0
     ) AS m;
-    IF seqs IS NOT NULL THEN
-        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
-            v_head, 'redact', v_wanted, p_actor, p_salt, p_body, p_insist, p_dry_run, NULL
-        ) AS r;
-        IF refused_by IS NOT NULL THEN
-            seqs := NULL;
-            RETURN;
-        END IF;
-    END IF;
-    BEGIN
-        forks := compaction_store.redact_forks(
-            p_thread_uid, v_wanted, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
-        );
-    EXCEPTION WHEN SQLSTATE 'CS013' THEN
-        -- Entering this handler has rolled back the erasures in other forks.
-        GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT;
-        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
-            v_head, 'redact', v_wanted, p_actor, p_salt, p_body, p_insist, p_dry_run, refusal
-        ) AS r;
+    SELECT r.* INTO forks, refused_by, refusal FROM compaction_store.redact_forks_unless_held(
+        v_head, v_wanted, seqs IS NOT NULL, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
+    ) AS r;
+    IF refused_by IS NOT NULL THEN
         seqs := NULL;
-        RETURN;
-    END;
+    END IF;
     IF seqs IS NULL THEN
         RETURN;
     END IF;

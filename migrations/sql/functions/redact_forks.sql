@@ -36,6 +36,8 @@ DECLARE
     v_copied bigint;
     v_holds bigint[];
     v_forbidding bigint[];
+    v_pos bigint;
+    v_why text;
     v_head compaction_store.heads;
     v_done record;
     v_is_distributed boolean := compaction_store.is_distributed();
@@ -133,9 +135,9 @@ BEGIN
                 IF p_reaches THEN
                     v_holds := compaction_store.in_hold(v_child, v_head.last_pos);
                     v_forbidding := compaction_store.in_hold(v_child, v_head.last_pos, p_insist);
-                    IF cardinality(v_forbidding) > 0 THEN
-                        RAISE EXCEPTION 'the fork % is held or retained by pos %', v_child, v_forbidding[1]
-                            USING ERRCODE = 'CS013', DETAIL = v_forbidding[1]::text;
+                    SELECT w.* INTO v_pos, v_why FROM compaction_store.why_held(v_child, v_forbidding) AS w;
+                    IF v_pos IS NOT NULL THEN
+                        RAISE EXCEPTION 'the fork % is %', v_child, v_why USING ERRCODE = 'CS013', DETAIL = v_pos::text;
                     END IF;
                     v_done.numbers := compaction_store.derived_records(v_child, v_done.seqs);
                     IF p_dry_run IS FALSE THEN

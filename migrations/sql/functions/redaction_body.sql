@@ -1,8 +1,10 @@
 -- Returns the body of a redaction event: the holds and retentions that were overridden, the thread_uids of the forks
 -- that have the messages, and p_body. p_forks is the result of redact_forks; p_spares says that the forks were left
--- alone. p_body must not have names that such an event uses itself.
+-- alone. p_body must not have names that such an event uses itself. p_forbidding is a result of in_hold. For the body of
+-- a refusal, p_name is 'forbidden_by'.
 CREATE FUNCTION compaction_store.redaction_body(
-    p_body text, p_overrides bigint[], p_forks json DEFAULT NULL::json, p_spares boolean DEFAULT false
+    p_body text, p_forbidding bigint[], p_forks json DEFAULT NULL::json, p_spares boolean DEFAULT false,
+    p_name text DEFAULT 'overrides'::text
 ) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -21,8 +23,11 @@ BEGIN
             (SELECT json_agg(f.value -> 'thread_uid') FROM json_array_elements(p_forks) AS f), substring(p_body FROM 2)
         );
     END IF;
-    IF cardinality(p_overrides) > 0 THEN
-        p_body := format('{"overrides":%s,%s', array_to_json(p_overrides), substring(p_body FROM 2));
+    IF cardinality(p_forbidding) > 0 THEN
+        p_body := format(
+            '{"%s":%s,%s', p_name, regexp_replace(array_to_json(p_forbidding)::text, '^\[0', '["rule"'),
+            substring(p_body FROM 2)
+        );
     END IF;
     RETURN p_body;
 END
