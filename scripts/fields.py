@@ -43,7 +43,9 @@ SHARED = {
     "last_number": "The number of the newest record.",
     "last_pos": "The pos of the newest entry.",
     "skipped": "How many messages could not be read.",
-    "left_out": "How many lines are not messages, such as titles.",
+    "left_out": "What is not a message, such as titles: how much by type, each with the reason.",
+    "unknown": "How many lines there are of each type that the importer does not know.",
+    "is_recognised": "Whether any line of a session file is of a known type.",
     "bad": "The first hundred messages that could not be read.",
     "source_id": "The thread's id in the source.",
 }
@@ -97,6 +99,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "evidence": "`proved` by the receipt, `reconstructed` without one, or `differs`.",
         "view": "The view that the reply was written from.",
         "receipt": "The reply's receipt, or None.",
+        "messages": "The messages that a coding agent sent, from its session file; None for other replies.",
+        "where": "What is missing or does not fit its hash, for a reply of a coding agent that is not proved.",
     },
     "Thread": {
         "metadata": "The thread's metadata.",

@@ -11,12 +11,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
+
 import compaction_store
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import evaluation_page, processes, values
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.evaluate import Wanted, replayed, show_money, write_file
-from compaction_store.cli.exits import misuse
+from compaction_store.cli.exits import REFUSED, misuse
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import PrintOptions, ServerOptions
 from compaction_store.cli.output import Column, Output, figures, line, note, number
@@ -66,8 +68,9 @@ def autopsy(
     except InvalidInput as error:
         raise misuse(str(error), "--prices") from None
     with db.reachable() as address, compaction_store.Store.open(address, tenant=tenant, pool_size=2) as store:
-        parts = parts_of(chosen)
-        names = load_transcripts(store, address, tenant, parts, processes)
+        unread: list[str] = []
+        parts = parts_of(chosen, unread)
+        names = load_transcripts(store, address, tenant, parts, unread, processes)
         if processes is None and is_much(parts):
             processes = os.cpu_count()
         with ProgressBar("examine", "sessions", len(names)) as progress:
@@ -78,6 +81,8 @@ def autopsy(
     _show(out, found, sessions, losses)
     if out_file is not None:
         write_file(out_file, _page(found, sessions, losses))
+    if unread:
+        raise typer.Exit(REFUSED)
 
 
 def _chosen(paths: list[Path] | None) -> list[Path]:
@@ -252,8 +257,11 @@ class FileGroup(NamedTuple):
         return _programs()[self.form].opened(self.paths, skip_bad=True, lines=False)
 
 
-def parts_of(paths: Sequence[Path]) -> list[FileGroup]:
-    """Returns the transcripts in files and folders. All files of one session are in the same part."""
+def parts_of(paths: Sequence[Path], unread: list[str]) -> list[FileGroup]:
+    """Returns the transcripts in files and folders. All files of one session are in the same part.
+
+    Adds to `unread` the files in which nothing was recognised.
+    """
     from compaction_store import importers
 
     sessions: dict[str, list[Path]] = {form: [] for form in _programs()}
@@ -261,6 +269,7 @@ def parts_of(paths: Sequence[Path]) -> list[FileGroup]:
     found: list[FileGroup] = []
     for path in paths:
         for file in _files(path):
+            size = None
             try:
                 size = _size(file, known)
                 form = importers.detect(file)
@@ -268,6 +277,7 @@ def parts_of(paths: Sequence[Path]) -> list[FileGroup]:
                 # Remove the hint, which names an option that only `import` has.
                 why = str(error).removeprefix(f"{file.name}: ").partition("; name the format")[0]
                 note(f"{line(str(file))} is left out: {line(why)}")
+                unread += [] if size is None else [str(file)]
                 continue
             if form in sessions:
                 sessions[form].append(file)
@@ -304,27 +314,33 @@ def is_much(parts: Sequence[FileGroup]) -> bool:
 
 
 def load_transcripts(
-    store: Store, url: str, tenant: str, parts: Sequence[FileGroup], wanted: int | None = None
+    store: Store, url: str, tenant: str, parts: Sequence[FileGroup], unread: list[str], wanted: int | None = None
 ) -> list[str]:
-    """Imports transcripts, and returns the names of their threads. What cannot be read is named and left out."""
+    """Imports transcripts, and returns the names of their threads. What cannot be read is named and left out.
+
+    Adds to `unread` the threads in whose files nothing was recognised.
+    """
     number = processes.count(wanted, len(parts))
     names: dict[str, None] = {}
     if number == 1 or (wanted is None and not is_much(parts)):
         for part in parts:
             with ProgressBar("import", "entries") as progress:
-                names.update(dict.fromkeys(_load(store, part, note, progress)))
+                names.update(dict.fromkeys(_load(store, part, note, unread, progress)))
         return list(names)
     with ProgressBar("import", "bytes", sum(part.size for part in parts)) as progress:
         found = processes.run(number, _in_process, parts, _begin, url, tenant)
-        for part, (loaded, said) in zip(parts, found, strict=True):
+        for part, (loaded, said, missed) in zip(parts, found, strict=True):
             for text in said:
                 note(text)
             names.update(dict.fromkeys(loaded))
+            unread += missed
             progress.advance(part.size)
     return list(names)
 
 
-def _load(store: Store, part: FileGroup, say: Say, progress: ProgressBar | None = None) -> Iterator[str]:
+def _load(
+    store: Store, part: FileGroup, say: Say, unread: list[str], progress: ProgressBar | None = None
+) -> Iterator[str]:  # fmt: skip
     from compaction_store import importers
 
     def report(at: importers.Progress) -> None:
@@ -334,6 +350,7 @@ def _load(store: Store, part: FileGroup, say: Say, progress: ProgressBar | None 
     try:
         for thread in importers.import_into(store, part.source(), skip_bad=True, progress=report):
             _say_what_is_missing(thread, say)
+            unread += [] if thread.is_recognised else [thread.thread_id]
             if thread.loaded is not None:
                 yield thread.thread_id
     except InvalidSource as error:
@@ -357,9 +374,10 @@ def _store() -> Store:
     return processes.opened(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
 
 
-def _in_process(part: FileGroup) -> tuple[list[str], list[str]]:
+def _in_process(part: FileGroup) -> tuple[list[str], list[str], list[str]]:
     said: list[str] = []
-    return list(_load(_store(), part, said.append)), said
+    unread: list[str] = []
+    return list(_load(_store(), part, said.append, unread)), said, unread
 
 
 # ----
@@ -373,6 +391,8 @@ def _say_what_is_missing(thread: importers.ThreadImported, say: Say) -> None:
         first = thread.bad[0]
         many = "1 line is" if thread.skipped == 1 else f"{thread.skipped:,} lines are"
         say(f"{many} left out of {name}: {line(first.where)}: {line(first.why)}")
+    for text in thread.not_known():
+        say(f"{name}: {line(text)}")
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from compaction_store.errors import (
     DatabaseError,
     InvalidCheckpoint,
     InvalidInput,
+    InvalidSource,
     NotConfigured,
     OutcomeUnknown,
 )
@@ -28,8 +29,8 @@ EXIT_CODES = "\b\n" + ModuleData(__file__).text("exit_codes")
 def of(error: CompactionStoreError) -> int:
     if isinstance(error, OutcomeUnknown):
         return UNKNOWN
-    # An invalid checkpoint is a finding about the data, not a wrong call.
-    if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
+    # An invalid checkpoint or source is a finding about the data, not a wrong call.
+    if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint | InvalidSource):
         return MISUSED
     return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED
 

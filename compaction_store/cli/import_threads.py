@@ -152,6 +152,10 @@ class _ImportRun:
             note(f"compaction-store: {thread.hint} (--thread-field)")
         for bad in thread.bad:
             note(f"compaction-store: skipped: {bad.where}{_line(bad.line)}: {bad.why}")
+        for text in thread.not_known():
+            note(f"compaction-store: {named(thread.thread_id)}: {text}")
+        if not thread.is_recognised:
+            self.code = self.code or exits.REFUSED
         if refused is not None:
             note(f"compaction-store: {refused}")
             self.code = self.code or exits.REFUSED
@@ -161,7 +165,9 @@ class _ImportRun:
                 "thread_id": thread.thread_id, "source_id": thread.source_id,
                 "added": 0 if loaded is None else loaded.added, "messages": 0 if loaded is None else loaded.count,
                 "last_seq": None if loaded is None else loaded.last_seq, "skipped": thread.skipped,
-                "left_out": thread.left_out, "refused": None if refused is None else type(refused).__name__,
+                "left_out": {name: found.as_dict() for name, found in thread.left_out.items()},
+                "unknown": dict(thread.unknown), "is_recognised": thread.is_recognised,
+                "refused": None if refused is None else type(refused).__name__,
             })  # fmt: skip
         elif refused is None:
             result = "no messages" if loaded is None else f"{loaded.count:,} messages, {loaded.added:,} new"

@@ -12,7 +12,7 @@ from typing import Any
 
 from compaction_store.importers.exports import Conversation
 from compaction_store.importers.line_files import json_object
-from compaction_store.importers.sources import Item, Notes, moment, text, to_load
+from compaction_store.importers.sources import EMPTY, NOT_SHOWN, Item, Notes, moment, text, to_load
 
 FORMAT = "chatgpt"
 IDS = ("conversation_id", "id")
@@ -35,7 +35,8 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
         notes.refuse(where, "it must have a `mapping` of messages")
         return
     path = _path(mapping, conversation.get("current_node"))
-    notes.left_out += sum(1 for name, node in mapping.items() if name not in path and _message(node) is not None)
+    left = sum(1 for name, node in mapping.items() if name not in path and _message(node) is not None)
+    notes.leave_out("branch", NOT_SHOWN, left)
     calls = _Calls()
     for node in path.values():
         message = _message(node)
@@ -43,7 +44,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
             continue
         said = _chat(message, calls)
         if said is None:
-            notes.left_out += 1
+            notes.leave_out("empty message", EMPTY)
         elif said["role"] not in _ROLES:
             notes.refuse(f"a message of {where}", f"its author must be one of {', '.join(sorted(_ROLES))}")
         elif (item := to_load(said, _meta(message, node), notes, f"a message of {where}")) is not None:

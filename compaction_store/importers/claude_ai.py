@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from compaction_store.importers.exports import Conversation
-from compaction_store.importers.sources import Item, Notes, moment, text, to_load
+from compaction_store.importers.sources import EMPTY, NOT_SHOWN, Item, Notes, moment, text, to_load
 from compaction_store.messages.parts import CALL, RESULT
 
 FORMAT = "claude-ai"
@@ -39,7 +39,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
         notes.refuse(where, "it must have a list `chat_messages`")
         return
     shown = _shown([message for message in given if isinstance(message, dict)], conversation)
-    notes.left_out += len(given) - len(shown)
+    notes.leave_out("branch", NOT_SHOWN, len(given) - len(shown))
     for message in shown:
         role = _ROLES.get(str(message.get("sender")))
         if role is None:
@@ -50,7 +50,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
             "external_id": text(message.get("uuid")), "parent_id": text(message.get("parent_message_uuid")),
         }  # fmt: skip
         said = list(_said(role, message))
-        notes.left_out += not said
+        notes.leave_out("empty message", EMPTY, not said)
         for part in said:
             if (item := to_load(part, meta, notes, f"a message of {where}")) is not None:
                 yield item

@@ -1,9 +1,11 @@
 """Reads Claude Code's session files. A session becomes a thread, and so does each of its side chains.
 
 Lines of users and assistants become messages, in the order of the file, as they were sent to the API; rewound messages
-keep their place. What a user typed while a tool ran becomes a message too. Other lines, such as titles, are left out. A
-compact boundary becomes a record of the messages before it. If the boundary lists messages as preserved, the record
-ends before the first of them. The summary after the boundary becomes a message.
+keep their place. What a user typed while a tool ran becomes a message too, with the text that the model saw in its
+meta. A compact boundary becomes a record of the messages before it. If the boundary lists messages as preserved, the
+record ends before the first of them. The summary after the boundary becomes a message. A reply has the receipt of its
+request in its meta, if the file has the request. `claude_code.toml` lists the lines that are left out; a line of a type
+that it does not list is reported.
 """
 
 from __future__ import annotations
@@ -16,26 +18,56 @@ from uuid import UUID
 
 from compaction_store.importers.kept_lines import kept
 from compaction_store.importers.line_files import Files, Line, LineFile, LineRange, Unreadable, parsed
-from compaction_store.importers.sources import Item, Notes, SourceThread, count, moment, text, to_load
+from compaction_store.importers.sources import EMPTY, Item, Notes, SourceThread, count, moment, text, to_load
+from compaction_store.messages.encoding import MAX_META_BYTES
 from compaction_store.models import Observed
+from compaction_store.module_data import ModuleData
+from compaction_store.rendering.agent_requests import ClaudeRequests, KeptLine
 
 FORMAT = "claude-code"
 # In a text inside the line, the quotes would be escaped, so this finds only fields.
 _SIDE = re.compile(rb'"isSidechain"\s*:\s*true')
 # The number of recent messages to remember, to find a boundary's preserved messages and a side chain's earlier lines.
 _REMEMBERED = 10_000
-_LINE_TYPES = frozenset({
-    "user", "assistant", "system", "summary", "progress", "attachment", "file-history-snapshot", "queue-operation",
-    "custom-title", "ai-title", "last-prompt",
-})  # fmt: skip
+# The types of lines that are not messages, each with the reason.
+_LEFT_OUT: dict[str, str] = {
+    name: group["why"] for group in ModuleData(__file__).values["left_out"] for name in group["types"].split()
+}
+_LINE_TYPES = frozenset({"user", "assistant", "system", *(name.partition("/")[0] for name in _LEFT_OUT)})
+_QUEUED = "attachment/queued_command"
+_RECORDS = frozenset({"system/compact_boundary", "system/microcompact_boundary"})
+_READ = frozenset({"user", "assistant", _QUEUED}) | _RECORDS
+_SUBTYPES = {"system": ("subtype",), "attachment": ("attachment", "type")}
+_AGENTS_FILE = "agent-"
+# The text that the model got for a message typed while a tool ran is kept in the meta up to this number of characters.
+_MOST_RENDERED = MAX_META_BYTES // 8
 
 
 def is_line(found: dict[str, Any]) -> bool:
     """Returns whether a JSON object is a line of a session file."""
     kind = found.get("type")
+    if isinstance(kind, str) and _is_uuid(found.get("sessionId")):
+        # The type may be one of a later version.
+        return True
     if not isinstance(kind, str) or kind not in _LINE_TYPES:
         return False
     return "sessionId" in found or "leafUuid" in found or ("messageId" in found and "snapshot" in found)
+
+
+def _is_uuid(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(UUID(value))
+    except ValueError:
+        return False
+
+
+def type_of(found: dict[str, Any]) -> str | None:
+    """Returns the name of a line's type, such as `attachment/file`; None if the line has no type."""
+    kind = text(found.get("type"))
+    below: Any = found
+    for name in _SUBTYPES.get(kind or "", ()):
+        below = below.get(name) if isinstance(below, dict) else None
+    return f"{kind}/{below}" if isinstance(below, str) else kind
 
 
 class ClaudeCode(Files):
@@ -46,7 +78,8 @@ class ClaudeCode(Files):
     def threads(self) -> Iterator[SourceThread]:
         for file in self._files:
             session = session_of(file)
-            chains = _chains(file)
+            own = file.path.stem if file.path.stem.startswith(_AGENTS_FILE) else None
+            chains = _chains(file, own)
             for chain, runs in chains.items():
                 notes = Notes(self.skip_bad)
                 source_id = session if chain is None else f"{session}/{chain}"
@@ -66,14 +99,14 @@ def session_of(file: LineFile) -> str:
 
 def _thread_of(file: LineFile, session: str, chains: list[str | None]) -> str:
     """Returns the id of the thread whose lines a file has: the session, or a subagent with a file of its own."""
-    if file.path.stem.startswith("agent-"):
+    if file.path.stem.startswith(_AGENTS_FILE):
         return f"{session}/{file.path.stem}"
     is_agent = len(chains) == 1 and chains[0] is not None and file.path.stem != session
     return f"{session}/{chains[0]}" if is_agent else session
 
 
-def _chains(file: LineFile) -> dict[str | None, list[LineRange]]:
-    """Finds the lines of each chain. The key of the main chain is None.
+def _chains(file: LineFile, own: str | None) -> dict[str | None, list[LineRange]]:
+    """Finds the lines of each chain. The key of the main chain is None. `own` is the chain of a subagent's file.
 
     Memory grows only with the number of switches between chains.
     """
@@ -82,7 +115,7 @@ def _chains(file: LineFile) -> dict[str | None, list[LineRange]]:
     last: str | None = None
     for line in file.lines():
         chain = _chain(line, tips, last) if line.data is not None and _SIDE.search(line.data) else None
-        last = chain or last
+        last, chain = chain or last, chain or own
         line.extend(chains.setdefault(chain, []))
     file.done = 0
     return chains
@@ -117,28 +150,43 @@ class _Chain:
         self._messages = 0
         self._boundary: dict[str, Any] | None = None
         self._places: OrderedDict[str, int] = OrderedDict()
+        self._requests = ClaudeRequests()
+        self._answered: set[str] = set()
 
     def items(self) -> Iterator[Item]:
         for line, found in self._file.objects(self._notes, self._runs):
-            kind = found.get("type")
-            if kind in ("user", "assistant") and isinstance(found.get("message"), dict):
-                yield from self._message(line, found)
-            elif (prompt := _typed_meanwhile(found)) is not None:
-                yield from self._message(line, found | {"message": {"role": "user", "content": prompt}})
-            elif kind == "system" and found.get("subtype") == "compact_boundary":
+            self._requests.add(KeptLine(line.number, (line.data or b"").removesuffix(b"\n")), found)
+            if (said := _said(found)) is not None:
+                yield from self._message(line, found | {"message": said})
+            elif type_of(found) == "system/compact_boundary":
                 yield from self._compaction(None)
                 self._boundary = found
-            elif kind == "system" and found.get("subtype") == "microcompact_boundary":
+            elif type_of(found) == "system/microcompact_boundary":
                 yield Observed(
                     "microcompact_boundary", kind="truncation", provider=found, spans=False,
                     occurred_at=moment(found.get("timestamp")),
                 )  # fmt: skip
-            else:
-                if not isinstance(kind, str):
-                    self._notes.refuse(self._file.where(line.number), "it is not a line of a session", line.number)
-                    continue
-                self._notes.left_out += 1
+            self._note(line, found, is_said=said is not None)
+        for request in self._requests.by_id.values():
+            if request.id not in self._answered:
+                self._notes.leave_out("api-request", _LEFT_OUT["api-request"], -1)
+                self._notes.leave_out(f"api-request/{request.source}", _UNANSWERED)
         yield from self._compaction(None)
+
+    def _note(self, line: Line, found: dict[str, Any], *, is_said: bool) -> None:
+        """Counts a line that is no message, or that is of an unknown type."""
+        kind = type_of(found)
+        if kind in _LEFT_OUT or kind in _READ:
+            self._notes.is_recognised = True
+        elif kind is not None:
+            self._notes.unknown[kind] += 1
+            return
+        if is_said or kind in _RECORDS:
+            return
+        if kind is None:
+            self._notes.refuse(self._file.where(line.number), "it is not a line of a session", line.number)
+        else:
+            self._notes.leave_out(kind, _LEFT_OUT.get(kind, EMPTY))
 
     def _message(self, line: Line, found: dict[str, Any]) -> Iterator[Item]:
         is_summary = found.get("isCompactSummary") is True
@@ -147,21 +195,33 @@ class _Chain:
             self._boundary = {name: value for name, value in found.items() if name != "message"}
         yield from self._compaction(summary_in(found))
         own = text(found.get("uuid"))
+        message = found["message"]
         meta = {
             "source": FORMAT, "occurred_at": moment(found.get("timestamp")), "external_id": own,
             "parent_id": text(found.get("parentUuid")), "is_meta": found.get("isMeta") is True or None,
             "is_compact_summary": is_summary or None,
-            "is_api_error": found.get("isApiErrorMessage") is True or None,
+            "is_api_error": found.get("isApiErrorMessage") is True or None, "rendered": _rendered(found),
+            "request": self._request(found),
         }  # fmt: skip
-        message = to_load(found["message"], meta, self._notes, self._file.where(line.number), line.number)
-        if message is None:
+        item = to_load(message, meta, self._notes, self._file.where(line.number), line.number)
+        if item is None:
             return
         self._messages += 1
         if own:
             self._places[own] = self._messages
             if len(self._places) > _REMEMBERED:
                 self._places.popitem(last=False)
-        yield message
+        yield item
+
+    def _request(self, found: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns the receipt of the request that a line of the model answers, if the file has the request."""
+        # The program writes messages of its own too, such as one about an error.
+        is_reply = found.get("type") == "assistant" and found["message"].get("model") != _OWN_MODEL
+        request = self._requests.of_reply(found) if is_reply else None
+        if request is None:
+            return None
+        self._answered.add(request.id)
+        return request.receipt()
 
     def _compaction(self, summary: str | None) -> Iterator[Item]:
         """Yields the record of the last boundary. `summary` is the text of the summary that follows it, if any."""
@@ -178,13 +238,30 @@ class _Chain:
         )  # fmt: skip
 
 
-def _typed_meanwhile(found: dict[str, Any]) -> str | list[Any] | None:
-    """Returns what the user typed while a tool ran. Claude Code stores it as an attachment, and not as a message."""
-    attached = found.get("attachment")
-    if found.get("type") != "attachment" or not isinstance(attached, dict) or attached.get("type") != "queued_command":
-        return None
-    prompt = attached.get("prompt")
-    return prompt if isinstance(prompt, str | list) and prompt else None
+_OWN_MODEL = "<synthetic>"
+_UNANSWERED = "it is a call beside the conversation, or one that failed: the file has no reply to it"
+
+
+def _said(found: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the message of a person or of the model in a line, even if the type of the line is not known.
+
+    A message that the user typed while a tool ran is stored as an attachment.
+    """
+    kind, message = found.get("type"), found.get("message")
+    if isinstance(message, dict) and (
+        kind in ("user", "assistant") or (kind not in _LINE_TYPES and message.get("role") in ("user", "assistant"))
+    ):
+        return message
+    prompt = found["attachment"].get("prompt") if type_of(found) == _QUEUED else None
+    return {"role": "user", "content": prompt} if isinstance(prompt, str | list) and prompt else None
+
+
+def _rendered(found: dict[str, Any]) -> list[str] | None:
+    """Returns the texts with which the model got a message that the user typed while a tool ran."""
+    parts = found.get("rendered") if type_of(found) == _QUEUED else None
+    texts = [part.get("content") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    said = [each for each in texts if isinstance(each, str)]
+    return said if said and sum(map(len, said)) <= _MOST_RENDERED else None
 
 
 def preserved_by(boundary: dict[str, Any]) -> list[str]:

@@ -73,7 +73,7 @@ def _items(file: LineFile, notes: Notes) -> Iterator[Item]:
             if kind is None and not is_line(found):
                 notes.refuse(file.where(line.number), "it is not a line of a rollout", line.number)
                 continue
-            notes.left_out += 1
+            notes.leave_out(str(kind), "it is no item of the conversation")
             continue
         meta = {
             "source": FORMAT, "occurred_at": moment(found.get("timestamp")), "external_id": text(item.get("id")),

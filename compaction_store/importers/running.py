@@ -26,7 +26,7 @@ from compaction_store.errors import (
 )
 from compaction_store.importers.formats import open_source
 from compaction_store.importers.kept_lines import LINES
-from compaction_store.importers.sources import Bad, Item, Source, SourceThread
+from compaction_store.importers.sources import Bad, Item, LeftOut, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Loaded, ThreadLoaded, ToLoad
 from compaction_store.results import AsyncResults, Results
@@ -61,8 +61,10 @@ class ThreadImported(AsDict):
 
     `loaded` is None if the thread had no messages, if it could not be read, or if the store refused it. In the last two
     cases, `refused` is the error. `skipped` is the number of lines, rows or messages that could not be read, and `bad`
-    describes the first hundred of them. `left_out` is the number of lines, rows or messages that do not belong to the
-    conversation. `hint` says how the source could be read otherwise, if it looks as if it should be.
+    describes the first hundred of them. `left_out` counts the lines, rows or messages that do not belong to the
+    conversation, by type and with the reason. `unknown` counts lines of types that the importer does not know, and
+    `is_recognised` is False if a session file has no line of a known type. `hint` says how the source could be read
+    otherwise, if it looks as if it should be.
     """
 
     thread_id: str
@@ -70,10 +72,20 @@ class ThreadImported(AsDict):
     format: str
     loaded: Loaded | None
     skipped: int = 0
-    left_out: int = 0
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     bad: tuple[Bad, ...] = field(default=(), repr=False)
     refused: Exception | None = None
     hint: str | None = None
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    is_recognised: bool = True
+
+    def not_known(self) -> list[str]:
+        """Returns sentences about the lines of types that the importer does not know."""
+        found = [
+            f"{number:,} {'line' if number == 1 else 'lines'} of the unknown type {kind[:60]!r}"
+            for kind, number in self.unknown.items()
+        ]
+        return found if self.is_recognised else [*found, "no line of the file was recognised"]
 
 
 Reporter = Callable[[Progress], object]
@@ -281,6 +293,9 @@ class _Import:
         name = self.name(thread)
         try:
             for number, item in enumerate(thread.items):
+                if isinstance(item, ToLoad) and item.meta and (request := item.meta.get("request")):
+                    # Only here the name of the thread is known that will have the lines.
+                    request["lines"] = name + LINES
                 yield item
                 if number % _REPORT_EVERY == 0:
                     self._report(name)
@@ -320,6 +335,8 @@ class _Import:
             tuple(notes.bad),
             refused,
             notes.hint,
+            notes.unknown,
+            notes.is_recognised or not notes.unknown,
         )
 
 

@@ -6,13 +6,14 @@ recorded in the thread's `Notes`. Neither quotes any content.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from compaction_store.errors import InvalidInput, InvalidSource
-from compaction_store.jsonable import AsDict
+from compaction_store.jsonable import AsDict, named
 from compaction_store.messages import encoding
 from compaction_store.models import Observed, ToLoad
 
@@ -20,6 +21,9 @@ Item = ToLoad | Observed
 
 # A thread's notes name at most this many skipped places, and only count the others.
 _KEPT = 100
+# Why messages of an account export are left out.
+NOT_SHOWN = "it is in a branch of the conversation that was not the last to be shown"
+EMPTY = "it has no content"
 # A timestamp above this is in milliseconds: as seconds, it would be in the year 5138.
 _LAST_SECOND = 10**11
 
@@ -33,19 +37,33 @@ class Bad(AsDict):
     line: int | None = None
 
 
+class LeftOut(NamedTuple):
+    """Input that is no message: how much of a type there was, and why it is left out."""
+
+    number: int
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict for `json.dumps`."""
+        return named(self)
+
+
 @dataclass(slots=True)
 class Notes:
-    """Counts of input that was not imported: bad input in `skipped`, and data such as titles in `left_out`.
+    """Counts of input that was not imported: bad input in `skipped`, and data such as titles in `left_out`, by type.
 
-    `hint` says how the source could be read otherwise.
+    `unknown` counts lines of types that the importer does not know. `hint` says how the source could be read otherwise.
+    `is_recognised` says whether any line was of a known type, for formats in which a line has a type.
     `refuse` counts and describes bad input if `skip_bad` is true. Otherwise it raises `InvalidSource`.
     """
 
     skip_bad: bool
     skipped: int = 0
-    left_out: int = 0
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
     bad: list[Bad] = field(default_factory=list)
     hint: str | None = None
+    unknown: Counter[str] = field(default_factory=Counter)
+    is_recognised: bool = False
 
     def refuse(self, where: str, why: str, line: int | None = None) -> None:
         if not self.skip_bad:
@@ -54,10 +72,18 @@ class Notes:
         if len(self.bad) < _KEPT:
             self.bad.append(Bad(where, why, line))
 
+    def leave_out(self, what: str, why: str, number: int = 1) -> None:
+        """Counts input of a type that is no message, with the reason."""
+        if number:
+            found = self.left_out.get(what, LeftOut(0, why))
+            self.left_out[what] = found._replace(number=found.number + number)
+            if not self.left_out[what].number:
+                del self.left_out[what]
+
     def take(self) -> Notes:
         """Returns a copy of these notes, and empties them."""
         other = Notes(self.skip_bad, self.skipped, self.left_out, self.bad)
-        self.skipped, self.left_out, self.bad = 0, 0, []
+        self.skipped, self.left_out, self.bad = 0, {}, []
         return other
 
 

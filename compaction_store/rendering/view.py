@@ -123,11 +123,17 @@ class SeenView(AsDict):
     The evidence is `proved` if the receipt of the reply names the view and has its hash. It is `reconstructed` if the
     reply has no receipt: then the view is the view just before the reply. It is `differs` if the view, rendered again,
     does not have the hash in the receipt, for example after a redaction.
+
+    If a coding agent wrote the reply, and its session file has the request, `messages` is the list of messages that the
+    agent sent, without marks for the cache, and the evidence is about this list and not about the view. If it is not
+    `proved`, `where` says what is missing or does not fit its hash.
     """
 
     evidence: Literal["proved", "reconstructed", "differs"]
     view: View
     receipt: Payload | None
+    messages: list[Payload] | None = field(default=None, repr=False)
+    where: str | None = None
 
 
 class Rendered(dict[str, Any]):

@@ -191,7 +191,8 @@ def test_what_cannot_be_read_is_named_in_one_line_and_the_rest_is_examined(run: 
     (folder / "up").symlink_to("..")
     os.mkfifo(folder / "pipe.jsonl")
 
-    done = run("autopsy", str(folder), str(whole), "--json")
+    # A file in which nothing is recognised is a finding.
+    done = run("autopsy", str(folder), str(whole), "--json", code=1)
     found = json.loads(done.stdout)
     assert {one["thread_id"] for one in found["with_compactions"]} == {f"claude-code:{n}" for n in (whole.stem, other)}
     assert found["sessions"] == 3

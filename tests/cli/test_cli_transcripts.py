@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,22 @@ def test_what_does_not_go_together_is_refused(run: Run, asked: tuple[str, ...]) 
 def test_no_thread_is_no_success(run: Run, tmp_path: Path) -> None:
     run("export", "--all", "--format", "markdown", "--to", "out", code=1)
     assert not list(tmp_path.glob("out/*.md"))
+
+
+def test_a_session_file_in_which_nothing_is_recognised_is_a_finding(run: Run, tmp_path: Path) -> None:
+    whole = tmp_path / "00000000-0000-4000-8000-000000000001.jsonl"
+    known = {"sessionId": whole.stem, "uuid": "1"}
+    said = {"type": "user", "message": {"role": "user", "content": "hello"}}
+    whole.write_text(json.dumps(known | said) + "\n" + json.dumps(known | {"type": "note", "text": "x"}) + "\n")
+    odd = tmp_path / "00000000-0000-4000-8000-000000000002.jsonl"
+    odd.write_text(json.dumps({"type": "zebra", "sessionId": odd.stem}) + "\n")
+    done = run("import", str(tmp_path), "--json", code=1)
+    found = {one["source_id"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert (found[whole.stem]["unknown"], found[whole.stem]["is_recognised"]) == ({"note": 1}, True)
+    assert (found[odd.stem]["unknown"], found[odd.stem]["is_recognised"]) == ({"zebra": 1}, False)
+    assert found[f"{odd.stem}/lines"]["messages"] == 1
+    assert f"claude-code:{odd.stem}: no line of the file was recognised" in done.stderr
+    assert f"claude-code:{whole.stem}: 1 line of the unknown type 'note'" in done.stderr
+    run("import", str(whole))
+    assert "no line of the file was recognised" in run("autopsy", str(tmp_path), code=1).stderr
+    run("autopsy", str(whole))

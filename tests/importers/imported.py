@@ -39,3 +39,9 @@ def sound(store: Face, *thread_ids: str) -> None:
     for thread_id in thread_ids:
         report = store.audit.verify(thread_id)
         assert (report.level, report.findings) == ("content", ())
+
+
+def left_out(result: ThreadImported) -> dict[str, int]:
+    """Returns how much of each type was left out. Every type has a reason."""
+    assert all(found.why for found in result.left_out.values())
+    return {name: found.number for name, found in result.left_out.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported import FIXTURES, metas, run, sound, stored
+from imported import FIXTURES, left_out, metas, run, sound, stored
 from support.faces import Face
 
 import compaction_store as cs
@@ -36,7 +36,7 @@ def test_chatgpts_last_shown_branch_is_a_thread_of_chat_messages(store: Face) ->
     first, second = run(store, CHATGPT)
     assert (first.thread_id, second.thread_id) == ("chatgpt:conv-1", "chatgpt:conv-2")
     # A system message without text, and an answer that was generated again.
-    assert (first.left_out, second.left_out) == (2, 0)
+    assert (left_out(first), left_out(second)) == ({"branch": 1, "empty message": 1}, {})
     code = "len(open('größe.csv').readlines())"
     assert said(store, "chatgpt:conv-1") == [
         ("user", "[image_asset_pointer]\nHow many rows does größe.csv 🔒 have?"), ("assistant", ""), ("tool", "42"),
@@ -85,8 +85,8 @@ def test_a_tree_that_goes_in_a_circle_is_read_once(store: Face, tmp_path: Path) 
 def test_claudes_messages_are_those_of_its_api(store: Face) -> None:
     assert detect(CLAUDE) == "claude-ai"
     results = run(store, CLAUDE)
-    assert [(r.thread_id, r.left_out, r.loaded is None) for r in results] == [
-        ("claude-ai:c-1", 1, False), ("claude-ai:c-2", 0, False), ("claude-ai:c-3", 0, True),
+    assert [(r.thread_id, left_out(r), r.loaded is None) for r in results] == [
+        ("claude-ai:c-1", {"branch": 1}, False), ("claude-ai:c-2", {}, False), ("claude-ai:c-3", {}, True),
     ]  # fmt: skip
     question, answer, result, last, thanks = stored(store, "claude-ai:c-1")
     assert question["content"] == [

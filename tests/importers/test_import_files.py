@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported import FIXTURES, metas, records, run, sound, stored
+from imported import FIXTURES, left_out, metas, records, run, run_all, sound, stored
 from support.faces import Face
 
 import compaction_store as cs
@@ -64,7 +64,8 @@ def test_every_import_is_sound_and_done_again_adds_nothing(store: Face) -> None:
 def test_a_session_of_claude_code(store: Face) -> None:
     main, side = run(store, FIXTURES / "claude-code.jsonl")
     assert (main.thread_id, side.thread_id) == (f"claude-code:{SESSION}", f"claude-code:{SESSION}/{uuid(7)}")
-    assert (main.source_id, main.left_out) == (SESSION, 3)
+    assert (main.source_id, main.is_recognised, main.unknown) == (SESSION, True, {})
+    assert left_out(main) == {"file-history-snapshot": 1, "queue-operation": 1, "summary": 1}
     there = [n for n in lines("claude-code.jsonl") if "message" in n]
     assert stored(store, main.thread_id) == [n["message"] for n in there if not n["isSidechain"]]
     assert stored(store, side.thread_id) == [n["message"] for n in there if n["isSidechain"]]
@@ -108,6 +109,35 @@ def test_a_sessions_name_is_its_files_where_that_is_an_id(store: Face, tmp_path:
     assert [r.source_id for r in run(store, tmp_path)] == [other, f"{other}/{uuid(7)}"]
 
 
+def test_a_type_of_line_that_is_not_known_is_reported_and_what_was_said_in_it_is_a_message(
+    store: Face, tmp_path: Path
+) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    new: list[dict[str, Any]] = [
+        {"type": "user", "message": {"role": "user", "content": "one"}},
+        {"type": "human-turn", "message": {"role": "user", "content": "two"}},
+        {"type": "attachment", "attachment": {"type": "voice_note", "text": "three"}},
+        {"type": "system", "subtype": "overheard", "content": "four"},
+        {"type": "note", "text": "five"},
+        {"type": "note", "text": "six"},
+    ]
+    write(path, *(line | {"sessionId": SESSION} for line in new))
+    [result, kept] = run_all(store, path)
+    assert stored(store, result.thread_id) == [new[0]["message"], new[1]["message"]]
+    assert result.unknown == {"human-turn": 1, "attachment/voice_note": 1, "system/overheard": 1, "note": 2}
+    assert (result.left_out, result.is_recognised) == ({}, True)
+    assert [json.loads(line["text"])["type"] for line in stored(store, kept.thread_id)] == [n["type"] for n in new]
+
+
+def test_a_file_in_which_nothing_is_recognised_is_a_finding(store: Face, tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    write(path, {"type": "x", "sessionId": SESSION}, {"type": "y", "sessionId": SESSION})
+    result, kept = run_all(store, path)
+    assert (result.is_recognised, result.loaded, result.unknown) == (False, None, {"x": 1, "y": 1})
+    assert kept.loaded is not None
+    assert kept.is_recognised
+
+
 def test_a_summary_without_a_boundary_is_a_compaction_all_the_same(store: Face, tmp_path: Path) -> None:
     old = [n for n in lines("claude-code.jsonl") if n.get("subtype") != "compact_boundary"]
     write(tmp_path / "old.jsonl", *old)
@@ -134,7 +164,7 @@ def test_parallel_side_chains_are_kept_apart(store: Face, tmp_path: Path) -> Non
 
 def test_a_rollout_of_codex(store: Face) -> None:
     [result] = run(store, FIXTURES / "codex.jsonl")
-    assert (result.thread_id, result.left_out) == (f"codex:{ROLLOUT}", 6)
+    assert (result.thread_id, sum(left_out(result).values())) == (f"codex:{ROLLOUT}", 6)
     items = [n["payload"] for n in lines("codex.jsonl") if n["type"] == "response_item"]
     assert stored(store, result.thread_id) == [i for i in items if i["type"] != "ghost_snapshot"]
     assert metas(store, result.thread_id, "model")[:2] == [None, "gpt-5.3-codex"]
@@ -152,7 +182,7 @@ def test_a_rollout_of_codex(store: Face) -> None:
 
 def test_a_rollout_of_the_first_versions(store: Face) -> None:
     [result] = run(store, FIXTURES / "codex-old.jsonl")
-    assert (result.source_id, result.left_out) == ("9d3c7a10-1111-4222-8333-444455556666", 3)
+    assert (result.source_id, sum(left_out(result).values())) == ("9d3c7a10-1111-4222-8333-444455556666", 3)
     assert [m["role"] for m in stored(store, result.thread_id)] == ["user", "assistant"]
 
 
@@ -289,7 +319,9 @@ def test_what_a_user_typed_while_a_tool_ran_is_a_message_at_its_place(store: Fac
         line |= {"uuid": uuid(number), "sessionId": SESSION, "timestamp": when}
     path.write_text("".join(json.dumps(line) + "\n" for line in said))
     [result] = run(store, path)
-    assert (result.left_out, result.skipped) == (3, 0)
+    assert (left_out(result), result.skipped) == ({"attachment/todo_reminder": 1, "attachment/queued_command": 1}, 0)
+    assert result.unknown == {"attachment": 1}
+    assert metas(store, result.thread_id, "rendered") == [None, None, ["<system-reminder>…"], None, None]
     assert [(m["role"], m["content"]) for m in stored(store, result.thread_id)] == [
         ("user", "Clean up."), ("assistant", "I begin."), ("user", "Stop! Never touch the database."), ("user", image),
         ("assistant", "I stop."),

@@ -391,7 +391,8 @@ class AsyncReader:
     async def seen_by(self, thread_id: str, seq: int) -> SeenView:
         """Returns the view that a reply was written from, and whether a receipt proves it.
 
-        The view of a reply that a fork copied is a view of the thread where the reply was written.
+        The view of a reply that a fork copied is a view of the thread where the reply was written. For a reply of a
+        coding agent, the result has the messages of the agent's request too, if its session file has the request.
         """
         arguments.number(seq, "seq", least=1)
         key = self._scope.key(thread_id)
@@ -404,9 +405,30 @@ class AsyncReader:
             if seq == 1:
                 raise MessageNotFound(f"there is nothing before seq {seq}{arguments.about(thread_id)}")
             view = typed_rows.view(thread_id, await self._db.call(queries.view, key, pos - 1))
-            return SeenView("reconstructed", view, None)
+            return await self._seen_by_agent(view, seq) or SeenView("reconstructed", view, None)
         view, is_proved = await forks.seen_in(self._db, key, pos, receipt)
         return SeenView("proved" if is_proved else "differs", view, receipt)
+
+    async def _seen_by_agent(self, view: View, seq: int) -> SeenView | None:
+        """Returns the request of a coding agent that the meta of a reply has a receipt of; None without a receipt."""
+        receipt = ((await self.message(view.thread_id, seq)).meta or {}).get("request")
+        if not isinstance(receipt, dict):
+            return None
+        # Few programs read the requests of coding agents.
+        agent_requests = import_module("compaction_store.rendering.agent_requests")
+        if not agent_requests.is_receipt(receipt):
+            return None
+        sent = agent_requests.NOTHING
+        try:
+            for after, until in agent_requests.places(receipt):
+                lines = self.replay(receipt["lines"], after=after, until=until)
+                found = [(line.seq, line.payload) async for line in lines]
+                sent = await self._db.run_in_thread(agent_requests.sent, receipt, found)
+                if sent.messages:
+                    break
+        except ThreadNotFound:
+            return SeenView("reconstructed", view, receipt, None, f"the thread {receipt['lines']} is missing")
+        return SeenView("differs" if sent.where else "proved", view, receipt, sent.messages, sent.where)
 
     def due(self, budget: TokenBudget) -> AsyncIterator[Thread]:
         """Yields the threads whose view is over the budget's trigger, roughly the largest first.

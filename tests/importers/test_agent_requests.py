@@ -1,0 +1,147 @@
+"""The requests of a coding agent: put together from the lines of its session, and compared with the receipts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import agent_sessions
+import psycopg
+import pytest
+from agent_sessions import REPLIES, REQUESTS, SESSION
+from imported import left_out, run_all, sound
+from support.faces import Face
+from support.superuser_edits import unlock
+
+from compaction_store.importers import open_source
+from compaction_store.models import ToLoad
+from compaction_store.rendering import agent_requests
+
+THREAD = f"claude-code:{SESSION}"
+LINES = f"{THREAD}/lines"
+
+
+def written(folder: Path, lines: list[dict[str, Any]]) -> Path:
+    path = folder / f"{SESSION}.jsonl"
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    return written(tmp_path, agent_sessions.lines())
+
+
+def test_each_reply_has_the_messages_of_its_request(store: Face, session: Path) -> None:
+    main, _ = run_all(store, session)
+    assert left_out(main)["api-request"] == 3
+    assert left_out(main)["api-request/title"] == 1
+    assert main.unknown == {}
+    sound(store, THREAD, LINES)
+    replies = {m.seq: m for m in store.replay(THREAD) if m.role == "assistant"}
+    assert replies.keys() == REPLIES.keys()
+    for seq, number in REPLIES.items():
+        seen = store.seen_by(THREAD, seq)
+        assert (seen.evidence, seen.where, seen.messages) == ("proved", None, REQUESTS[number])
+        assert seen.receipt == replies[seq].meta["request"]
+        assert seen.receipt["lines"] == LINES
+        assert seen.as_dict()["messages"] == REQUESTS[number]
+    # The view is the store's own, with the messages as they are in the lines.
+    assert [m["role"] for m in store.seen_by(THREAD, 2).view.messages] == ["user"]
+
+
+def test_a_message_of_a_person_has_no_request(store: Face, session: Path) -> None:
+    run_all(store, session)
+    seen = store.seen_by(THREAD, 7)
+    assert (seen.evidence, seen.messages, seen.receipt) == ("reconstructed", None, None)
+
+
+def test_without_the_lines_nothing_is_proved(store: Face, session: Path) -> None:
+    run_all(store, session, lines=False)
+    seen = store.seen_by(THREAD, 2)
+    assert (seen.evidence, seen.messages, seen.where) == ("reconstructed", None, f"the thread {LINES} is missing")
+
+
+def test_a_redacted_line_is_no_proof_and_the_message_is_named(store: Face, session: Path) -> None:
+    run_all(store, session)
+    note = next(line.seq for line in store.replay(LINES) if "output_config" in line.payload["text"])
+    store.custody.redact(LINES, [note], reason="a secret")
+    seen = store.seen_by(THREAD, 8)
+    assert (seen.evidence, seen.where) == ("differs", "message 4 is missing")
+    assert seen.messages == REQUESTS[1][:3]
+    assert store.seen_by(THREAD, 2).evidence == "proved"
+
+
+def test_a_fork_has_the_requests_of_its_replies(store: Face, session: Path) -> None:
+    run_all(store, session)
+    store.fork(THREAD, "copy")
+    seen = store.seen_by("copy", 8)
+    assert (seen.evidence, seen.messages) == ("proved", REQUESTS[1])
+
+
+@pytest.mark.parametrize("given", [{"request": 1}, {"request": {"lines": "x"}}, {"request": {"format": "f"}}])
+def test_a_request_in_an_applications_own_meta_is_no_receipt(store: Face, given: dict[str, Any]) -> None:
+    store.append("t", {"role": "user", "content": "hi"})
+    store.append("t", {"role": "assistant", "content": "hello"}, meta=given)
+    seen = store.seen_by("t", 2)
+    assert (seen.evidence, seen.messages, seen.where) == ("reconstructed", None, None)
+
+
+def test_a_receipt_of_a_format_that_is_not_known_differs(store: Face, session: Path) -> None:
+    run_all(store, session)
+    request = {"format": "new", "lines": LINES, "sha256": "0", "first": -1, "line": "x"}
+    store.append("t", {"role": "user", "content": "hi"})
+    store.append("t", {"role": "assistant", "content": "hello"}, meta={"request": request})
+    seen = store.seen_by("t", 2)
+    assert (seen.evidence, seen.messages) == ("differs", [])
+
+
+def test_an_edited_line_is_no_proof(store: Face, session: Path, superuser: psycopg.Connection[Any]) -> None:
+    run_all(store, session)
+    assert store.seen_by(THREAD, 2).evidence == "proved"
+    unlock(superuser)
+    superuser.execute(
+        "UPDATE compaction_store.messages AS m SET payload = replace(payload::text, 'are late', 'are paid')::json"
+        " FROM compaction_store.threads AS t WHERE t.thread_uid = m.thread_uid AND t.thread_id = %s", [LINES],
+    )  # fmt: skip
+    superuser.commit()
+    seen = store.seen_by(THREAD, 2)
+    assert (seen.evidence, seen.where) == ("differs", "message 1 does not fit its hash")
+
+
+def receipts(path: Path) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    [main] = open_source(path, lines=False).threads()
+    metas = [item.meta or {} for item in main.items if isinstance(item, ToLoad)]
+    found = [meta["request"] for meta in metas if "request" in meta]
+    return list(zip(found, (REQUESTS[number] for number in REPLIES.values()), strict=True))
+
+
+def test_a_change_of_any_byte_of_a_line_that_has_the_request_is_no_proof(session: Path) -> None:
+    """Every byte of every line of a request is changed: blobs, hashes, the shape, own lines, the request itself."""
+    lines = [line.decode() for line in session.read_bytes().splitlines()]
+    for receipt, wanted in {receipt["id"]: (receipt, wanted) for receipt, wanted in receipts(session)}.values():
+        assert agent_requests.sent(receipt, _stored(lines)) == (wanted, None)
+        tried = 0
+        for number in _carrying(lines, receipt):
+            line = lines[number]
+            for at in range(len(line)):
+                changed = [*lines]
+                changed[number] = f"{line[:at]}{'y' if line[at] == 'x' else 'x'}{line[at + 1 :]}"
+                assert agent_requests.sent(receipt, _stored(changed)).where is not None, (number, at)
+                tried += 1
+        assert tried > 900
+
+
+def _stored(lines: list[str]) -> list[tuple[int, dict[str, Any]]]:
+    return [(seq, {"type": "line", "text": text}) for seq, text in enumerate(lines, 1)]
+
+
+def _carrying(lines: list[str], receipt: dict[str, Any]) -> list[int]:
+    """Returns the indexes of the lines without which the request cannot be proved."""
+    found = []
+    for index in range(len(lines)):
+        without = [*lines[:index], "", *lines[index + 1 :]]
+        if agent_requests.sent(receipt, _stored(without)).where is not None:
+            found.append(index)
+    return found
