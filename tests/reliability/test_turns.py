@@ -233,7 +233,8 @@ def ask(face: Face, statement: str) -> tuple[Any, ...]:
 
 
 LEFT = """
-    SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors WHERE is_holdable),
+    SELECT (SELECT count(*) FROM pg_prepared_statements WHERE NOT starts_with(name, 'compaction_store_')),
+        (SELECT count(*) FROM pg_cursors WHERE is_holdable),
         (SELECT count(*) FROM pg_listening_channels()), (SELECT count(*) FROM pg_class WHERE relpersistence = 't'),
         (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
         (SELECT array_agg(name ORDER BY name) FROM pg_settings WHERE source = 'session'),

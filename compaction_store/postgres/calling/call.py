@@ -41,7 +41,7 @@ from compaction_store.errors import (
 from compaction_store.postgres.calling import engines, error_translation
 from compaction_store.postgres.calling.error_translation import InDoubt, Verdict
 from compaction_store.postgres.cluster import Server
-from compaction_store.postgres.driver import timeouts, waiters
+from compaction_store.postgres.driver import prepared, timeouts, waiters
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.postgres.queries.server import SETTINGS_LOST
 
@@ -270,10 +270,7 @@ def _attempt(
     # UnicodeEncodeError: a connection of the caller's own engine may have an encoding other than UTF-8.
     except (sa.exc.DBAPIError, psycopg.Error, UnicodeEncodeError) as error:
         original = error_translation.original(error)
-        if error_translation.is_gone(original):
-            # The other connections of the pool are probably dead too. This makes the pool replace each of them when it
-            # is next taken. `dispose` would not replace the connections that are in use now.
-            engine.pool._invalidate(connection, original)  # noqa: SLF001 — there is no public way
+        _discard(engine, connection, waiter.prepared, original)
         return None, error_translation.with_canceller(original, is_ours=waiter.is_cancelled)
     except Exception:
         raise
@@ -292,6 +289,19 @@ def _attempt(
         if borrowed and connection.is_valid:
             given.autocommit = False
         connection.close()
+
+
+def _discard(engine: sa.Engine, connection: Connection, own: prepared.Prepared, error: BaseException) -> None:
+    """Forgets what an error has shown to be of no use: prepared statements, or connections."""
+    if error_translation.is_gone(error):
+        # The other connections of the pool are probably dead too. This makes the pool replace each of them when it is
+        # next taken. `dispose` would not replace the connections that are in use now.
+        engine.pool._invalidate(connection, error)  # noqa: SLF001 — there is no public way
+    elif prepared.is_lost(error):
+        own.give_up()
+        if prepared.is_outdated(error):
+            # A new connection can prepare the statement again.
+            connection.invalidate()
 
 
 def _thread_of(arguments: tuple[Any, ...]) -> str:

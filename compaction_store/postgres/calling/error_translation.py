@@ -41,6 +41,7 @@ from compaction_store.errors import (
 )
 from compaction_store.models.roles import ROLES
 from compaction_store.module_data import ModuleData
+from compaction_store.postgres.driver.prepared import is_lost
 from compaction_store.postgres.driver.timeouts import DeadlinePassed
 
 # Serialization failure, deadlock, lock not available, server starting, too many connections, unique violation. A unique
@@ -131,7 +132,7 @@ def judge(error: BaseException, of_thread: str, *, has_nodes: bool) -> Verdict:
     if state == _UNIQUE_VIOLATION and _is_of_log(error, has_nodes=has_nodes):
         what = "the thread has an entry beyond its head, at the pos of the new entry: run verify"
         return Verdict(ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
-    if state in _TRANSIENT:
+    if state in _TRANSIENT or (state is not None and is_lost(error)):
         failure = DatabaseUnavailable(f"{said(state, 'the server was busy')}{of_thread}", sqlstate=state)
         return Verdict(failure, again=True, unknown=False)
     return Verdict(translated(error, of_thread), again=False, unknown=False)

@@ -26,7 +26,7 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from compaction_store.postgres.driver import waiters
+from compaction_store.postgres.driver import prepared, waiters
 
 DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 
@@ -147,7 +147,28 @@ def execute_binary(
 def _send(
     driver: Driver, statement: bytes, types: Sequence[int], values: Sequence[Any], formats: Sequence[Format]
 ) -> None:
-    driver.pgconn.send_query_params(statement, values, types, formats, Format.BINARY)
+    name = _prepared(driver, (statement, tuple(types)))
+    if name is None:
+        driver.pgconn.send_query_params(statement, values, types, formats, Format.BINARY)
+    else:
+        driver.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+
+
+def _prepared(driver: Driver, key: prepared.Key) -> bytes | None:
+    """Returns the name of a prepared statement, or None if it is to be executed unprepared. Prepares it at its turn."""
+    here = waiters.waiter(driver).prepared
+    name = here.names.get(key)
+    if name is None and here.is_wanted(key):
+        if here.is_possible is None:
+            pid = driver.pgconn.backend_pid.to_bytes(4, signed=True)
+            driver.pgconn.send_query_params(prepared.IS_DIRECT, [pid], [INT4], [Format.BINARY], Format.BINARY)
+            here.is_possible = _result(driver).get_value(0, 0) == b"\1"
+        if here.is_possible:
+            name = prepared.name_of(key)
+            driver.pgconn.send_prepare(name, *key)
+            _result(driver)
+            here.names[key] = name
+    return name
 
 
 def _result(driver: Driver) -> PGresult:

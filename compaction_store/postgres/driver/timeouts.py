@@ -20,6 +20,8 @@ import psycopg
 from psycopg import pq
 from psycopg.abc import PQGen
 
+from compaction_store.postgres.driver.prepared import Prepared
+
 #: Seconds to wait for the answer to a cancel request. With this, a call ends within a second after its deadline.
 GRACE = 0.5
 #: The interval in seconds at which a wait checks the clock.
@@ -93,6 +95,7 @@ class Waiter:
     def __init__(self, driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self.pgconn = driver.pgconn
         self.driver: weakref.ref[Any] = weakref.ref(driver)
+        self.prepared = Prepared()
         self._cancelled_at: float | None = None
         self._warned = False
         driver.add_notice_handler(self._on_notice)

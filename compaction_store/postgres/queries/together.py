@@ -7,7 +7,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from compaction_store.messages.keys import Key
-from compaction_store.postgres.driver.cursor import Connection, call
+from compaction_store.postgres.driver import cursor
+from compaction_store.postgres.driver.cursor import Connection
 from compaction_store.postgres.queries.functions import ThreadKey
 from compaction_store.postgres.queries.one_thread import Expected, NewMessage, Written
 
@@ -41,19 +42,19 @@ def append_together(connection: Connection, appends: Sequence[Append]) -> list[W
     # Append in the order of the names, so that two batches that make the same threads cannot deadlock.
     order = sorted(range(len(appends)), key=lambda i: appends[i].thread[1:])
     calls = [appends[i] for i in order]
-    new = list(chain.from_iterable(one.new for one in calls))
-    rows = call(
+    new = list(chain.from_iterable(call.new for call in calls))
+    rows = cursor.call(
         connection, _TOGETHER,
         (
-            [one.thread.uid for one in calls], [one.thread.tenant for one in calls],
-            [one.thread.thread_id for one in calls], [len(one.new) for one in calls],
-            [one.counter for one in calls], [one.key.text for one in calls], [one.receipt for one in calls],
-            [one.expected.seq for one in calls],
-            [one.key.is_fresh() for one in calls], [one.expected.head for one in calls],
-            [one.expected.seen_head for one in calls],
+            [call.thread.uid for call in calls], [call.thread.tenant for call in calls],
+            [call.thread.thread_id for call in calls], [len(call.new) for call in calls],
+            [call.counter for call in calls], [call.key.text for call in calls], [call.receipt for call in calls],
+            [call.expected.seq for call in calls],
+            [call.key.is_fresh() for call in calls], [call.expected.head for call in calls],
+            [call.expected.seen_head for call in calls],
             [m.payload for m in new], b"".join([m.salt for m in new]), [m.role for m in new], [m.tokens for m in new],
-            [m.meta for m in new], [one.actor for one in calls],
-            [one.expected.subject for one in calls], any(one.durable for one in calls),
+            [m.meta for m in new], [call.actor for call in calls],
+            [call.expected.subject for call in calls], any(call.durable for call in calls),
         ),
         tuple,
     )  # fmt: skip

@@ -55,6 +55,7 @@ _TURNS = "tests/reliability/test_turns.py::test_a_write_that_waited_for_another_
 _LOST = "tests/reliability/test_lost_connections.py"
 _FORKED = "tests/reliability/test_forked_history.py"
 _LED_ELSEWHERE = "tests/reliability/test_embedded_environment.py::test_no_variable_leads_it_elsewhere_or_keeps_it_away"
+_PREPARED = "tests/database/store/test_prepared.py::test_nothing_is_prepared_behind_a_pooler"
 _LEAVES = "tests/reliability/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
 _STANDBY = "tests/reliability/test_standby.py::test_a_commit_that"
 _REWIND = "tests/database/compaction/test_rewind.py::test"
@@ -166,6 +167,17 @@ BUGS = (
             ),
         ),
         {_LEAVES: "At index 0 diff: ", _rig("pooler"): "SQLSTATE"},
+    ),
+    Bug(
+        "the store prepares statements behind a pooler",
+        (
+            Edit(
+                "compaction_store/postgres/driver/cursor.py",
+                'here.is_possible = _result(driver).get_value(0, 0) == b"\\1"',
+                "here.is_possible = _result(driver).ntuples == 1",
+            ),
+        ),
+        {f"{_PREPARED}[sync-transaction]": "AssertionError", f"{_PREPARED}[async-session]": "AssertionError"},
     ),
     Bug(
         "the tenant is set for the session",

@@ -40,7 +40,7 @@ def program() -> str | None:
 
 
 @contextlib.contextmanager
-def pooler(url: str, *, drops: str = "") -> Iterator[str]:
+def pooler(url: str, *, drops: str = "", mode: str = "transaction") -> Iterator[str]:
     """Yields the URL of a database through pgbouncer. Another database on the server has the same URL with its name.
 
     pgbouncer refuses most parameters of a new connection, and silently drops those named in `drops`.
@@ -56,7 +56,7 @@ def pooler(url: str, *, drops: str = "") -> Iterator[str]:
     (folder / "ini").write_text(
         f"[databases]\n* = host={target.get('host', '127.0.0.1')} port={target.get('port') or 5432}{login}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
-        f"pool_mode = transaction\ndefault_pool_size = {POOL}\nmax_client_conn = 500\nlogfile =\n"
+        f"pool_mode = {mode}\ndefault_pool_size = {POOL}\nmax_client_conn = 500\nlogfile =\n"
         f"ignore_startup_parameters = {drops}\n"
     )
     folder.chmod(0o755)

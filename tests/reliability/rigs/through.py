@@ -30,6 +30,8 @@ _WITHOUT: dict[str | None, frozenset[str]] = {
     None: frozenset(),
     "pooler": frozenset({
         "test_a_database_that_is_not_there_is_said_in_one_line", "test_a_rule_that_discards_inserts_makes_append_raise",
+        "test_calls_of_functions_are_prepared_on_a_direct_connection_and_nothing_else",
+        "test_a_statement_that_another_client_prepared_costs_no_call",
     }),
     "cuts": frozenset({
         "test_a_rule_that_discards_inserts_makes_append_raise",
