@@ -604,6 +604,7 @@ class Walk:
         self._time = -(2**63)
         self._last_kind = ""
         self._copied_to = 0
+        self._subject: tuple[Any] | None = None
         self._claims: dict[int, dict[str, Ranges]] = {}
         self._erasure: int | None = None
         self._is_log = False
@@ -654,6 +655,7 @@ class Walk:
             self._content(line)
             if self._last_kind == "redaction":
                 self._redaction(line)
+            self._note_subject(line)
         return True
 
     def _prove(self, manifest: Line) -> None:
@@ -794,6 +796,7 @@ class Walk:
             self.find("the thread_uid is not a UUID of version 7 with the time of the first entry", line=1)
         if self._copied_to > self.pos:
             self.find("the origin says that more entries were copied than are there", 1, 2)
+        self._subject_of(self.manifest)
         self._note_unknown()
         self._head(self.manifest)
         self._note_checkpoint(self.manifest)
@@ -806,6 +809,19 @@ class Walk:
                 self.find(f"the checkpoint has an entry at pos {pos}, but the bundle ends at pos {self.pos}")
         elif manifest["checkpoint"] is not None and not self._keys:
             self.notes.append("the checkpoint in the manifest was not checked: give --public-key")
+
+    def _note_subject(self, line: Line) -> None:
+        if self._last_kind == "subject" and line["pos"] > self._copied_to:
+            said = document("body", line["body"] or "")
+            self._subject = None if said is None else (said.get("new"),)
+
+    def _subject_of(self, manifest: Line) -> None:
+        """Compares the subject with the hash in the newest event about it, which a copied event does not have."""
+        salt, subject = unhex(manifest["name_salt"]), manifest["subject"]
+        if self._subject is not None and salt is not None:
+            named = None if subject is None else sha256(b"\x00", salt, subject.encode("utf-8")).hex()
+            if self._subject != (named,):
+                self.find("the subject is not the one that the newest event about it says", line=1)
 
     def _note_unknown(self) -> None:
         if self._unknown > MOST_UNKNOWN:

@@ -147,7 +147,8 @@ class BundleVerifier:
         is_bare = (manifest["metadata"], manifest["subject"]) == ("{}", None)
         end = ChainEnd(
             manifest["last_pos"], manifest["last_seq"], manifest["last_number"], head,
-            erased_pos=manifest["last_pos"] if is_erased else None, is_bare=is_bare, line=1,
+            erased_pos=manifest["last_pos"] if is_erased else None, is_bare=is_bare,
+            subject=manifest["subject"], salt=_bytes(manifest["name_salt"]), line=1,
         )  # fmt: skip
         notes = self._walk.finish(end)
         if self._walk.count and chain.born_at(UUID(manifest["thread_uid"])) != chain.milliseconds(self._walk.first_at):

@@ -46,7 +46,7 @@ class ChainEnd(NamedTuple):
     """The end of a chain, as the head of a thread or the manifest of a bundle states it.
 
     `erased_pos` is the pos of the erasure of the whole thread. `is_bare` says whether the thread has lost its name and
-    metadata. `line` is the line of the manifest.
+    metadata. `subject` is the thread's, and `salt` that of its name. `line` is the line of the manifest.
     """
 
     last_pos: int
@@ -55,6 +55,8 @@ class ChainEnd(NamedTuple):
     head: bytes
     erased_pos: int | None
     is_bare: bool
+    subject: str | None
+    salt: bytes | None
     line: int | None = None
 
 

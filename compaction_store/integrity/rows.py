@@ -64,6 +64,7 @@ class ThreadHead(NamedTuple):
     hidden_seq: int | None
     is_log: bool
     active_microseconds: int | None
+    subject: str | None
 
 
 def known_entry(since: object) -> KnownEntry | None:

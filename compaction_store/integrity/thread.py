@@ -177,6 +177,7 @@ class _Verification:
         end = ChainEnd(
             head.last_pos, head.last_seq, head.last_number, head.head, erased_pos=head.erased_pos,
             is_bare=head.is_bare and head.thread_id == erasure.stub_name(head.thread_uid) and head.name_salt is None,
+            subject=head.subject, salt=head.name_salt,
         )  # fmt: skip
         notes = walk.finish(end)
         if walk.count and walk.is_at(end) and walk.last_at != head.last_microseconds:

@@ -63,6 +63,8 @@ class Walk:
         self.last_kind = ""
         # The last pos of the copied entries, if the thread is a fork.
         self._copied_to = 0
+        # The hash of the subject in the newest event about it, if the walk has seen its body.
+        self._subject: tuple[str | None] | None = None
         self.findings = Findings()
         self.redactions = Redactions(self._find_at)
         self.in_force = RecordsInForce()
@@ -143,6 +145,7 @@ class Walk:
             self._find_end(f"the head is at pos {end.last_pos}, the last entry at {self.pos}", end.line)
         elif not self.is_at(end):
             self._find_end("the head is not the last entry", end.line)
+        self._check_subject(end)
         if self._copied_to > self.pos:
             self._find_at(1, "the origin says that more entries were copied than there are")
         for kind, last in (("message", end.last_seq), ("compaction", end.last_number)):
@@ -281,6 +284,8 @@ class Walk:
             self.findings.add(pos, "a checkpoint has another entry at this pos", line)
 
     def _check_content(self, entry: Entry) -> None:
+        if self.last_kind == "subject":
+            self._subject = None
         if entry.redacted_pos is not None:
             self.redactions.claim(entry.kind, entry.ordinal, entry.pos, entry.redacted_pos)
             self.check_erased(entry)
@@ -306,11 +311,20 @@ class Walk:
         elif entry.pos == 1 and self.last_kind == "origin":
             parent = origins.origin(body)
             self._copied_to = 0 if parent is None else parent.pos + 1
+        elif self.last_kind == "subject" and self.count == entry.pos > self._copied_to:
+            # A copied event has a hash with the salt of the parent's name.
+            self._subject = ((documents.parsed("body", body)[0] or {}).get("new"),)
         meta = None if entry.meta is None else chain.meta_commitment(salt, entry.meta.encode())
         if meta != entry.meta_commitment:
             self._find(entry, "the meta is not what was committed to")
         elif entry.meta is not None and (fault := documents.fault("meta", entry.meta)) is not None:
             self._find(entry, fault)
+
+    def _check_subject(self, end: ChainEnd) -> None:
+        if self._subject is not None and end.salt is not None and self.is_at(end):
+            named = None if end.subject is None else chain.commitment(end.salt, end.subject.encode()).hex()
+            if self._subject != (named,):
+                self._find_end("the subject is not that of the newest event about it", end.line)
 
     def _check_erasure(self, end: ChainEnd, pos: int) -> None:
         erased = self.redactions.erasure

@@ -265,7 +265,7 @@ def thread(connection: Connection, of: ThreadKey) -> list[ThreadRow]:
 ThreadStateRow = NamedTuple("ThreadStateRow", [
     ("thread_uid", UUID | Any), ("thread_id", str | Any), ("name_salt", bytes | Any), ("name_commitment", bytes | Any), ("is_bare", bool | Any), ("created_microseconds", int | Any), ("last_seq", int | Any),
     ("last_number", int | Any), ("last_pos", int | Any), ("last_microseconds", int | Any), ("head", bytes | Any), ("erased_pos", int | Any), ("seq_at", int | Any), ("number_at", int | Any), ("entry_at", bytes | Any),
-    ("metadata", str | Any), ("hidden_seq", int | Any), ("is_log", bool | Any), ("active_microseconds", int | Any),
+    ("metadata", str | Any), ("hidden_seq", int | Any), ("is_log", bool | Any), ("active_microseconds", int | Any), ("subject", str | Any),
 ])
 THREAD_STATE = "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)"
 def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list[ThreadStateRow]:

@@ -5,7 +5,7 @@ CREATE FUNCTION compaction_store.thread_state(p_thread_uid uuid, p_tenant text, 
 RETURNS TABLE (
     thread_uid uuid, thread_id text, name_salt bytea, name_commitment bytea, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
     last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea,
-    metadata text, hidden_seq bigint, is_log boolean, active_microseconds bigint
+    metadata text, hidden_seq bigint, is_log boolean, active_microseconds bigint, subject text
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -34,7 +34,7 @@ BEGIN
             v_number,
             v_entry,
             -- Metadata may have 8,192 bytes, so this is enough to see that it has too many.
-            left(t.metadata::text, 8193), h.hidden_seq, h.is_log, compaction_store.microseconds(h.active_at)
+            left(t.metadata::text, 8193), h.hidden_seq, h.is_log, compaction_store.microseconds(h.active_at), h.subject
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid AND t.tenant = p_tenant AND h.tenant = p_tenant;
