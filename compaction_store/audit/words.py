@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from compaction_store.jsonable import AsDict
@@ -113,29 +113,121 @@ def _until(event: Event) -> datetime | None:
 
 def described(event: Event) -> str:
     """Describes an event in words. Leaves out values of the wrong type, because a bundle's body may be any JSON."""
+    describe = _WORDS.get(event.kind)
+    return "" if describe is None else describe(event)
+
+
+def _redaction(event: Event) -> str:
     body = event.body
-    if event.kind == "redaction":
-        what = "the whole thread: " if body.get("whole") is True else ""
-        parts = [_ranges(body.get("seqs"), "message", "messages"), _ranges(body.get("records"), "record", "records")]
-        overrides = body.get("overrides")
-        rule = "the term of the tenant's rule" if isinstance(overrides, list) and "rule" in overrides else ""
-        recorded = f"what was recorded at pos {poses}" if (poses := _listed(overrides)) else ""
-        despite = " and ".join(filter(None, (rule, recorded)))
-        return what + " and ".join(filter(None, parts)) + (f", despite {despite}" if despite else "")
-    if event.kind == "refusal":
-        seqs = _ranges(body.get("seqs"), "message", "messages")
-        return f"refused to {_text(body, 'refused')}{f' {seqs}' if seqs else ''}: {_text(body, 'because')}"
-    if event.kind == "retention":
-        until = _until(event)
-        end = "an unknown time" if until is None else f"{until:%Y-%m-%d %H:%M:%S} UTC"
-        shorter = _listed([body.get("shortens")])
-        locked = ", locked" if body.get("locked") is True else ""
-        return f"until {end}{locked}" + (f", shorter than the term of pos {shorter}" if shorter else "")
-    if event.kind == "verdict" and (verdict := Verdict.of(event)) is not None:
-        return f"{verdict.verdict}: record {verdict.number:,}"
-    if event.kind in ("fork", "origin"):
-        return f"at pos {body['pos']:,}" if type(body.get("pos")) is int else ""
-    return ""
+    what = "the whole thread: " if body.get("whole") is True else ""
+    parts = [_ranges(body.get("seqs"), "message", "messages"), _ranges(body.get("records"), "record", "records")]
+    overrides = body.get("overrides")
+    rule = "the term of the tenant's rule" if isinstance(overrides, list) and "rule" in overrides else ""
+    recorded = f"what was recorded at pos {poses}" if (poses := _listed(overrides)) else ""
+    despite = " and ".join(filter(None, (rule, recorded)))
+    return what + " and ".join(filter(None, parts)) + (f", despite {despite}" if despite else "")
+
+
+def _refusal(event: Event) -> str:
+    seqs = _ranges(event.body.get("seqs"), "message", "messages")
+    return f"refused to {_text(event.body, 'refused')}{f' {seqs}' if seqs else ''}: {_text(event.body, 'because')}"
+
+
+def _retention(event: Event) -> str:
+    until = _until(event)
+    end = "an unknown time" if until is None else f"{until:%Y-%m-%d %H:%M:%S} UTC"
+    shorter = _listed([event.body.get("shortens")])
+    locked = ", locked" if event.body.get("locked") is True else ""
+    return f"until {end}{locked}" + (f", shorter than the term of pos {shorter}" if shorter else "")
+
+
+def _fork(event: Event) -> str:
+    return f"at pos {event.body['pos']:,}" if type(event.body.get("pos")) is int else ""
+
+
+def _verdict(event: Event) -> str:
+    verdict = Verdict.of(event)
+    return "" if verdict is None else f"{verdict.verdict}: record {verdict.number:,}"
+
+
+def _metadata(event: Event) -> str:
+    found = ((word, event.body.get(word)) for word in ("set", "removed"))
+    return "; ".join(f"{word} {', '.join(map(str, some))}" for word, some in found if isinstance(some, list) and some)
+
+
+def _subject(event: Event) -> str:
+    old, new = (event.body.get(which) is not None for which in ("old", "new"))
+    return "changed" if old and new else "removed" if old else "set"
+
+
+def _verification(event: Event) -> str:
+    found = event.body.get("findings")
+    result = "no findings" if found == 0 else _counts(event.body, findings="finding")
+    return f"{_counts(event.body, threads='thread')} at level {_text(event.body, 'level')}: {result}"
+
+
+def _rule(event: Event) -> str:
+    term = _age(event.body, "new_threads_seconds")
+    kept = f"new threads are retained for {term}" if term else ""
+    return "; ".join(filter(None, (_erasing(event.body), kept))) or "no rule any more"
+
+
+def _policy(event: Event) -> str:
+    state, erased, kept = (event.body.get(name) for name in ("state", "erased", "kept"))
+    if state == "begun" or not isinstance(erased, dict):
+        return f"run begun: {_erasing(event.body)}"
+    left = {why: each for why, each in kept.items() if isinstance(each, dict)} if isinstance(kept, dict) else {}
+    parts = [f"{_counts(each, threads='thread')} kept, {why}" for why, each in left.items()]
+    what = _counts(erased, threads="thread", messages="message", records="record")
+    return f"run {_text(event.body, 'state')}: erased {'; '.join([what, *parts])}"
+
+
+def _erasing(body: dict[str, Any]) -> str:
+    age, prefix = _age(body, "older_than_seconds"), _text(body, "prefix")
+    of_subject = " of one subject" if body.get("of_subject") is True else ""
+    named = f" whose names begin with {prefix}" if prefix else ""
+    return f"threads{of_subject}{named} are erased {age} after their last message" if age else ""
+
+
+def _removal(event: Event) -> str:
+    what = _counts(event.body, threads="thread", messages="message", records="record")
+    return f"tenant {_text(event.body, 'tenant')}: {what} erased, {_counts(event.body, keys='key')} destroyed"
+
+
+def _shred(event: Event) -> str:
+    return f"key {_text(event.body, 'key')} destroyed, {_counts(event.body, threads='thread')} erased"
+
+
+def _grant(event: Event) -> str:
+    to = "to" if event.kind == "grant" else "from"
+    return f"role {_text(event.body, 'role')} {to} login {_text(event.body, 'login')}"
+
+
+def _migration(event: Event) -> str:
+    before, after, release = (_text(event.body, name) for name in ("from", "to", "release"))
+    return f"revision {before} to {after}, by release {release}"
+
+
+_WORDS: dict[str, Callable[[Event], str]] = {
+    "redaction": _redaction, "refusal": _refusal, "retention": _retention, "fork": _fork, "origin": _fork,
+    "verdict": _verdict, "metadata": _metadata, "subject": _subject, "verification": _verification, "rule": _rule,
+    "policy": _policy, "removal": _removal, "shred": _shred, "grant": _grant, "ungrant": _grant,
+    "migration": _migration, "hold": lambda _: "until its release", "release": lambda _: "of the hold",
+    "evaluation": lambda _: "of strategies on this thread",
+}  # fmt: skip
+
+
+def _counts(body: dict[str, Any], **nouns: str) -> str:
+    found = ((body.get(name), noun) for name, noun in nouns.items())
+    *first, last = [f"{n:,} {noun}{'s' * (n != 1)}" for n, noun in found if type(n) is int] or ["?"]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _age(body: dict[str, Any], name: str) -> str:
+    seconds: Any = body.get(name)
+    if type(seconds) not in (int, float) or not 0 < seconds < timedelta.max.total_seconds():
+        return ""
+    return str(timedelta(seconds=seconds)).removesuffix(", 0:00:00")
 
 
 def _text(body: dict[str, Any], name: str) -> str:

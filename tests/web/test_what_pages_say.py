@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 from support.compactable_thread import span
 
 import compaction_store as cs
+from compaction_store.arguments import DATABASE, LOG
 from compaction_store.checkpoints import CheckpointLog, SigningKey
 from compaction_store.summarizers import FallbackSummarizer
 from compaction_store.web import app
@@ -368,3 +369,24 @@ def test_the_csv_of_threads_says_what_is_held_and_retained_as_the_page_does(url:
         THREAD: ("true", ""), "other": ("false", ""), "kept": ("false", "2036-01-01T12:00:00.000000Z"),
         "let go": ("false", ""),
     }  # fmt: skip
+
+
+def test_the_events_of_the_logs_are_listed_and_put_in_words(url: str, store: cs.Store) -> None:
+    store.custody.set_retention(older_than=timedelta(days=180), prefix="ticket/", reason="policy 7")
+    list(store.custody.apply_retention(older_than=timedelta(days=9000), reason="policy 8"))
+    with cs.Store.open(url, tenant="acme") as acme:
+        acme.append("a", {"role": "user", "content": "hello"})
+        removal = acme.custody.remove_tenant(SigningKey.generate("auditor.example"), reason="contract 9")
+    rule = "threads whose names begin with ticket/ are erased 180 days after their last message"
+    ended = "run ended: erased 0 threads, 0 messages and 0 records"
+    gone = "tenant acme: 1 thread, 1 message and 0 records erased, 0 keys destroyed"
+    for tenant, pos, said in (("default", 1, rule), ("default", 3, ended), (DATABASE, removal.pos, gone)):
+
+        async def steps(client: Client, pos: int = pos, said: str = said) -> None:
+            assert said in text_of((await client.get("/erasures")).text)
+            page = (await client.get("/certificate", params={"id": LOG, "pos": pos})).text
+            assert said in text_of(page)
+            # The log of the database has no threads, and is not red for that.
+            assert "not as it should be" not in page
+
+        visit(url, steps, tenant=tenant)

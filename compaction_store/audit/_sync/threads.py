@@ -43,7 +43,10 @@ _MOST_COSTS = 5000
 # The most erasures that are steps of a chart.
 _MOST_ERASURES = 10
 #: The kinds of events on the page of erasures and holds.
-ERASURES: tuple[EventKind, ...] = ("redaction", "refusal", "hold", "release", "retention")
+ERASURES: tuple[EventKind, ...] = (
+    "redaction", "refusal", "hold", "release", "retention", "policy", "rule", "removal", "shred", "grant", "ungrant",
+    "migration",
+)  # fmt: skip
 
 
 def resolved(reader: Reader, thread_id: str) -> tuple[Reader, Thread]:
