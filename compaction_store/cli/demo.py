@@ -23,6 +23,7 @@ from compaction_store.cli.compact import SUMMARIZER
 from compaction_store.cli.options import ServerOptions
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.models.compactions import status_in_words
+from compaction_store.module_data import ModuleData
 
 if TYPE_CHECKING:
     from compaction_store import CompactionRun, Store, View
@@ -35,18 +36,7 @@ _REDACTED = 40
 # The seq of the message to forge: any message except the redacted one.
 _TAMPERED = 58
 
-_READ = """
-    SELECT m.payload::text FROM compaction_store.messages AS m JOIN compaction_store.threads AS t USING (thread_uid)
-    WHERE t.tenant = 'demo' AND t.thread_id = %s AND m.seq = %s
-"""
-_FORGE = """
-    UPDATE compaction_store.messages AS m SET payload = %s::json FROM compaction_store.threads AS t
-    WHERE t.thread_uid = m.thread_uid AND t.tenant = 'demo' AND t.thread_id = %s AND m.seq = %s
-"""
-_TRIGGERS = """
-    SELECT quote_ident(tgname) FROM pg_trigger
-    WHERE tgrelid = 'compaction_store.messages'::regclass AND NOT tgisinternal
-"""
+_DATA = ModuleData(__file__)
 
 
 class Turn(NamedTuple):
@@ -97,7 +87,9 @@ class _Tour:
         self.replies: list[int] = []
         self._step = 0
 
-    def say(self, title: str, *lines: str) -> None:
+    def say(self, step: str, **values: object) -> None:
+        """Prints the words of a step, with values in their places."""
+        title, *lines = (line.format(**values) for line in _DATA.text(step).splitlines())
         self._step += 1
         self.out.text()
         self.out.text(f"{self._step}. {title}", "bold")
@@ -110,22 +102,14 @@ class _Tour:
         all_turns = list(turns())
         middle = len(all_turns) // 2
         self.append(all_turns[:middle])
-        self.say(
-            f"Store a thread: {self.thread}",
-            f"{len(self.sent)} messages of an agent that maintains a bookshop's software, tool calls included. Each is",
-            "an entry of the hash chain. A reply is stored with a receipt for the view it was written from.",
-        )
+        self.say("store", thread=self.thread, count=len(self.sent))
         before = self.store.view(self.thread)
         first = AssistantRuns(self.summarize, tool_results=True, retain=20)
-        self.show_run(
-            "Compact with AssistantRuns: fold each run of assistant messages by itself", before, self.compact(first)
-        )
+        self.show_run("assistant_runs", before, self.compact(first))
         self.append(all_turns[middle:])
         before = self.store.view(self.thread)
         second = SlidingWindow(self.summarize, retain=20)
-        self.show_run(
-            "Compact with SlidingWindow: later, fold everything old, summaries included", before, self.compact(second)
-        )
+        self.show_run("sliding_window", before, self.compact(second))
         self.out.text()
         line = course(self.store, self.store.thread(self.thread))
         for row in charts.drawn(line, width=self.width - 3, height=6):
@@ -142,8 +126,8 @@ class _Tour:
     def compact(self, strategy: Callable[..., Any]) -> CompactionRun:
         return self.store.compact(self.thread, strategy, actor="demo")
 
-    def show_run(self, title: str, before: View, run: CompactionRun) -> None:
-        self.say(title)
+    def show_run(self, step: str, before: View, run: CompactionRun) -> None:
+        self.say(step)
         after = run.view
         for name, view in (("before", before), ("after", after)):
             strip = charts.strip(view.elements, width=self.width - 12)
@@ -157,7 +141,7 @@ class _Tour:
             self.out.text(f"   {type(error).__name__}: {error}", "yellow")
 
     def records(self) -> None:
-        self.say("List the compaction records: which messages, when, by whom, tokens before and after")
+        self.say("records")
         log = list(self.store.compactions(self.thread, outcome="applied"))
         rows = [
             (
@@ -178,54 +162,37 @@ class _Tour:
     def seen(self) -> None:
         seq = self.replies[len(self.replies) // 4]
         found = self.store.seen_by(self.thread, seq)
-        view = found.view
-        self.say(
-            f"Show what the model saw when it wrote message {seq}",
-            f"The view at pos {view.pos:,}: {len(view.messages)} messages, {view.tokens:,} tokens, {found.evidence} by",
-            "its receipt, although the thread was compacted twice since.",
-        )
+        self.say("seen", seq=seq, view=found.view, count=len(found.view.messages), evidence=found.evidence)
 
     def replay(self) -> None:
         stored = [message.text for message in self.store.replay(self.thread)]
         sent = [json.dumps(payload, ensure_ascii=False, separators=(",", ":")) for payload in self.sent]
         same = sum(a == b for a, b in zip(sent, stored, strict=True))
-        self.say(
-            "Replay the thread: nothing is lost",
-            f"{same} of {len(sent)} messages are as they were appended, byte for byte.",
-        )
+        self.say("replay", same=same, count=len(sent))
 
     def revoke(self) -> None:
         before = self.store.view(self.thread)
         last = [record for record in self.store.compactions(self.thread) if record.status == "active"][-1]
         revoked = self.store.revoke(self.thread, last.number, reason="shown by the demo", actor="demo")
         after = self.store.view(self.thread)
-        self.say(
-            f"Revoke compaction {last.number}: the revocation is record {revoked.number}",
-            f"{before.tokens:,} tokens -> {after.tokens:,}",
-            charts.strip(after.elements, width=self.width - 12),
-        )
+        strip = charts.strip(after.elements, width=self.width - 12)
+        self.say("revoke", number=last.number, revoked=revoked, before=before, after=after, strip=strip)
 
     def redact(self) -> None:
         done = self.store.custody.redact(self.thread, _REDACTED, reason="a customer asked for it", actor="demo")
         message = self.store.message(self.thread, _REDACTED)
         records = ", ".join(map(str, done.records)) or "none"
-        self.say(
-            f"Redact message {_REDACTED}, and the records made from it: {records}",
-            f"Its payload is {json.dumps(message.payload)} now. Its commitment stays, so the chain still verifies.",
-        )
+        self.say("redact", seq=_REDACTED, records=records, payload=json.dumps(message.payload))
 
     def verify(self, address: str | None) -> None:
         report = self.store.audit.verify(self.thread)
-        self.say(
-            "Verify the thread: recompute its chain",
-            f"verify: {report.entries:,} entries, {report.redacted} of them erased, {len(report.findings)} findings",
-        )
+        self.say("verify", report=report, findings=len(report.findings))
         if address is None:
             self.out.text("   (On the embedded Postgres the demo also forges a message, and verify reports it.)", "dim")
             return
         forge = _Forger(address, self.thread)
         forge.put("I never checked any of this.")
-        self.say(f"Forge message {_TAMPERED} as a superuser, with the triggers disabled, and verify again")
+        self.say("forge", seq=_TAMPERED)
         for finding in self.store.audit.verify(self.thread).findings:
             self.out.text(f"   verify: pos {finding.pos}: {finding.what}", "red")
         forge.undo()
@@ -233,12 +200,7 @@ class _Tour:
         self.out.text(f"   Restored byte for byte: {len(findings)} findings.")
 
     def goodbye(self, seconds: float) -> None:
-        self.say(
-            f"Done in {seconds:.1f} s. Try next:",
-            f"compaction-store show {self.thread} 1 --tenant demo",
-            f"compaction-store view {self.thread} --tenant demo --at 60",
-            f"compaction-store stats {self.thread} --tenant demo --svg {self.thread}.svg",
-        )
+        self.say("done", seconds=seconds, thread=self.thread)
         if os.environ.get("ANTHROPIC_API_KEY") and type(self.summarize).__name__ == "ExtractiveSummarizer":
             self.out.text(
                 "   A model can write the summaries with your API key:"
@@ -270,9 +232,9 @@ class _Forger:
             connection: Any = borrowed.driver_connection
             with connection.transaction():
                 connection.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER USER")
-                row = connection.execute(_READ, (self._thread, _TAMPERED)).fetchone()
-                connection.execute(_FORGE, (payload, self._thread, _TAMPERED))
-                for (name,) in connection.execute(_TRIGGERS).fetchall():
+                row = connection.execute(_DATA.text("read"), (self._thread, _TAMPERED)).fetchone()
+                connection.execute(_DATA.text("write"), (payload, self._thread, _TAMPERED))
+                for (name,) in connection.execute(_DATA.text("triggers")).fetchall():
                     connection.execute(f"ALTER TABLE compaction_store.messages ENABLE ALWAYS TRIGGER {name}".encode())
         engine.dispose()
         assert row is not None  # noqa: S101 — the demo has stored it
