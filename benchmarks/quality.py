@@ -33,7 +33,7 @@ from compaction_store.strategies import (
     SummaryTree,
 )
 from compaction_store.strategies.base import MIN_SAVING, BaseStrategy
-from compaction_store.strategies.layout import unread
+from compaction_store.strategies.outline import unread
 from compaction_store.summarizers import ExtractiveSummarizer, Request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,8 +16,7 @@ from compaction_store.errors import NoProgress
 from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload, Span, Summary
 from compaction_store.strategies import base
-from compaction_store.strategies.layout import held_unread
-from compaction_store.strategies.outline import Outline, elements_of
+from compaction_store.strategies.outline import Outline, elements_of, held_unread
 from compaction_store.strategies.thresholds import Predicate, Threshold, window_of
 
 _MADE_BY_ASSISTANT = frozenset({"assistant"})

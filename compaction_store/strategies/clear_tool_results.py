@@ -22,8 +22,7 @@ from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
 from compaction_store.strategies.contents import contents_of
-from compaction_store.strategies.layout import Layout, unread
-from compaction_store.strategies.outline import elements_of
+from compaction_store.strategies.outline import Layout, elements_of, unread
 from compaction_store.strategies.truncation import Change
 from compaction_store.tokens import Counter, chosen
 

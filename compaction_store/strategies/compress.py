@@ -23,8 +23,7 @@ from compaction_store.rendering.blocks import OF_NO_CALL
 from compaction_store.rendering.view import View
 from compaction_store.strategies import base
 from compaction_store.strategies.ladder import Ladder
-from compaction_store.strategies.layout import Layout
-from compaction_store.strategies.outline import elements_of
+from compaction_store.strategies.outline import Layout, elements_of
 from compaction_store.tokens import Counter, chosen
 from compaction_store.waiting import Work, drive, drive_async
 

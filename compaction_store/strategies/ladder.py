@@ -34,8 +34,7 @@ from compaction_store.models import Element, Payload, Span, Summary
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
 from compaction_store.strategies.contents import compact
-from compaction_store.strategies.layout import Layout, tail, unread
-from compaction_store.strategies.outline import Pins
+from compaction_store.strategies.outline import Layout, Pins, tail, unread
 from compaction_store.strategies.truncation import Caps, Change, Draft, Means, changes_of
 from compaction_store.tokens import Counter
 from compaction_store.tokens.message_text import MESSAGE

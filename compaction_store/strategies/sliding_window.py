@@ -24,8 +24,7 @@ from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload, Span, Summary
 from compaction_store.strategies import base
 from compaction_store.strategies.folds import Fold, Folded, Folds, Scan, tokens_that_stay
-from compaction_store.strategies.layout import held_unread
-from compaction_store.strategies.outline import Outline, elements_of
+from compaction_store.strategies.outline import Outline, elements_of, held_unread
 from compaction_store.strategies.thresholds import Predicate, Threshold, check_fraction, everything, fraction_of, over
 from compaction_store.tokens import o200k_base
 

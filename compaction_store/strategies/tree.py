@@ -20,8 +20,7 @@ from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
 from compaction_store.models import Element, Summary
 from compaction_store.strategies import base
-from compaction_store.strategies.layout import Layout, held_unread
-from compaction_store.strategies.outline import elements_of
+from compaction_store.strategies.outline import Layout, elements_of, held_unread
 from compaction_store.tokens import chosen
 
 LEAF_TOKENS = 8000

@@ -25,7 +25,7 @@ from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.models.vocabulary import ReplacingKind
 from compaction_store.strategies.contents import Content, compact, contents_of, exchanged
-from compaction_store.strategies.layout import Layout
+from compaction_store.strategies.outline import Layout
 from compaction_store.tokens import MARK, Counter
 from compaction_store.tokens.message_text import MESSAGE
 

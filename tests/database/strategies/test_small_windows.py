@@ -14,7 +14,7 @@ from support.strategy_runs import COUNTER, Payload, attempts_of, committed, elem
 from compaction_store import Summary, TokenBudget
 from compaction_store.models import Element
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, Pipeline, SlidingWindow, SummaryTree
-from compaction_store.strategies.layout import unread
+from compaction_store.strategies.outline import unread
 from compaction_store.summarizers import ExtractiveSummarizer
 
 TEXT = "the order service retries a payment when the gateway answers late and the ledger shows two rows"
