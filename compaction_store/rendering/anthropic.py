@@ -16,8 +16,8 @@ from compaction_store.messages import framing
 from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
-from compaction_store.rendering import breakpoints
 from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, PlacedBlock, parts, refuse
+from compaction_store.rendering.given import set_in_messages, without_mark
 from compaction_store.rendering.turns import BEGINNING, NO_RESULT, paired
 
 SIGNED_BETA = "compact-2026-09-04"
@@ -54,7 +54,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     _mark(turns, cache := options.cache)
     arguments: Payload = {"messages": [_written(turn) for turn in turns]}
     if system:
-        plain = system if cache is None else list(map(breakpoints.without_mark, system))
+        plain = system if cache is None else list(map(without_mark, system))
         arguments = {"system": _short(plain)} | arguments
     if betas := sorted(_betas(turns)):
         arguments["betas"] = betas
@@ -313,7 +313,7 @@ def _mark(turns: Sequence[_Message], cache: str | None) -> None:
         place = turn.fields.pop("cached", None)
         if place is not None and place < len(turn.blocks):
             after_summary = index, place
-    breakpoints.set_in_messages([turn.blocks for turn in turns], after_summary, cache)
+    set_in_messages([turn.blocks for turn in turns], after_summary, cache)
 
 
 def _betas(turns: Iterable[_Message]) -> set[str]:

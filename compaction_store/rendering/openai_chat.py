@@ -50,9 +50,7 @@ class _Said:
 
 def request(elements: Sequence[Element], *, join: bool) -> Payload:
     """Makes the arguments of a request to the Chat Completions API."""
-    said = [
-        one for element in elements for payload in shown(element) for one in _read(element, payload)
-    ]  # fmt: skip
+    said = [one for element in elements for payload in shown(element) for one in _read(element, payload)]
     erased = any(element.is_erased for element in elements)
     messages = [one.message for one in _ordered(list(_joined(said)), erased=erased)]
     return {"messages": turns.joined(messages, "text") if join else messages}
@@ -103,9 +101,7 @@ def as_it_is(payload: Payload) -> Payload | None:
     return message
 
 
-def converted(
-    element: Element, payload: Payload, image: Callable[[int, Payload], Payload]
-) -> Iterator[Payload]:  # fmt: skip
+def converted(element: Element, payload: Payload, image: Callable[[int, Payload], Payload]) -> Iterator[Payload]:
     """Converts a message of another format to chat messages."""
     found = [_summary(part, element) for part in parts(element.seq, payload)]
     kept = [part for part in found if part is not None]

@@ -15,7 +15,7 @@ from compaction_store.jsonable import AsDict, plain
 from compaction_store.messages import tool_pairs
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Measured, Payload, PendingCall
-from compaction_store.rendering import breakpoints, given
+from compaction_store.rendering import given
 from compaction_store.rendering.given import Parts, System
 
 MESSAGES = "messages/1"
@@ -85,7 +85,7 @@ class View(AsDict):
         _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
         _check("cache", cache, (None, "5m", "1h"))
         if cache is not None:
-            breakpoints.check(given.tools_of(tools), given.system_of(system), cache)
+            given.check(given.tools_of(tools), given.system_of(system), cache)
         options = {"system_messages": system_messages, "thinking": thinking, "cache": cache}
         with _naming_the_way_out(self):
             anthropic = _renderer("anthropic")

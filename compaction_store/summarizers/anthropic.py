@@ -21,8 +21,7 @@ from compaction_store.rendering.anthropic import SIGNED_BETA
 from compaction_store.rendering.blocks import parts
 from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers import api_calls
-from compaction_store.summarizers.api_calls import Deadline
-from compaction_store.summarizers.api_requests import MessagesRequest, sdk
+from compaction_store.summarizers.api_calls import Deadline, MessagesRequest, sdk
 from compaction_store.summarizers.prompted import Asked, ModelSummarizer, finished, judged
 from compaction_store.waiting import Work
 

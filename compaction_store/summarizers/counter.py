@@ -17,8 +17,7 @@ from compaction_store.arguments import number, other
 from compaction_store.errors import InvalidInput, NotRenderable, SummarizerError
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View, for_anthropic
-from compaction_store.summarizers.api_calls import Deadline, count_tokens, is_async_client
-from compaction_store.summarizers.api_requests import CountRequest, sdk
+from compaction_store.summarizers.api_calls import CountRequest, Deadline, count_tokens, is_async_client, sdk
 from compaction_store.summarizers.prompted import check_model, check_parameters
 from compaction_store.waiting import Work, drive, drive_async
 

@@ -16,8 +16,7 @@ from compaction_store.compaction.checks import Check
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
 from compaction_store.summarizers import api_calls
-from compaction_store.summarizers.api_calls import Deadline
-from compaction_store.summarizers.api_requests import CompletionRequest, OpenAIAnswer, ResponseRequest
+from compaction_store.summarizers.api_calls import CompletionRequest, Deadline, OpenAIAnswer, ResponseRequest
 from compaction_store.summarizers.prompted import Asked, ModelSummarizer, finished
 from compaction_store.waiting import Work
 

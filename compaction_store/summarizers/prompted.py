@@ -31,8 +31,7 @@ from compaction_store.errors import (
 )
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.module_data import ModuleData
-from compaction_store.summarizers.api_calls import Deadline, is_async_client
-from compaction_store.summarizers.api_requests import stop_reason
+from compaction_store.summarizers.api_calls import Deadline, is_async_client, stop_reason
 from compaction_store.waiting import Work, drive, drive_async
 
 _DATA = ModuleData(__file__)
