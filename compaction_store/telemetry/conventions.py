@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from compaction_store.errors import DatabaseError
@@ -59,8 +60,9 @@ def server(host: str | None, port: int | None, database: str | None) -> Attribut
 
 
 def result_attributes(operation: str, result: Any) -> Attributes:
-    describe = _RESULTS.get(operation)
-    found = {} if describe is None else {f"{_OURS}.{name}": value for name, value in describe(result)}
+    readers = _RESULTS.get(operation, {})
+    facts = _run(result) if operation in _RUNS else ((name, read(result)) for name, read in readers.items())
+    found = {f"{_OURS}.{name}": value for name, value in facts}
     if operation in _WITH_VIEW and any(e.number is not None for e in getattr(result, "view", result).elements):
         found[COMPACTED] = True
     return found
@@ -79,22 +81,7 @@ def record_counts(run: Any) -> Counter[tuple[str, str]]:
     return Counter((record.outcome, record.kind) for record in run)
 
 
-_Described = Iterator[tuple[str, Any]]
-
-
-def _messages(messages: Any) -> _Described:
-    yield "messages", len(messages)
-    yield "tokens", sum(message.tokens for message in messages)
-    yield "pos", messages[-1].pos
-
-
-def _view(view: Any) -> _Described:
-    yield "pos", view.pos
-    yield "elements", len(view.elements)
-    yield "tokens", view.tokens
-
-
-def _run(run: Any) -> _Described:
+def _run(run: Any) -> Iterator[tuple[str, Any]]:
     yield "reason", run.reason
     counts = Counter(record.outcome for record in run)
     yield from ((f"records.{outcome}", counts[outcome]) for outcome in OUTCOMES if counts[outcome])
@@ -104,29 +91,25 @@ def _run(run: Any) -> _Described:
         yield "errors", tuple(type(error).__qualname__ for error in run.errors)
 
 
-def _plan(plan: Any) -> _Described:
-    yield "reason", plan.reason
-    yield "tokens.before", plan.before.tokens
-    yield "tokens.after", plan.after.tokens
-
-
-def _report(report: Any) -> _Described:
-    yield "level", report.level
-    yield "entries", report.entries
-    yield "findings", len(report.findings)
-
-
-def _seen(seen: Any) -> _Described:
-    yield "evidence", seen.evidence
-    yield "pos", seen.view.pos
-
-
-_RESULTS: dict[str, Callable[[Any], _Described]] = {
-    "append": _messages, "view": _view, "fit": _view, "compact": _run, "repair": _run, "plan": _plan,
-    "audit.verify": _report, "seen_by": _seen,
+_Readers = dict[str, Callable[[Any], Any]]
+_VIEW: _Readers = {
+    "pos": attrgetter("pos"), "elements": lambda view: len(view.elements), "tokens": attrgetter("tokens"),
 }  # fmt: skip
-
-
+#: The attributes of the result of a method, and how each is read.
+_RESULTS: dict[str, _Readers] = {
+    "append": {"messages": len, "tokens": lambda new: sum(m.tokens for m in new), "pos": lambda new: new[-1].pos},
+    "view": _VIEW,
+    "fit": _VIEW,
+    "plan": {
+        "reason": attrgetter("reason"), "tokens.before": attrgetter("before.tokens"),
+        "tokens.after": attrgetter("after.tokens"),
+    },
+    "audit.verify": {
+        "level": attrgetter("level"), "entries": attrgetter("entries"), "findings": lambda found: len(found.findings),
+    },
+    "seen_by": {"evidence": attrgetter("evidence"), "pos": attrgetter("view.pos")},
+}  # fmt: skip
+_RUNS = ("compact", "repair")
 _WITH_VIEW = ("view", "fit", "compact", "repair", "seen_by")
 
 # ---- model calls
