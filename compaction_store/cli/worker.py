@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -67,16 +68,21 @@ def worker(
         raise misuse("is required", "--window")
     callback = choices.strategy(strategy, summarizer)
     out = printed.output()
-    with db.reachable() as address, _Stores(address, parallel + 1) as stores, _stop_signal() as stop:
+    with (
+        db.reachable() as address,
+        compaction_store.Store.open(address, pool_size=parallel + 1, actor=options.user_at_host()) as opened,
+        _stop_signal() as stop,
+    ):
+        # The stores of all tenants share one pool of connections.
+        store_of = cache(opened.of_tenant)
 
         def names() -> Sequence[str]:
             return doctor.tenants(address) if all_tenants else tenant
 
         for name in names():
-            # Open the stores now, so that the worker fails at once if it cannot use the database. While it runs, it
-            # waits for the database instead.
-            stores.of(name)
-        loop = _Loop(stores, names, callback, budget, deed.actor, deed.authority, parallel, wait, stop, out)
+            # A wrong name or a missing right fails at once. While the worker runs, it waits for the database instead.
+            store_of(name)
+        loop = _Loop(store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
         note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
@@ -106,29 +112,6 @@ def _stop_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-class _Stores:
-    """The stores of the tenants, which share one pool of connections."""
-
-    def __init__(self, address: str, pool_size: int) -> None:
-        from compaction_store.postgres.calling import engines
-
-        self._engine = engines.create_engine(address, pool_size=pool_size, connect_timeout=10)
-        self._opened: dict[str, Store] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.dispose()
-
-    def of(self, tenant: str) -> Store:
-        if tenant not in self._opened:
-            self._opened[tenant] = compaction_store.Store.open(
-                engine=self._engine, tenant=tenant, actor=options.user_at_host()
-            )
-        return self._opened[tenant]
-
-
 class _ThreadKey(NamedTuple):
     """The tenant and the name of a thread."""
 
@@ -156,7 +139,7 @@ class _Backoff:
 class _Loop:
     """The loop of the worker, with the runs under way, the pauses of failed threads, and counts."""
 
-    stores: _Stores
+    store_of: Callable[[str], Store]
     tenants: Callable[[], Sequence[str]]
     callback: Callable[..., Any]
     budget: TokenBudget
@@ -215,7 +198,7 @@ class _Loop:
 
     def _leased(self) -> str:
         try:
-            leases = [lease for tenant in self.tenants() for lease in self.stores.of(tenant).leases(self.budget)]
+            leases = [lease for tenant in self.tenants() for lease in self.store_of(tenant).leases(self.budget)]
         except DatabaseError:
             return ""
         return leased(leases)
@@ -225,9 +208,8 @@ class _Loop:
         start, result, error = time.monotonic(), None, None
         try:
             result = store.compact(
-                thread_id, self.callback, budget=self.budget, wait=self.wait, actor=self.actor,
-                authority=self.authority,
-            )  # fmt: skip
+                thread_id, self.callback, budget=self.budget, wait=self.wait, actor=self.actor, authority=self.authority
+            )
         except Exception as raised:  # noqa: BLE001 — reported as the result of this run
             error = raised
         return _Ended(result, error, time.monotonic() - start)
@@ -251,7 +233,7 @@ class _Loop:
         """Yields the threads that are due, from each tenant in turn, so that a large tenant does not block others."""
         turns: deque[tuple[Store, str, Iterator[Thread]]] = deque()
         for tenant in self.tenants():
-            store = self.stores.of(tenant)
+            store = self.store_of(tenant)
             turns.append((store, tenant, iter(store.due(self.budget))))
         while turns:
             store, tenant, waiting = turns.popleft()
