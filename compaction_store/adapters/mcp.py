@@ -88,7 +88,7 @@ class McpTools:
     def definitions(self) -> list[types.Tool]:
         hints = types.ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-        )  # fmt: skip
+        )
         return [
             types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints)
             for tool in (*self._own.values(), *self._recall.values())
@@ -276,7 +276,7 @@ def server(served: McpTools) -> Server[Any]:
         result = await served.call(parameters.name, parameters.arguments, session=_session(parameters))
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=result.text)], is_error=result.is_error
-        )  # fmt: skip
+        )
 
     return Server(
         "compaction-store", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=list_tools,

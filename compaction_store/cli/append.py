@@ -57,9 +57,8 @@ def append(
         if not messages:
             raise InvalidMessage(_NOTHING)
         written = store.append(
-            thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra,
-            **given,
-        )  # fmt: skip
+            thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra, **given
+        )
         _show(out, written)
 
 

@@ -184,11 +184,8 @@ def revoke(thread: Thread, record: Number, reason: Reason = None, *, call: Write
     with call.store() as store:
         written = store.revoke(thread, record, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
-    if out.as_json:
-        out.json(values.compaction(written) | {"view_tokens": now.view_tokens})
-    else:
-        done = f"compaction {record} is revoked by record {written.number}"
-        out.text(f"{named(thread)}: {done}: {values.view_tokens(now)} tokens now")
+    text = f"compaction {record} is revoked by record {written.number}: {values.view_tokens(now)} tokens now"
+    out.said(values.compaction(written) | {"view_tokens": now.view_tokens}, f"{named(thread)}: {text}")
 
 
 def adopt(
@@ -203,15 +200,13 @@ def adopt(
         observed = store.compaction(thread, record)
         written = store.adopt(thread, observed, reason=reason, **call.given)
         now = store.thread(thread)
-    if out.as_json:
-        out.json({
-            "thread_id": thread, "adopted": record, "records": [values.compaction(each) for each in written],
-            "view_tokens": now.view_tokens,
-        })  # fmt: skip
-        return
+    records = [values.compaction(each) for each in written]
     numbers = ", ".join(str(each.number) for each in written)
     done = f"adopted by record {numbers}" if written else "adopted already"
-    out.text(f"{named(thread)}: compaction {record} is {done}: {values.view_tokens(now)} tokens now")
+    out.said(
+        {"thread_id": thread, "adopted": record, "records": records, "view_tokens": now.view_tokens},
+        f"{named(thread)}: compaction {record} is {done}: {values.view_tokens(now)} tokens now",
+    )
 
 
 def rewind(
@@ -239,18 +234,14 @@ def clear(
 
 
 def _show(out: Output, thread: str, written: tuple[Compaction, ...], now: ThreadValue, *, nothing: str) -> None:
-    if out.as_json:
-        records = [values.compaction(record) for record in written]
-        out.json({"thread_id": thread, "view_tokens": now.view_tokens, "records": records})
-    elif not written:
-        out.text(f"{named(thread)}: {nothing}: nothing is written")
-    else:
+    text = f"{nothing}: nothing is written"
+    if written:
         *revoked, last = written
         also = "".join(f", revokes compaction {record.revokes}" for record in revoked)
         hidden = values.span(last.start_seq, last.end_seq)
-        out.text(
-            f"{named(thread)}: record {last.number} hides seqs {hidden}{also}: {values.view_tokens(now)} tokens now"
-        )
+        text = f"record {last.number} hides seqs {hidden}{also}: {values.view_tokens(now)} tokens now"
+    records = [values.compaction(record) for record in written]
+    out.said({"thread_id": thread, "view_tokens": now.view_tokens, "records": records}, f"{named(thread)}: {text}")
 
 
 def repair(
@@ -279,10 +270,7 @@ def fork(
     out = call.output()
     with call.store() as store:
         done = store.fork(thread, new, at=at, key=key, reason=reason, **call.given)
-    if out.as_json:
-        out.json(done.as_dict())
-    elif done.added:
-        messages = values.count(done.last_seq, "message")
-        out.text(f"{named(new)}: a copy of {named(thread)} up to pos {done.at:,}, with {messages}")
-    else:
-        out.text(f"{named(new)}: already made from {named(thread)}, up to pos {done.at:,}")
+    text = f"already made from {named(thread)}, up to pos {done.at:,}"
+    if done.added:
+        text = f"a copy of {named(thread)} up to pos {done.at:,}, with {values.count(done.last_seq, 'message')}"
+    out.said(done.as_dict(), f"{named(new)}: {text}")

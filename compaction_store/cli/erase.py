@@ -272,10 +272,7 @@ def removed(done: Removal, what: str = "erased") -> str:
 
 
 def _show_event(out: Output, done: Event, what: str) -> None:
-    if out.as_json:
-        out.json(values.event(done, text=True))
-    else:
-        out.text(f"{named(done.thread_id)} {what}, recorded at pos {done.pos:,}")
+    out.said(values.event(done, text=True), f"{named(done.thread_id)} {what}, recorded at pos {done.pos:,}")
 
 
 def retention(

@@ -42,10 +42,8 @@ def migrate_(
             migrate.check(address)
         else:
             migrate.upgrade(address, partitions=partitions)
-    if out.as_json:
-        out.json({"before": before, "revision": tables.REVISION})
-    else:
-        out.text(f"the schema is at {tables.REVISION}{' already' if before == tables.REVISION else ''}")
+    already = " already" * (before == tables.REVISION)
+    out.said({"before": before, "revision": tables.REVISION}, f"the schema is at {tables.REVISION}{already}")
 
 
 Service = Literal["rds", "aurora", "cloud-sql", "alloydb", "neon", "supabase", "azure"]
@@ -65,10 +63,8 @@ def grant(
     out = printed.output()
     with db.reachable() as address:
         (roles.revoke if revoke else roles.grant)(address, login, role)
-    if out.as_json:
-        out.json({"login": login, "role": role, "granted": not revoke})
-    else:
-        out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {ROLES[role].group}")
+    text = f"{login} is {'no longer' if revoke else 'now'} a member of {ROLES[role].group}"
+    out.said({"login": login, "role": role, "granted": not revoke}, text)
 
 
 def roles_(db: ServerOptions, printed: ListOptions) -> None:
@@ -97,10 +93,8 @@ def distribute(
     out = printed.output()
     with db.reachable() as address:
         done = citus.distribute(address, shards=shards)
-    if out.as_json:
-        out.json({"distributed": done.now, "nodes": done.nodes})
-    else:
-        out.text(f"the tables are {'' if done.now else 'already '}distributed over {done.nodes} nodes")
+    text = f"the tables are {'' if done.now else 'already '}distributed over {done.nodes} nodes"
+    out.said({"distributed": done.now, "nodes": done.nodes}, text)
 
 
 def rebalance(db: ServerOptions, printed: PrintOptions) -> None:
@@ -109,10 +103,7 @@ def rebalance(db: ServerOptions, printed: PrintOptions) -> None:
     out = printed.output()
     with db.reachable() as address:
         moved = citus.rebalance(address)
-    if out.as_json:
-        out.json({"moved": moved})
-    else:
-        out.text(f"moved {moved} shards" if moved else "no shard had to be moved")
+    out.said({"moved": moved}, f"moved {moved} shards" if moved else "no shard had to be moved")
 
 
 def doctor(
@@ -126,7 +117,7 @@ def doctor(
     for check in _checks(db, platform):
         wrong = wrong or check.state == "problem"
         if out.as_json:
-            out.json({"name": check.name, "state": check.state, "what": check.what, "remedy": check.remedy})
+            out.json(check.as_dict())
         else:
             mark, style = _MARKS[check.state]
             out.text(f"{mark:<8} {check.what}", style if check.state == "problem" else None)

@@ -312,6 +312,13 @@ class Output:
         given = shlex.split(os.environ.get("PAGER", "less -R"))
         subprocess.run(given, input=text.encode(errors="backslashreplace"), check=False)  # noqa: S603 — the user's own
 
+    def said(self, value: Any, text: str) -> None:
+        """Prints `value` as JSON, or else `text`."""
+        if self.as_json:
+            self.json(value)
+        else:
+            self.text(text)
+
     def wrapped(self, text: str, *, indent: int = 0, style: str | None = None) -> None:
         """Prints a line, wrapped to the width of the terminal. Rows after the first are indented."""
         width = max(_NARROWEST, min(self.console.width, _WIDEST_CELL) - indent - len(_CONTINUED))

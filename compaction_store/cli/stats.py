@@ -261,14 +261,7 @@ def _money_dict(money: Money) -> dict[str, Any]:
         "currency": money.currency, "calls": {"measured": money.measured, "modelled": money.modelled},
         **{basis: {**(found := total([money], basis)).as_dict(), "net": found.net} for basis in BASES},
         "wasted": money.wasted, "beyond_window": money.beyond_window, "advice": advice(money.folds),
-        "records": [
-            {
-                "record": fold.record, "basis": fold.basis, "calls": fold.calls, "saved": fold.saved,
-                "billed_anew": fold.billed_anew, "summarizer": fold.summarizer,
-                "net": None if fold.needed else fold.net, "needed": fold.needed,
-            }
-            for fold in money.folds
-        ],
+        "records": [fold.as_dict() | {"net": None if fold.needed else fold.net} for fold in money.folds],
     }  # fmt: skip
 
 

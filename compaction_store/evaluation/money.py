@@ -121,7 +121,7 @@ def money_of(
         _cost(run.wasted, prices),
         tuple(_of_fold(run, fold, prices, model, beyond, grown, first) for fold in run.folds),
         sum(beyond),
-    )  # fmt: skip
+    )
 
 
 def total(moneys: Iterable[Money], basis: Basis) -> MoneySum:

@@ -182,7 +182,7 @@ class _Walk:
                 self.result.ends[old.number] = len(self.result.calls)
         self.elements[first : last + 1] = [
             Element(start, end, None, replacement, tokens, record, removed[0].created_at, kind, by.callback)
-        ]  # fmt: skip
+        ]
         self.tokens += tokens - before
         self._prefix = min(self._prefix, prefix)
         if kind in WITHDRAWALS:

@@ -283,9 +283,7 @@ def best_policy(found: Evaluation) -> str | None:
     if len(compared) < 2:  # noqa: PLR2004 — two can be compared
         return None
     policy, best = max(compared, key=lambda each: each[1].net)
-    others = "; ".join(
-        f"{name} {total.net:,.4f} in {total.compared:,}" for name, total in compared if name != policy
-    )  # fmt: skip
+    others = "; ".join(f"{name} {total.net:,.4f} in {total.compared:,}" for name, total in compared if name != policy)
     return (
         f"{policy} would have saved the most: net {best.net:,.4f} in {best.compared:,} compactions, of which"
         f" {best.losing:,} lost money ({others})"

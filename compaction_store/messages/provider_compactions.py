@@ -232,9 +232,7 @@ def _given(observed: Observed) -> Payload:
     arguments.name(observed.what, "what")
     for text, what in ((observed.summary_text, "summary_text"), (observed.occurred_at, "occurred_at")):
         arguments.text(text, what)
-    body = {
-        "summary_text": observed.summary_text, "occurred_at": observed.occurred_at, "provider": observed.provider,
-    }  # fmt: skip
+    body = {"summary_text": observed.summary_text, "occurred_at": observed.occurred_at, "provider": observed.provider}
     columns: Payload = {"model": name(observed.model)}
     for tokens, what in ((observed.tokens_before, "tokens_before"), (observed.tokens_after, "tokens_after")):
         if tokens is not None:

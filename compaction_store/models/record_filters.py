@@ -108,18 +108,17 @@ _MORE: dict[str, dict[str, Any]] = {
     "outcome": {"choices": OUTCOMES},
     "kind": {"choices": KINDS},
     "status": {"choices": STATUSES, "holds": lambda record, status: record.status == status},
-    "summarizer": {
-        "holds": lambda record, name: record.summarizer == name, "texts": lambda name: ["summarizer", name],
-    },
+    "summarizer": {"holds": lambda record, name: record.summarizer == name, "texts": lambda name: ["summarizer", name]},
     "error_type": {
-        "holds": lambda record, kind: (record.error or {}).get("type") == kind, "texts": lambda kind: ["type", kind],
+        "holds": lambda record, kind: (record.error or {}).get("type") == kind,
+        "texts": lambda kind: ["type", kind],
     },
     "failed_before": {
         "holds": lambda record, kind: any(failed.get("type") == kind for failed in record.failed_before),
         "texts": lambda kind: ["failed_before", "type", kind],
     },
     "authority": {"holds": _has_authority, "texts": _texts_of},
-}  # fmt: skip
+}
 
 #: All filters by name, in the order in which help texts and forms list them.
 FILTERS: dict[str, Filter] = {

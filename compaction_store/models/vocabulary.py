@@ -12,9 +12,7 @@ from typing import Literal, get_args
 Kind = Literal["summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"]
 Outcome = Literal["applied", "rejected", "failed", "observed"]
 # The status of a record is its outcome, unless it was applied to a view and may have been undone since.
-Status = Literal[
-    "active", "superseded", "revoked", "redacted", "unknown", "applied", "rejected", "failed", "observed"
-]  # fmt: skip
+Status = Literal["active", "superseded", "revoked", "redacted", "unknown", "applied", "rejected", "failed", "observed"]
 # The kinds of events that concern no single thread. The log of a tenant has these and no others.
 LogEvent = Literal["verification", "policy", "rule", "removal", "shred", "grant", "ungrant", "migration"]
 EventKind = Literal[

@@ -124,7 +124,7 @@ class _Cuts:
             return (yield ask)
         outcome: Exception | None = PinnedInside(
             "a pinned message is inside the span", start_seq=ask.start_seq, end_seq=ask.end_seq
-        )  # fmt: skip
+        )
         if ask.replacement is not None:
             return outcome
         done = False

@@ -115,7 +115,7 @@ class _Api:
                 # A question whether the server works is no call.
                 "page": None if route.rights is None else route.name,
                 "id": thread and thread[:_LONGEST_ID],
-            }  # fmt: skip
+            }
             async with asyncio.timeout(min(route.deadline, self.longest)):
                 return await self._answer(request, route, path)
         except Refusal as refusal:

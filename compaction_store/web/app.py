@@ -414,9 +414,7 @@ class _AuditPages:
 
         The address of a sample has the seed and fixed times, so opening it again draws the same records.
         """
-        title = {
-            "title": "Sample", "most": MOST_DRAWN, "command": commands.events_as_csv(self._tenant, kind="verdict"),
-        }  # fmt: skip
+        title = {"title": "Sample", "most": MOST_DRAWN, "command": commands.events_as_csv(self._tenant, kind="verdict")}
         given = {key: asked.optional(key) for key in SAMPLE_FILTERS}
         seed = asked.number("seed")
         if seed is None:
