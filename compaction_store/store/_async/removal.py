@@ -83,10 +83,8 @@ async def _erased(order: Order, *, dry_run: bool) -> AsyncIterator[Expiry]:
             reason=order.reason, legal_basis=order.legal_basis, key=await _key_of(order, found),
             authority=order.authority,
         )  # fmt: skip
-        done = await subjects.erase_one(
-            order.db, order.tenant, found, said, actor=order.actor, overrides=False, dry_run=dry_run, forks=False
-        )
-        if done is not None:
+        how = erasures.Erasure(said, order.actor, dry_run=dry_run, forks=False)
+        if (done := await subjects.erase_one(order.db, order.tenant, found, how)) is not None:
             yield done
 
 

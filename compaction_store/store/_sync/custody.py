@@ -62,26 +62,11 @@ class Custody:
         Copies of the messages in forks, and in forks of forks, are erased too; a hold on a fork also raises `Held`.
         With `forks=False`, the forks are left alone. The result names the forks in both cases.
         """
-        thread = self._scope.writable_key(thread_id)
-        looks = erasures.only_looks(dry_run=dry_run, confirmed=confirmed)
-        arguments.instance(forks, bool, "forks")
-        ranges = erasure.seq_ranges(seqs)
-        erasures.check_reasons(reason, override)
-        actor = None if dry_run else self._scope.chosen_actor(actor)
-        erasure.check_text(legal_basis, "legal_basis", optional=True)
-        body = erasure.body(
-            reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
+        thread, ranges = self._scope.writable_key(thread_id), erasure.seq_ranges(seqs)
+        how = self._ordered(
+            reason, legal_basis, override, authority, actor, dry_run=dry_run, confirmed=confirmed, forks=forks
         )
-        return erasures.redact(
-            self._scope.db,
-            thread,
-            ranges,
-            body,
-            actor=actor,
-            overrides=override is not None,
-            dry_run=looks,
-            forks=forks,
-        )
+        return erasures.redact(self._scope.db, thread, ranges, how)
 
     def erase(
         self,
@@ -107,21 +92,13 @@ class Custody:
         key = thread_key(self._scope.tenant, thread_id)
         if erasure.stub_uid(thread_id) is None:
             arguments.check_new_thread_id(key.tenant, thread_id)
-        looks = erasures.only_looks(dry_run=dry_run, confirmed=confirmed)
-        arguments.instance(forks, bool, "forks")
-        erasures.check_reasons(reason, override)
-        erasure.check_text(legal_basis, "legal_basis", optional=True)
-        actor = None if dry_run else self._scope.chosen_actor(actor)
-        body = erasure.body(
-            reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
-        )  # fmt: skip
+        how = self._ordered(
+            reason, legal_basis, override, authority, actor, dry_run=dry_run, confirmed=confirmed, forks=forks
+        )
         thread = erasures.find(self._scope.db, key)
         # Use thread_uid: a repeated call must not reach a new thread of the same name.
         key = ThreadKey(thread.thread_uid, self._scope.tenant, thread.thread_id)
-        return erasures.erase(
-            self._scope.db, key, body, last_pos=thread.last_pos, actor=actor,
-            overrides=override is not None, dry_run=looks, forks=forks,
-        )  # fmt: skip
+        return erasures.erase(self._scope.db, key, how, last_pos=thread.last_pos)
 
     def erase_subject(
         self,
@@ -144,18 +121,33 @@ class Custody:
         Nothing is erased until the result is iterated over. If nobody does, the result warns when it is dropped.
         """
         arguments.name(subject, "subject")
-        arguments.instance(dry_run, bool, "dry_run")
+        how = self._ordered(reason, legal_basis, override, authority, actor, dry_run=dry_run)
+        found = subjects.erase(self._scope.db, self._scope.tenant, subject, how)
+        return Results("custody.erase_subject(…)", found)
+
+    def _ordered(
+        self,
+        reason: str,
+        legal_basis: str | None,
+        override: str | None,
+        authority: Mapping[str, Any] | None,
+        actor: str | None,
+        *,
+        dry_run: bool,
+        confirmed: bool = True,
+        forks: bool = True,
+    ) -> erasures.Erasure:
+        """Checks the arguments that all erasures have."""
+        for name, flag in (("dry_run", dry_run), ("confirmed", confirmed), ("forks", forks)):
+            arguments.instance(flag, bool, name)
         erasures.check_reasons(reason, override)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
-        actor = None if dry_run else self._scope.chosen_actor(actor)
         body = erasure.body(
             reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
         )
-        found = subjects.erase(
-            self._scope.db, self._scope.tenant, subject, body, actor=actor, overrides=override is not None,
-            dry_run=dry_run,
-        )  # fmt: skip
-        return Results("custody.erase_subject(…)", found)
+        actor = None if dry_run else self._scope.chosen_actor(actor)
+        looks = True if dry_run else False if confirmed else None
+        return erasures.Erasure(body, actor, overrides=override is not None, dry_run=looks, forks=forks)
 
     def shred(
         self,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from compaction_store.arguments import LOG, about, instance
+from compaction_store.arguments import LOG, about
 from compaction_store.errors import OutcomeUnknown
 from compaction_store.integrity import erasure
 from compaction_store.models import Event, Redaction, Thread
@@ -26,35 +26,29 @@ def check_reasons(reason: object, override: object = None) -> None:
     erasure.check_text(override, "override", optional=True)
 
 
-def only_looks(*, dry_run: bool, confirmed: bool) -> bool | None:
-    """Returns False if the call erases, True if it writes nothing, and None if it writes at most a refusal."""
-    instance(dry_run, bool, "dry_run")
-    instance(confirmed, bool, "confirmed")
-    return True if dry_run else False if confirmed else None
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """How something is to be erased.
 
-
-def redact(
-    db: Connections,
-    thread: ThreadKey,
-    ranges: Sequence[tuple[int, int]],
-    body: str,
-    *,
-    actor: str | None,
-    overrides: bool,
-    dry_run: bool | None,
-    forks: bool,
-) -> Redaction:
-    """Erases messages. If `dry_run` is True, nothing is written.
-
-    If it is None, the erasure is not confirmed yet: nothing is erased, but if a hold or a retention forbids the
-    erasure, the refusal is recorded.
+    If `dry_run` is True, nothing is written. If it is None, the erasure is not confirmed yet: nothing is erased, but if
+    a hold or a retention forbids the erasure, the refusal is recorded.
     """
+
+    body: str
+    actor: str | None
+    overrides: bool = False
+    dry_run: bool | None = False
+    forks: bool = True
+
+
+def redact(db: Connections, thread: ThreadKey, ranges: Sequence[tuple[int, int]], how: Erasure) -> Redaction:
     salt = os.urandom(16)
     seconds = sum(end - start + 1 for start, end in ranges) * SECONDS_A_MESSAGE
     starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
     row = db.with_more_time(seconds).call(
-        queries.redact, thread, starts, ends, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
-    )
+        queries.redact, thread, starts, ends, how.actor, salt, how.body, how.overrides, how.dry_run, how.forks,
+        key=salt.hex(),
+    )  # fmt: skip
     return erasure.redaction(thread.thread_id, row)
 
 
@@ -63,31 +57,21 @@ def find(db: Connections, thread: ThreadKey) -> Thread:
     return typed_rows.thread(db.call(queries.thread, thread._replace(uid=erasure.stub_uid(thread.thread_id))))
 
 
-def erase(
-    db: Connections,
-    thread: ThreadKey,
-    body: str,
-    *,
-    last_pos: int,
-    actor: str | None,
-    overrides: bool,
-    dry_run: bool | None,
-    forks: bool,
-) -> Redaction:
-    """Erases a thread. `dry_run` has the same meaning as in `redact`."""
+def erase(db: Connections, thread: ThreadKey, how: Erasure, *, last_pos: int) -> Redaction:
     salt = os.urandom(16)
     assert thread.uid is not None  # noqa: S101 — the caller looked it up
     stub = erasure.stub_name(thread.uid)
     try:
         row = db.with_more_time(last_pos * SECONDS_A_MESSAGE).call(
-            queries.erase, thread, actor, salt, body, overrides, dry_run, forks, None, key=salt.hex()
-        )
+            queries.erase, thread, how.actor, salt, how.body, how.overrides, how.dry_run, how.forks, None,
+            key=salt.hex(),
+        )  # fmt: skip
     except OutcomeUnknown as error:
         # Suggest the stub's name: repeating the call with the old name could erase a new thread of that name.
         what = f"it is unknown whether the thread was erased: repeat the call safely with custody.erase({stub!r})"
         raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=error.key, sqlstate=error.sqlstate) from None
     done = erasure.redaction(thread.thread_id, row)
-    return replace(done, thread_id=stub) if dry_run is False else done
+    return replace(done, thread_id=stub) if how.dry_run is False else done
 
 
 def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:

@@ -19,9 +19,7 @@ _PAGE = 500
 _RETAINED = "the thread is retained "
 
 
-def erase(
-    db: Connections, tenant: str, subject: str, body: str, *, actor: str | None, overrides: bool, dry_run: bool
-) -> Iterator[Expiry]:
+def erase(db: Connections, tenant: str, subject: str, how: erasures.Erasure) -> Iterator[Expiry]:
     """Erases the threads, and those that get the subject meanwhile. Yields each with its result."""
     seen: set[UUID] = set()
     count = -1
@@ -32,37 +30,24 @@ def erase(
                 after = found.thread_uid
                 if after not in seen:
                     seen.add(after)
-                    done = erase_one(
-                        db, tenant, found, body, actor=actor, overrides=overrides, dry_run=dry_run, forks=True
-                    )
-                    if done is not None:
+                    if (done := erase_one(db, tenant, found, how)) is not None:
                         yield done
 
 
 def erase_one(
-    db: Connections,
-    tenant: str,
-    found: queries.OfSubject | Expiring,
-    body: str,
-    *,
-    actor: str | None,
-    overrides: bool,
-    dry_run: bool,
-    forks: bool,
+    db: Connections, tenant: str, found: queries.OfSubject | Expiring, how: erasures.Erasure
 ) -> Expiry | None:
     """Erases a thread unless it must be kept. Returns None if another call has erased or removed it meanwhile."""
     key = ThreadKey(found.thread_uid, tenant, found.thread_id)
     result = Expiry(found.thread_id, found.thread_uid, found.last_message_at, None)
     try:
-        done = erasures.erase(
-            db, key, body, last_pos=found.last_pos, actor=actor, overrides=overrides, dry_run=dry_run, forks=forks
-        )
+        done = erasures.erase(db, key, how, last_pos=found.last_pos)
     except ThreadNotFound:
         return None
     except ThreadDamaged:
         return replace(result, kept="damaged")
     except Held as held:
         return replace(result, kept="retained" if str(held).startswith(_RETAINED) else "held")
-    if done.pos is None and not dry_run:
+    if done.pos is None and not how.dry_run:
         return None
     return replace(result, messages=len(done.seqs), records=len(done.records), pos=done.pos)
