@@ -46,6 +46,7 @@ def import_(
     prefix: str | None = option("--prefix TEXT", default=None, show_default="the format and a colon"),
     only: list[str] | None = option("--only ID", default=None),
     skip_bad: bool = option("--skip-bad", default=False),
+    adopt: bool = option("--adopt", default=False),
     thread_field: str | None = option("--thread-field NAME", default=None),
     option: list[str] | None = option("--option NAME=VALUE", default=None),
     *,
@@ -58,7 +59,8 @@ def import_(
         raise misuse(f"must be one of {', '.join(FORMATS)}, not {form!r}", "--format")
     if all_tenants and tenant is not None:
         raise misuse("give either --tenant or --all-tenants", "--all-tenants")
-    how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
+    how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, "adopt": adopt}
+    how |= _options(option)
     if thread_field is not None:
         how["thread_field"] = thread_field
     with db.reachable() as address, ExitStack() as stack, ProgressBar("import", "entries") as progress:

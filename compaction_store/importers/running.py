@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
@@ -21,6 +22,7 @@ from compaction_store.errors import (
     Conflict,
     InvalidInput,
     InvalidSource,
+    InvalidSpan,
     SequenceConflict,
     ThreadExists,
 )
@@ -100,6 +102,7 @@ def import_into(
     prefix: str | None = None,
     only: Collection[str] | None = None,
     skip_bad: bool = False,
+    adopt: bool = False,
     progress: Reporter | None = None,
     **options: Any,
 ) -> Iterator[ThreadImported]:
@@ -113,15 +116,18 @@ def import_into(
 
     A line, row or message that cannot be read, or a thread that the store refuses, raises an error and ends the import.
     With `skip_bad` it is skipped and reported in the result. Threads that were loaded before an error stay, and the
-    same call continues after them. `format` and `options` are as for `open_source`. Nothing is read or stored until the
-    result is iterated over; if nobody does, the result warns when it is dropped.
+    same call continues after them. With `adopt`, the compactions of a provider or an agent are applied to the view, as
+    by `store.adopt`, for which the login needs the role compaction_store_application too. `format` and `options` are as
+    for `open_source`. Nothing is read or stored until the result is iterated over; if nobody does, the result warns
+    when it is dropped.
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     threads = iterate(_to_load(importing, iter))
     load = cache(
         lambda: store.load.threads(threads, skip_refused=skip_bad, raw=True, expected_seq=importing.expected_seq)
     )
-    return Results("import_into(…)", iterate(_imported(store, importing, lambda: next(load(), None))))
+    results = iterate(_imported(store, importing, load, lambda found: next(iter(found), None), adopt=adopt))
+    return Results("import_into(…)", results)
 
 
 def import_into_async(
@@ -133,6 +139,7 @@ def import_into_async(
     prefix: str | None = None,
     only: Collection[str] | None = None,
     skip_bad: bool = False,
+    adopt: bool = False,
     progress: Reporter | None = None,
     **options: Any,
 ) -> AsyncIterator[ThreadImported]:
@@ -142,7 +149,7 @@ def import_into_async(
     load = cache(
         lambda: store.load.threads(threads, skip_refused=skip_bad, raw=True, expected_seq=importing.expected_seq)
     )
-    results = iterate_async(_imported(store, importing, lambda: anext(load(), None)))
+    results = iterate_async(_imported(store, importing, load, lambda found: anext(aiter(found), None), adopt=adopt))
     return AsyncResults("import_into_async(…)", results)
 
 
@@ -165,11 +172,15 @@ def _to_load(importing: _Import, messages: Callable[[Iterator[Item]], object]) -
             importing.end()
 
 
-def _imported(store: Any, importing: _Import, next_result: Callable[[], Any]) -> Work[None]:
-    """Yields each thread's result, in order. `next_result` returns a `ThreadLoaded`, None, or an awaitable of these."""
+def _imported(
+    store: Any, importing: _Import, load: Callable[[], Any], next_of: Callable[[Any], Any], *, adopt: bool
+) -> Work[None]:  # fmt: skip
+    """Yields each thread's result, in order. `next_of` returns the next item of an iterator, or an awaitable of it."""
     try:
         yield UninterruptedCall(importing.open)
-        while (loaded := (yield from _next(next_result))) is not None:
+        while (loaded := (yield from _next(lambda: next_of(load())))) is not None:
+            if adopt and loaded.loaded is not None:
+                yield from _adopt(store, loaded.thread_id, next_of)
             for result in importing.results(loaded):
                 yield Result(result)
             if loaded.loaded is not None and (about := importing.metadata):
@@ -180,6 +191,20 @@ def _imported(store: Any, importing: _Import, next_result: Callable[[], Any]) ->
             yield Result(result)
     finally:
         importing.close()
+
+
+def _adopt(store: Any, thread_id: str, next_of: Callable[[Any], Any]) -> Work[None]:
+    """Applies the observed compactions of a thread that were not applied yet."""
+    records, found = store.compactions(thread_id), []
+    while (record := (yield next_of(records))) is not None:
+        found.append(record)
+    last = max((number for record in found if record.kind == "adoption" for number in record.inputs), default=0)
+    for record in found:
+        is_summary = record.outcome == "observed" and record.kind == "summary" and record.start_seq is not None
+        if is_summary and record.number > last:
+            # A compaction of the store's own may be in the way. The record of the observed one stays.
+            with suppress(InvalidSpan):
+                yield store.adopt(thread_id, record)
 
 
 def _next(next_result: Callable[[], Any]) -> Work[ThreadLoaded | None]:
