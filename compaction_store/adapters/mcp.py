@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from compaction_store import __version__, arguments, tokens
+from compaction_store.audit import words
 from compaction_store.compaction.element_json import dump
 from compaction_store.errors import (
     CompactionNotFound,
@@ -205,6 +206,8 @@ class McpTools:
 
     async def _seen_by_reply(self, thread_id: str, seq: int, after_seq: int = 0) -> Recalled:
         seen = await self._reader.seen_by(thread_id, seq)
+        if seen.messages is not None:
+            return self._request(seen.messages, {"evidence": seen.evidence, "where": seen.where}, after_seq)
         page = self._page("elements", {"evidence": seen.evidence, "pos": seen.view.pos, "tokens": seen.view.tokens})
         last = after_seq
         for element in seen.view.elements:
@@ -212,6 +215,15 @@ class McpTools:
                 if not page.add(dump(_element(element)), {"after_seq": last}):
                     return page.written({"after_seq": last})
                 last = element.seq
+        return page.written(None)
+
+    def _request(self, messages: list[Payload], header: Payload, after: int) -> Recalled:
+        """Lists the messages of an agent's own request."""
+        page = self._page("request", header)
+        for number, message in enumerate(messages[after:], after + 1):
+            shown = {"number": number, "role": message.get("role"), "text": page.short(words.said(message))}
+            if not page.add(dump(shown), {"after_seq": number - 1}):
+                return page.written({"after_seq": number - 1})
         return page.written(None)
 
     async def _what_was_lost(self, thread_id: str, after: int = 0) -> Recalled:

@@ -180,7 +180,10 @@ class MessagePage(TextPage):
 
 @dataclass(frozen=True)
 class ReplyPage(AsDict):
-    """A page of the view that a message was written from: the view of the thread `of` at a pos."""
+    """A page of the view that a message was written from: the view of the thread `of` at a pos.
+
+    If `is_request`, the rows are the messages that a coding agent sent, with their numbers in the request as seqs.
+    """
 
     seq: int
     role: str | None
@@ -194,6 +197,8 @@ class ReplyPage(AsDict):
     count: int
     receipt: Payload | None = None
     has_erased: bool = False
+    is_request: bool = False
+    where: str | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import FilterOptions, ListOptions, TenantOptions, TenantsListOptions, Thread
-from compaction_store.cli.output import Column, Output, figures, moment, note, number
+from compaction_store.cli.output import Column, Output, figures, line, moment, note, number
 from compaction_store.cli.progress import ProgressBar
 from compaction_store.errors import DatabaseUnavailable
 from compaction_store.models.vocabulary import EventKind
@@ -98,8 +98,8 @@ def _list_records(
     for record in records:
         head, *rest = values.record_lines(record, own=own)
         out.wrapped(head, style="bold")
-        for line in rest:
-            out.wrapped(line, indent=4)
+        for more in rest:
+            out.wrapped(more, indent=4)
 
 
 def _table(
@@ -185,9 +185,14 @@ def _prompt(path: Path) -> str | list[Any]:
 
 def _receipt(found: Explanation, asked: Mapping[str, Path | None]) -> Iterator[tuple[str, str]]:
     """Yields the facts to print about a reply's request, from the reply's receipt."""
-    receipt = found.receipt or {}
-    if receipt:
+    from compaction_store.rendering.receipts import agents_receipt
+
+    request = agents_receipt(found.message) or {}
+    receipt = found.receipt or request
+    if found.receipt:
         yield "written from", f"the view at pos {receipt['pos']:,}, rendered as {receipt.get('renderer')}"
+    elif request:
+        yield "written from", f"the request of the agent in line {request.get('line')} of {line(request['lines'])}"
     for name, same in (("tools", found.same_tools), ("system", found.same_system)):
         if name in receipt:
             judged = "" if same is None else f" (those of {asked[name]})" if same else f" (not those of {asked[name]})"

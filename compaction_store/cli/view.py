@@ -90,18 +90,19 @@ def view(
         raise misuse("must not be given with --at", "--seen-by")
     out = call.output()
     with call.reader() as store:
-        evidence = None
-        if seen_by is None:
-            found = store.view(thread, at=_point(store, thread, at))
-        else:
-            seen = store.seen_by(thread, seen_by)
-            found, evidence = seen.view, seen.evidence
+        seen = None if seen_by is None else store.seen_by(thread, seen_by)
+        found = store.view(thread, at=_point(store, thread, at)) if seen is None else seen.view
     if render is not None:
         out.json(_rendered(found, render))
     elif out.as_json:
-        out.json(found.as_dict() | ({} if evidence is None else {"evidence": evidence}))
+        about = {} if seen is None else {name: seen.as_dict()[name] for name in ("evidence", "messages", "where")}
+        out.json(found.as_dict() | {name: value for name, value in about.items() if value is not None})
+    elif seen is not None and seen.messages is not None:
+        where = "" if seen.where is None else f": {seen.where}"
+        out.text(f"the request for seq {seen_by:,} of {named(thread)}: {seen.evidence}{where}", "bold")
+        _show_request(out, seen.messages, full=full)
     else:
-        what = "" if evidence is None else f", {evidence}"
+        what = "" if seen is None else f", {seen.evidence}"
         out.text(f"{named(found.thread_id)} at pos {found.pos:,}: {found.tokens:,} tokens{what}", "bold")
         _show_view(out, found, full=full)
 
@@ -131,6 +132,15 @@ def _show_view(out: Output, found: View, *, full: bool) -> None:
             _block(out, f"{span} {values.who(part)}, {part.tokens:,} tokens", part.messages)
         else:
             out.clipped(_line(span, values.who(part), number(part.tokens), values.preview(part.messages)))
+
+
+def _show_request(out: Output, messages: Iterable[dict[str, Any]], *, full: bool) -> None:
+    """Prints the messages of an agent's request, with their numbers in it."""
+    for place, message in enumerate(messages, 1):
+        if full:
+            _block(out, f"message {place:,}, {values.role(message)}", [message])
+        else:
+            out.clipped(_line(number(place), values.role(message), "", values.preview([message])))
 
 
 def _line(seq: str, what: str, tokens: str, text: str) -> str:

@@ -253,11 +253,6 @@ class Sent(NamedTuple):
 NOTHING = Sent([], "the line of the request is missing")
 
 
-def is_receipt(value: object) -> bool:
-    """Returns whether a value in the meta of a reply is the receipt of an agent's request."""
-    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("format", "lines", "sha256"))
-
-
 def places(receipt: Payload) -> Iterator[tuple[int, int | None]]:
     """Yields the ranges of lines to read for a request, as `after` and `until`.
 

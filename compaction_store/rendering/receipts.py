@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from compaction_store.arguments import about
 from compaction_store.errors import NotRenderable, Unreadable
-from compaction_store.models import Payload
+from compaction_store.models import Message, Payload
 from compaction_store.rendering import given
 from compaction_store.rendering import view as rendering
 from compaction_store.rendering.given import Parts, System, digest
@@ -50,6 +50,13 @@ def has_digest(receipt: Mapping[str, Any] | None, name: str, wanted: str | None)
     """Returns whether a receipt has the hash `wanted` in the field `name`, or None if either hash is missing."""
     found = None if receipt is None else receipt.get(name)
     return None if found is None or wanted is None else bool(found == wanted)
+
+
+def agents_receipt(message: Message) -> Payload | None:
+    """Returns the receipt of a coding agent's request, which the importer has put into the meta of the reply."""
+    found = (message.meta or {}).get("request")
+    is_one = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in ("format", "lines", "sha256"))
+    return found if is_one else None
 
 
 def _hashes(parts: Parts) -> Payload:

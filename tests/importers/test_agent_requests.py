@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from agent_sessions import REPLIES, REQUESTS, SESSION
 from imported import left_out, run_all, sound
 from support.faces import Face
 from support.superuser_edits import unlock
+from web.test_pages import shown, text_of
 
 from compaction_store.importers import open_source
 from compaction_store.models import ToLoad
@@ -145,3 +148,64 @@ def _carrying(lines: list[str], receipt: dict[str, Any]) -> list[int]:
         if agent_requests.sent(receipt, _stored(without)).where is not None:
             found.append(index)
     return found
+
+
+def test_an_adopted_compaction_gives_the_view_of_the_next_request(store: Face, session: Path) -> None:
+    """The view has the messages as they are in the lines: the summary, what was kept, and what followed."""
+    lines = agent_sessions.lines()
+    boundary = next(number for number, line in enumerate(lines) if line.get("subtype") == "compact_boundary")
+    [kept] = [line["uuid"] for line in lines[:boundary] if line.get("message", {}).get("id") == "m2"]
+    lines[boundary]["compactMetadata"] |= {"preservedMessages": {"uuids": [kept]}}
+    written(session.parent, lines[:-1])
+    run_all(store, session, adopt=True)
+    said = [message["content"] for message in store.view(THREAD).messages]
+    request = REQUESTS[2]
+    assert said == [request[1]["content"], request[0]["content"], "And now?"]
+    [observed, adopted] = store.compactions(THREAD)
+    assert (observed.outcome, adopted.outcome, adopted.inputs) == ("observed", "applied", (observed.number,))
+    sound(store, THREAD)
+    # The file grows, and is imported again: nothing is adopted twice.
+    written(session.parent, lines)
+    run_all(store, session, adopt=True)
+    assert len(list(store.compactions(THREAD))) == 2
+    assert store.seen_by(THREAD, 11).evidence == "proved"
+    second = {"type": "system", "subtype": "compact_boundary", "uuid": "second", "sessionId": SESSION}
+    lines += [second, lines[boundary + 1] | {"uuid": "third"}]
+    written(session.parent, lines)
+    run_all(store, session, adopt=True)
+    assert [(record.outcome, record.kind) for record in store.compactions(THREAD)][2:] == [
+        ("observed", "summary"), ("applied", "adoption"),
+    ]  # fmt: skip
+
+
+def test_a_page_and_the_history_of_a_reply_have_its_request(store: Face, session: Path, url: str) -> None:
+    run_all(store, session)
+    page = text_of(shown(url, "/reply", id=THREAD, seq=8))
+    assert "proved: the agent sent exactly these 4 messages" in page
+    assert "message 1 user" in page
+    assert "A-17 🙂" in page
+    found = store.audit.explain(THREAD, 8, tools=agent_sessions.SHAPE["tools"], system="another")
+    assert (found.same_tools, found.same_system) == (True, False)
+    note = next(line.seq for line in store.replay(LINES) if "output_config" in line.payload["text"])
+    store.custody.redact(LINES, note, reason="a secret")
+    page = text_of(shown(url, "/reply", id=THREAD, seq=8))
+    assert "differs: these are the 3 messages" in page
+    assert "message 4 is missing" in page
+
+
+def test_the_command_line_prints_the_request_of_a_reply(store: Face, session: Path, url: str) -> None:
+    run_all(store, session)
+
+    def printed(*arguments: str) -> str:
+        command = [sys.executable, "-m", "compaction_store", *arguments, "--url", url]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    found = json.loads(printed("view", THREAD, "--seen-by", "8", "--json"))
+    assert (found["evidence"], found["messages"], found["thread_id"]) == ("proved", REQUESTS[1], THREAD)
+    assert "where" not in found
+    text = printed("view", THREAD, "--seen-by", "8", "--table")
+    assert text.startswith(f"the request for seq 8 of {THREAD}: proved")
+    assert len(text.splitlines()) == 5
+    assert "<system-reminder>Stop!" in printed("view", THREAD, "--seen-by", "8", "--full", "--table")
+    explained = " ".join(printed("explain", THREAD, "8", "--table").split())
+    assert "written from the request of the agent in line 13 of" in explained

@@ -27,7 +27,7 @@ from compaction_store.audit.samples import MOST_POPULATION, coverage
 from compaction_store.audit.words import said
 from compaction_store.errors import UnknownEntry
 from compaction_store.language.names import NameReader
-from compaction_store.models import Compaction, Comparison, Event, Message, Thread, Verdict
+from compaction_store.models import Compaction, Comparison, Element, Event, Message, Thread, Verdict
 from compaction_store.store.copies import pinned
 
 if TYPE_CHECKING:
@@ -265,15 +265,22 @@ def reply(reader: Reader, thread_id: str, seq: int, start: int = 0) -> ReplyPage
     reader, _ = resolved(reader, thread_id)
     explained = reader.audit.explain(thread_id, seq, records=1)
     role, pos = explained.message.role, explained.message.pos - 1
-    if explained.receipt is None and seq > 1:
+    if explained.receipt is None and seq > 1 and "request" not in (explained.message.meta or {}):
         before = reader.audit.compare(thread_id, pos, start=start, count=ROWS)
         more = before.count > start + ROWS
         pairs = _pairs(reader, before)
         return ReplyPage(seq, role, "reconstructed", thread_id, pos, before.tokens, pairs, start, more, before.count)
     seen = reader.seen_by(thread_id, seq)
-    pairs = [ElementPair(element, None) for element in seen.view.elements]
+    elements = seen.view.elements
+    if seen.messages is not None:
+        at = explained.message.created_at
+        elements = tuple(
+            Element(number, number, None, (message,), 0, None, at) for number, message in enumerate(seen.messages, 1)
+        )
+    pairs = [ElementPair(element, None) for element in elements]
     return ReplyPage(
         seq, role, seen.evidence, seen.view.thread_id, seen.view.pos, seen.view.tokens, pairs[start : start + ROWS],
         start, len(pairs) > start + ROWS, len(pairs), seen.receipt,
-        has_erased=any(element.is_erased for element in seen.view.elements),
+        has_erased=any(element.is_erased for element in elements), is_request=seen.messages is not None,
+        where=seen.where,
     )  # fmt: skip

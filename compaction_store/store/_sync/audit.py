@@ -287,8 +287,9 @@ class Audit:
         found = pages.receipt_of(self._scope.db, key, seq)
         receipt = None if found is None else found.receipt
         origin = forks.origin(self._scope.db, key, seq, message.pos)
-        same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
-        same_system = receipts.has_digest(receipt, "system", wanted.system)
+        request = receipts.agents_receipt(message) if receipt is None else receipt
+        same_tools = receipts.has_digest(request, "tools", wanted.tools)
+        same_system = receipts.has_digest(request, "system", wanted.system)
         return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
 
     def originals(self, compaction: Compaction) -> Iterator[Message]:

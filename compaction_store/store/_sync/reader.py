@@ -43,6 +43,7 @@ from compaction_store.postgres.calling.engines import Engine
 from compaction_store.postgres.cluster import Cluster, Server
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ListFilter
 from compaction_store.postgres.sealed_server import SealedServer
+from compaction_store.rendering import receipts
 from compaction_store.rendering.view import SeenView, View
 from compaction_store.results import Results
 from compaction_store.sealing.keys import Keys
@@ -410,13 +411,11 @@ class Reader:
 
     def _seen_by_agent(self, view: View, seq: int) -> SeenView | None:
         """Returns the request of a coding agent that the meta of a reply has a receipt of; None without a receipt."""
-        receipt = ((self.message(view.thread_id, seq)).meta or {}).get("request")
-        if not isinstance(receipt, dict):
+        receipt = receipts.agents_receipt(self.message(view.thread_id, seq))
+        if receipt is None:
             return None
         # Few programs read the requests of coding agents.
         agent_requests = import_module("compaction_store.rendering.agent_requests")
-        if not agent_requests.is_receipt(receipt):
-            return None
         sent = agent_requests.NOTHING
         try:
             for after, until in agent_requests.places(receipt):
