@@ -21,8 +21,8 @@ SQL = ROOT / "migrations" / "sql"
 LEFT_OUT = {"append", "append_many", "append_observed", "append_together", "load", "load_threads", "hold_turn",
             "tenant", "refuse_no_tenant", "checkpoint_turn", "audit_json", "audit_tenants",
             "retained_until", "is_locked", "superseded_by"}  # fmt: skip
-# These are called on another node of a cluster in another form, and only their statements are used.
-ONLY_STATEMENT = {"begin_import", "finish_import"}
+# Of these, only the statements are used, and of the others also the statements, on another node of a cluster.
+ONLY_STATEMENT, ON_CLUSTER = {"begin_import", "finish_import"}, {"erase", "fork"}
 TYPES = {
     "bigint": ("int8", "int"), "integer": ("int4", "int"), "boolean": ("bool", "bool"), "text": ("text", "str"),
     "bytea": ("bytea", "bytes"), "uuid": ("uuid", "UUID"), "timestamptz": ("timestamptz", "datetime"),
@@ -89,7 +89,8 @@ def split(text: str) -> list[str]:
     return [" ".join(part.split()) for part in text.split(",") if part.strip()]
 
 
-def binding(match: re.Match[str]) -> str:
+def binding(match: re.Match[str], rows: dict[str, str]) -> str:
+    """Returns the Python function of a SQL function. `rows` has the names of the rows so far, by their fields."""
     name, result = match["name"], " ".join((match["result"] or "").split())
     parameters = split(re.sub(r"--[^\n]*", "", match["parameters"]))
     given = [column(part) for part in parameters if not part.startswith("OUT ")]
@@ -103,11 +104,9 @@ def binding(match: re.Match[str]) -> str:
         result, is_table = f"SETOF {out[0].type}", False
     elif out and not is_row:
         result = out[0].type
-    parts = []
+    parts: list[str] = []
     if is_row:
-        fields = ", ".join(f'("{each.name}", {each.python} | Any)'.replace(" ", "\0") for each in out) + ","
-        filled = textwrap.fill(fields, LINE, initial_indent="    ", subsequent_indent="    ").replace("\0", " ")
-        parts.append(f'{row} = NamedTuple("{row}", [\n{filled}\n])\n')
+        row = row_type(row, out, rows, parts)
     is_set = result.startswith("SETOF ")
     returned = f"list[{row}]" if is_table else row if is_row else value_type(result)
     names = tuple(each.name for each in given)
@@ -119,8 +118,12 @@ def binding(match: re.Match[str]) -> str:
     values = "of" if key and not own else f"({values},)" if len(given) == 1 else f"({values})"
     select = "SELECT * FROM " if is_row or is_set else "SELECT "
     casts = ", ".join(f"%b::{each.cast}" for each in given)
-    parts.append(statement(name, f"{select}compaction_store.{name}", casts))
-    call = f"call(connection, {name.upper()}, {values}, {row if is_row else 'tuple'})"
+    sql = f'"{select}compaction_store.{name}({casts})"'
+    if name in ONLY_STATEMENT:
+        return f"{name.upper()} = {sql}\n"
+    has_name = name in ON_CLUSTER
+    parts += [f"{name.upper()} = {sql}\n"] * has_name
+    call = f"call(connection, {name.upper() if has_name else sql}, {values}, {row if is_row else 'tuple'})"
     if is_table:
         body = f"    return {call}"
     elif is_row:
@@ -131,10 +134,18 @@ def binding(match: re.Match[str]) -> str:
         body = f"    {call}"
     else:
         body = f"    found: {returned} = {call}[0][0]\n    return found"
-    if name in ONLY_STATEMENT:
-        return parts[-1]
     parts.append(signature(name, arguments, returned) + body + "\n")
     return "".join(parts)
+
+
+def row_type(row: str, columns: list[Column], rows: dict[str, str], parts: list[str]) -> str:
+    """Returns the name of the type of a row. Adds the type to `parts`, unless another function has rows like these."""
+    fields = ", ".join(f'("{each.name}", {each.python} | Any)'.replace(" ", "\0") for each in columns) + ","
+    filled = textwrap.fill(fields, LINE, initial_indent="    ", subsequent_indent="    ").replace("\0", " ")
+    if filled not in rows:
+        rows[filled] = row
+        parts.append(f'{row} = NamedTuple("{row}", [\n{filled}\n])\n')
+    return rows[filled]
 
 
 def signature(name: str, arguments: list[str], returned: str) -> str:
@@ -143,15 +154,6 @@ def signature(name: str, arguments: list[str], returned: str) -> str:
         return line
     lines = textwrap.fill(", ".join(arguments), LINE, initial_indent="    ", subsequent_indent="    ")
     return f"def {name}(\n{lines}\n) -> {returned}:\n"
-
-
-def statement(name: str, call: str, casts: str) -> str:
-    """Returns the definition of a constant with a statement."""
-    if len(name) + len(call) + len(casts) <= LINE:
-        return f'{name.upper()} = "{call}({casts})"\n'
-    lines = textwrap.wrap(f"({casts})", LINE)
-    pieces = [f'"{call}"', *(f'"{line} "' for line in lines[:-1]), f'"{lines[-1]}"']
-    return f"{name.upper()} = (\n    " + "\n    ".join(pieces) + "\n)\n"
 
 
 def value_type(result: str) -> str:
@@ -164,13 +166,14 @@ def derived() -> str:
     grants = (SQL / "roles" / "grants.sql").read_text(encoding="utf-8")
     lists = re.findall(r"EXECUTE ON FUNCTION(.*?)TO ", grants, re.DOTALL)
     granted = set(re.findall(r"compaction_store\.(\w+)", " ".join(lists)))
-    found = []
+    found: list[str] = []
+    rows: dict[str, str] = {}
     for path in sorted((SQL / "functions").glob("*.sql")):
         match = HEADER.search(path.read_text(encoding="utf-8"))
         if match is None or match["name"] != path.stem:
             raise SystemExit(f"bindings: {path.name} must have the header of one function")
         if path.stem in granted - LEFT_OUT:
-            found.append(binding(match))
+            found.append(binding(match, rows))
     return "\n".join([PREAMBLE, *found])
 
 

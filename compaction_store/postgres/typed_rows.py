@@ -54,7 +54,7 @@ def feed_entry(row: sql.FeedRow) -> FeedEntry:
     )  # fmt: skip
 
 
-def view(thread_id: str, rows: Sequence[sql.ViewRow | sql.ElementRow]) -> View:
+def view(thread_id: str, rows: Sequence[sql.ElementRow]) -> View:
     """Makes a view from its rows, which are in the order of seq. Every thread's view has at least one row."""
     if not rows:
         raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 import compaction_store as cs
+from compaction_store.postgres.driver import cursor
 
 _BUDGET = cs.TokenBudget(context_window=300)
 
@@ -19,16 +20,18 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def counted(execute: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(cursor: Any, statement: object, *arguments: Any, **keywords: Any) -> Any:
+        def counting(driver: Any, statement: object, *arguments: Any, **keywords: Any) -> Any:
             # On a cluster, each call has one more before it, which looks up the name.
             if "compaction_store.named_thread(" not in str(statement):
                 found.append(str(statement))
-            return execute(cursor, statement, *arguments, **keywords)
+            return execute(driver, statement, *arguments, **keywords)
 
         return counting
 
     for kind in (psycopg.Cursor, psycopg.AsyncCursor):
         monkeypatch.setattr(kind, "execute", counted(kind.execute))
+    # A call of a SQL function needs no cursor.
+    monkeypatch.setattr(cursor, "_send", counted(cursor._send))
     return found
 
 
