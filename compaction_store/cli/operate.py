@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import compaction_store
-from compaction_store.cli import exits
+from compaction_store.cli import exits, watch
 from compaction_store.cli.bundles import argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ListOptions, PrintOptions, ServerOptions
@@ -133,6 +133,11 @@ def _checks(db: ServerOptions, platform: str | None) -> Iterator[Remark]:
     from compaction_store.deploy import doctor as diagnosis
     from compaction_store.deploy.conditions import Remark
 
+    if (days := watch.days_kept()) is not None and days < _YEARS:
+        yield Remark(
+            "transcripts", "note", f"Claude Code deletes its transcripts after {days} days (cleanupPeriodDays)",
+            "keep them with compaction-store watch, or set more days in ~/.claude/settings.json",
+        )  # fmt: skip
     try:
         with db.reachable() as address:
             if db.url is None:
@@ -163,6 +168,8 @@ def url_(wait: bool = option("--wait", default=False), *, db: ServerOptions) -> 
                 pass
 
 
+# A setting of at least so many days keeps transcripts for good.
+_YEARS = 3650
 _TITLE = "# "
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -85,7 +85,7 @@ class ClaudeCode(Files):
                 source_id = session if chain is None else f"{session}/{chain}"
                 yield SourceThread(source_id, _Chain(file, runs, notes).items(), notes)
             if self.lines:
-                yield kept(file, _thread_of(file, session, [*chains]), FORMAT)
+                yield kept(file, thread_of(file, chains), FORMAT)
 
 
 def session_of(file: LineFile) -> str:
@@ -97,12 +97,13 @@ def session_of(file: LineFile) -> str:
         return next((found for found in ids if found), file.path.stem)
 
 
-def _thread_of(file: LineFile, session: str, chains: list[str | None]) -> str:
+def thread_of(file: LineFile, chains: Collection[str | None] | None = None) -> str:
     """Returns the id of the thread whose lines a file has: the session, or a subagent with a file of its own."""
-    if file.path.stem.startswith(_AGENTS_FILE):
-        return f"{session}/{file.path.stem}"
-    is_agent = len(chains) == 1 and chains[0] is not None and file.path.stem != session
-    return f"{session}/{chains[0]}" if is_agent else session
+    session, name = session_of(file), file.path.stem
+    if name.startswith(_AGENTS_FILE) or name == session:
+        return session if name == session else f"{session}/{name}"
+    first, *others = _chains(file, None) if chains is None else chains
+    return session if others or first is None else f"{session}/{first}"
 
 
 def _chains(file: LineFile, own: str | None) -> dict[str | None, list[LineRange]]:

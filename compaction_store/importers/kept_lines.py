@@ -11,7 +11,7 @@ the first messages of its former generation, as many as `keeps` says, and after 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from compaction_store.errors import InvalidInput, InvalidSource
@@ -87,23 +87,3 @@ def bytes_of(message: Mapping[str, Any]) -> bytes:
     """Returns the bytes of a message that `messages` has made."""
     data = b64decode(message["base64"]) if "base64" in message else message["text"].encode()
     return data if message.get("more") else data + message.get("end", "\n").encode()
-
-
-class KeptLine(NamedTuple):
-    """A line with its newline, and the seq of its message, or of the first of its messages."""
-
-    seq: int
-    data: bytes
-
-
-def lines(stored: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[KeptLine]:
-    """Joins pieces to lines. Takes the messages of one generation of a file, each with its seq."""
-    first, pieces = 0, list[bytes]()
-    for seq, message in stored:
-        first = first if pieces else seq
-        pieces.append(bytes_of(message))
-        if not message.get("more"):
-            yield KeptLine(first, b"".join(pieces))
-            pieces.clear()
-    if pieces:
-        yield KeptLine(first, b"".join(pieces))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers.sources import Notes
+from compaction_store.importers.sources import Notes, SourceThread
 
 # A message may take 16 MiB. Escapes in JSON can triple that, and the line has other fields besides the message.
 LONGEST_LINE = 64 * 1024 * 1024
@@ -179,6 +179,14 @@ class Files:
     @property
     def done(self) -> int:
         return sum(file.done for file in self._files)
+
+    def threads(self) -> Iterator[SourceThread]:
+        raise NotImplementedError
+
+    def end_at(self, size: int) -> None:
+        """Leaves out what a file has after so many bytes."""
+        for file in self._files:
+            file.size = min(file.size, size)
 
     def close(self) -> None:
         """Does nothing: a file is open only while it is read."""

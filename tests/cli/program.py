@@ -36,6 +36,7 @@ def environment(folder: Path, url: str | None, **more: str) -> dict[str, str]:
     found |= {
         "HOME": str(folder),
         "XDG_DATA_HOME": str(folder / "data"),
+        "XDG_STATE_HOME": str(folder / "state"),
         # Nothing is left running when a test is over.
         "COMPACTION_STORE_LINGER": "0",
         "TZ": "UTC",
