@@ -180,7 +180,7 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
                 call = {**call, rows[place].id[0]: new}
                 _replace(blocks[place][0].blocks, blocks[place][1], call)
             results[id(call)] = {**result, row_of(result).id[0]: new}
-    for message in messages:
+    for message in messages if steps else ():
         message.blocks = [b for b in message.blocks if not _is_clients(b, "result")]
     note = OF_ERASED if erased else OF_NO_CALL
     for place in pairs.orphans:
@@ -220,6 +220,8 @@ def _settle_server_calls(messages: list[_Message]) -> None:
             _forget(open_.values())
             open_ = {}
         for block in list(message.blocks):
+            if block.get("type") == "text":
+                continue
             row = row_of(block)
             if row.by_provider:
                 open_[str(row.id_of(block))] = message, block
@@ -258,7 +260,7 @@ def _turns(
             else:
                 system.extend(message.blocks)
             continue
-        calls = [block for block in message.blocks if id(block) in results]
+        calls = [block for block in message.blocks if id(block) in results] if results else []
         if message.role == "user" or (open_ and not calls):
             answer()
         if message.role == "assistant" and held and turns and turns[-1].role == "user":

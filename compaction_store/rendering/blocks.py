@@ -27,6 +27,10 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII
 BY_NAME = "function:"
 
 
+_ONLY_TEXT = {"role", "content"}
+_SPEAKERS = ("user", "assistant")
+
+
 class PlacedBlock(NamedTuple):
     """One block, the seq of its message, and its role: "system", "user" or "assistant"."""
 
@@ -37,6 +41,9 @@ class PlacedBlock(NamedTuple):
 
 def parts(seq: int, payload: Payload) -> list[PlacedBlock]:
     """Converts a message to blocks."""
+    if payload.keys() == _ONLY_TEXT and payload["role"] in _SPEAKERS and _says(text := payload["content"]):
+        # This is the same as below for nearly every message, in a third of the time.
+        return [PlacedBlock(seq, payload["role"], _text(text))]
     return list(_parts(seq, payload))
 
 

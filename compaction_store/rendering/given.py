@@ -162,6 +162,7 @@ def _checked(check: Callable[[object], Any], value: object) -> Any:
 
 _MARK = "cache_control"
 _IN_MESSAGES = 2
+_PLAIN_TEXT = {"type", "text"}
 
 
 def marked(parts: Sequence[Payload], cache: str) -> list[Payload]:
@@ -202,7 +203,13 @@ def set_in_messages(
     `after_summary` has the indexes of the message and of the block. Without `cache`, keeps the last two breakpoints
     that the messages have.
     """
-    places = [(m, b) for m, blocks in enumerate(contents) for b in range(len(blocks))]
+    places = [
+        (m, b)
+        for m, blocks in enumerate(contents)
+        for b, block in enumerate(blocks)
+        # Without `cache`, only the blocks that may have a breakpoint are of interest.
+        if cache is not None or block.keys() != _PLAIN_TEXT
+    ]
     if cache is None:
         kept = 0
         for message, block in reversed(places):
