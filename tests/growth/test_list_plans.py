@@ -11,8 +11,8 @@ import pytest
 
 import compaction_store as cs
 from compaction_store.postgres.driver import cursor
-from compaction_store.postgres.queries import across_threads
 
+_COMMAND, _FETCH = cursor._command, cursor.fetch
 _THREADS = 40_000
 _SUBJECTS = 400
 _FILL = f"""
@@ -51,29 +51,66 @@ def test_the_newest_are_read_by_one_index(
     index: str,
 ) -> None:
     """The plan is that of an application's login, under row-level security."""
-    sent: list[tuple[str, Any]] = []
-
-    def watched(connection: Any, query: Any) -> Any:
-        compiled = query.compile(dialect=cursor.DIALECT)
-        sent.append((str(compiled), compiled.params))
-        return cursor.select(connection, query)
-
-    monkeypatch.setattr(across_threads, "select", watched)
+    sent = watched(monkeypatch)
     first = list(filled.threads(order="recent", limit=50, **wanted))  # type: ignore[arg-type]
     second = list(filled.threads(order="recent", limit=50, after=first[-1], **wanted))  # type: ignore[arg-type]
     assert len({thread.thread_uid for thread in (*first, *second)}) == 100
-    for statement, values in sent:
-        with superuser.transaction(force_rollback=True):
-            superuser.execute("SET LOCAL ROLE compaction_store_app")
-            superuser.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
-            [(found,)] = superuser.execute(
-                f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}".encode(), values
-            ).fetchall()
-        nodes = list(_nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"]))
+    assert len(sent) == 2
+    for one in sent:
+        nodes = plan(superuser, *one)
         of_heads = {node["Index Name"] for node in nodes if node.get("Index Name", "").startswith("heads_")}
         assert of_heads - {"heads_pkey"} == {index}
         assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
         assert nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"] < 1500
+
+
+@pytest.mark.one_server("the plans on the nodes of a cluster are hidden")
+@pytest.mark.parametrize("is_analyzed", [True, False])
+def test_a_page_by_name_is_read_in_the_order_of_the_index(
+    filled: cs.Store, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, is_analyzed: bool
+) -> None:
+    if not is_analyzed:
+        tables = "('compaction_store.threads'::regclass, 'compaction_store.heads'::regclass)"
+        superuser.execute(f"DELETE FROM pg_statistic WHERE starelid IN {tables}".encode())
+    sent = watched(monkeypatch)
+    first = list(filled.threads(limit=50))
+    second = list(filled.threads(limit=50, after=first[-1]))
+    assert len({thread.thread_uid for thread in (*first, *second)}) == 100
+    assert len(sent) == 2
+    for one in sent:
+        nodes = plan(superuser, *one)
+        assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
+        assert nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"] < 5000
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, Any]]:
+    """Returns a list that gets each query for heads, with how its transaction began and the query's values."""
+    sent: list[tuple[str, str, Any]] = []
+    begun: list[str] = []
+
+    def command(connection: Any, statements: str) -> None:
+        begun.append(statements)
+        _COMMAND(connection, statements)
+
+    def fetch(connection: Any, statement: str, values: Any = ()) -> Any:
+        if "FROM compaction_store." in statement:
+            sent.append((begun[-1], statement, values))
+        return _FETCH(connection, statement, values)
+
+    monkeypatch.setattr(cursor, "_command", command)
+    monkeypatch.setattr(cursor, "fetch", fetch)
+    return sent
+
+
+def plan(superuser: psycopg.Connection[Any], begin: str, statement: str, values: Any) -> list[dict[str, Any]]:
+    """Returns the nodes of the plan that an application's login gets for a query."""
+    with superuser.transaction(force_rollback=True):
+        superuser.execute("SET LOCAL ROLE compaction_store_app")
+        superuser.execute(begin.partition("; ")[2].encode())
+        [(found,)] = superuser.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}".encode(), values
+        ).fetchall()
+    return list(_nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"]))
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

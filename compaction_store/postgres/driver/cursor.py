@@ -250,9 +250,10 @@ def select_of(
     tenant: str,
     query: sa.Select[Any] | Compiled,
     given: Mapping[str, Any] = MappingProxyType({}),
+    setting: str = "",
 ) -> list[tuple[Any, ...]]:
-    """Executes a query of a tenant in a transaction of its own."""
-    with transaction(connection, tenant, read_only=True):
+    """Executes a query of a tenant in a transaction of its own, with a setting for the planner."""
+    with transaction(connection, tenant, read_only=True, setting=setting):
         return select(connection, query, given)
 
 
@@ -281,13 +282,14 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
 
 
 @contextmanager
-def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iterator[None]:
+def transaction(connection: Connection, tenant: str, *, read_only: bool, setting: str = "") -> Iterator[None]:
     """Opens a transaction on an autocommit connection, and sets the tenant for this transaction only.
 
     After an interrupt or a cancellation, this does not roll back, because the caller closes the connection.
     """
     begin = "BEGIN READ ONLY" if read_only else "BEGIN"
-    with _begun(connection, f"{begin}; SET LOCAL compaction_store.tenant = {sql.Literal(tenant).as_string()}"):
+    tenant_is = f"SET LOCAL compaction_store.tenant = {sql.Literal(tenant).as_string()}"
+    with _begun(connection, f"{begin}; {tenant_is}" + (f"; SET LOCAL {setting}" if setting else "")):
         yield
 
 
