@@ -79,19 +79,21 @@ def append(
 ) -> Appended:
     """Appends a batch. Raises `ThreadWentBack` if the thread has lost messages that this store saw stored."""
     receipt = None if view is None else receipts.receipt(view, durable=durable)
-    new = queries.Append(thread, batch.new, batch.counter, key, receipt, actor, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
+    is_known = known is not None and db.server.has_all_threads
+    uid = known.thread_uid if known is not None and is_known else thread.uid
+    of = ThreadKey(uid, thread.tenant, thread.thread_id)
+    new = queries.Append(of, batch.new, batch.counter, key, receipt, actor, expected, durable)
     seen = provider_compactions.records_for(batch.given.replies, (e.payload for e in batch.given.encoded))
-    if known is None or not db.server.has_all_threads:
+    try:
         written = _write(db, shared_commits, new, seen)
-    else:
-        try:
-            by_key = new._replace(thread=thread._replace(uid=known.thread_uid))
-            written = _write(db, shared_commits, by_key, seen)
-        except (ThreadErased, ThreadNotFound):
-            # The thread was erased, or a backup from before its creation was restored. The name may now belong to a
-            # new thread.
-            written = _write(db.with_time_left_since(start), shared_commits, new, seen)
+    except (ThreadErased, ThreadNotFound):
+        if not is_known:
+            raise
+        # The thread was erased, or a backup from before its creation was restored. The name may now belong to a new
+        # thread.
+        by_name = new._replace(thread=thread)
+        written = _write(db.with_time_left_since(start), shared_commits, by_name, seen)
     if written.replayed:
         # Read the stored messages, because their tokens and metas are those of the first call.
         found = thread._replace(uid=written.thread_uid)

@@ -29,7 +29,10 @@ class Wire:
 
     def __init__(self, face: Face) -> None:
         checked_out = face.store._db.engine.raw_connection()
-        self.pgconn: Any = checked_out.driver_connection.pgconn
+        driver: Any = checked_out.driver_connection
+        self.pgconn: Any = driver.pgconn
+        # To prepare a statement takes a round trip, at its fifth use on a connection, which is not counted here.
+        driver.wait.prepared.give_up()
         checked_out.close()
 
     def count(self, call: Callable[[], object]) -> int:

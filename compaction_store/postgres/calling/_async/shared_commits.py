@@ -26,6 +26,8 @@ from compaction_store.postgres.queries import Append, Written
 
 # The longest pause in seconds after which a waiting caller looks again for a place that it can take.
 _LONGEST_PAUSE = 1.0
+# A shorter wait for the place than this many seconds does not make the deadline earlier.
+_NO_WAIT = 0.002
 
 
 class AsyncSharedCommits:
@@ -54,7 +56,7 @@ class AsyncSharedCommits:
         while True:
             await self._wait(queue, caller, start + db.deadline)
             if caller.has_place:
-                left = db.with_time_left_since(start)
+                left = db if time.monotonic() < start + _NO_WAIT else db.with_time_left_since(start)
                 queue.take(caller)
                 if caller.taken:
                     await waiting.uninterrupted(self._append_for_all, left, queue, caller)
