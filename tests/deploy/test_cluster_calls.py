@@ -17,6 +17,7 @@ from uuid import UUID
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.checkpoints import KEY
 from support.faces import Face, Faces
 from support.paths import SUPPORT
 
@@ -218,3 +219,30 @@ def test_an_erasure_that_is_not_confirmed_erases_no_name_and_ends_no_turn(cluste
     assert store.thread("t").last_seq == 1
     assert [found for report in store.audit.verify() for found in report.findings] == []
     assert store.custody.erase("t", reason="r").seqs == (1,)
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_tenant_is_removed_from_a_cluster(cluster: str, faces: Faces, tmp_path: Path, is_sealed: bool) -> None:
+    store = faces.open(cluster, tenant="acme", seal=Keys.make(tmp_path / "keys") if is_sealed else None)
+    store.append("t", {"n": 1}, raw=True, subject="ann")
+    store.append("u", {"n": 2}, raw=True)
+    store.fork("u", "v")
+    store.custody.hold("v", reason="claim")
+    with pytest.raises(cs.Conflict, match=r"1 of the 3 threads must be kept \(1 held\)"):
+        store.custody.remove_tenant(KEY, reason="r")
+    store.custody.release("v", reason="settled")
+    removal = store.custody.remove_tenant(KEY, reason="r")
+    assert (removal.threads, removal.messages, removal.keys) == (3, 3, 3 * is_sealed)
+    assert all(thread.erased_pos for thread in store.threads())
+    assert [found for report in store.audit.verify() for found in report.findings] == []
+    assert "removal" in {event.kind for event in faces.open(cluster, tenant=DATABASE).audit.events(LOG)}
+
+
+def test_what_a_cluster_lacks_is_refused_by_name(cluster: str, faces: Faces) -> None:
+    store = faces.open(cluster)
+    store.append("t", {"n": 1}, raw=True)
+    with pytest.raises(UnsupportedDatabase, match="new_threads needs one server"):
+        store.custody.set_retention(new_threads=timedelta(days=1), reason="r")
+    with pytest.raises(UnsupportedDatabase, match="a feed needs one server"):
+        list(store.audit.feed())
+    assert store.custody.set_retention(older_than=timedelta(days=1), reason="r").kind == "rule"

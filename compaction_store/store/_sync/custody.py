@@ -11,7 +11,7 @@ from uuid import uuid4
 from compaction_store import arguments
 from compaction_store.checkpoints.keys import Signer, check_signer
 from compaction_store.checkpoints.removals import Removal
-from compaction_store.errors import Conflict, InvalidInput, NotConfigured
+from compaction_store.errors import Conflict, InvalidInput, NotConfigured, UnsupportedDatabase
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Event, Expiry, Redaction
@@ -298,7 +298,7 @@ class Custody:
             if older_than is None:
                 raise InvalidInput("prefix must be given with older_than")
         if new_threads is not None and not self._scope.db.server.has_all_threads:
-            raise NotConfigured("new_threads needs one server: on a cluster, use retain for each thread")
+            raise UnsupportedDatabase("new_threads needs one server: on a cluster, use retain for each thread")
         erasures.check_reasons(reason)
         body = retention.rule_body(
             older_than, prefix, new_threads, reason=reason, authority=encoding.authority(authority)
