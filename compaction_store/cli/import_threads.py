@@ -151,7 +151,7 @@ class _ImportRun:
     def _show(self, source: str, thread: ThreadImported) -> None:
         loaded, refused = thread.loaded, thread.refused
         if thread.hint is not None:
-            note(f"compaction-store: {thread.hint} (--thread-field)")
+            note(f"compaction-store: {thread.hint.replace('give thread_field', 'give --thread-field')}")
         for bad in thread.bad:
             note(f"compaction-store: skipped: {bad.where}{_line(bad.line)}: {bad.why}")
         for text in thread.not_known():

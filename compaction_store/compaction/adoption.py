@@ -110,8 +110,10 @@ def of_record(record: Compaction) -> Made:
 
 def _of_codex(line: Payload) -> tuple[Payload, ...] | None:
     history, text = line.get("replacement_history"), line.get("message")
-    if isinstance(history, list) and history and all(isinstance(item, dict) for item in history):
-        return _encoded(history)
+    items = history if isinstance(history, list) and all(isinstance(item, dict) for item in history) else []
+    # Codex puts its instructions among them again. Those in the thread stay in the view, as with any provider.
+    if said := [item for item in items if not is_system(item)]:
+        return _encoded(said)
     return ({"role": "user", "content": text},) if isinstance(text, str) and text else None
 
 

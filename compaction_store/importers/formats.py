@@ -42,7 +42,8 @@ def open_source(
     `format` is one of `FORMATS`; without it, the format is detected. `options` depend on the format: openai-agents has
     `messages_table`, and langgraph has `channel`. JSON lines of messages have `thread_field`, the name of the field
     that says to which thread a line belongs; without it, a file of messages is one thread. With `lines=False`, sessions
-    of claude-code and codex are read without the threads that keep the lines of their files.
+    of claude-code and codex are read without the threads that keep the lines of their files. `traces` is the folder of
+    Codex's traces; by default, $CODEX_ROLLOUT_TRACE_ROOT.
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
@@ -53,7 +54,7 @@ def open_source(
         except BaseException:
             database.close()
             raise
-    if unknown := options.keys() - {"thread_field", "lines"}:
+    if unknown := options.keys() - {"thread_field", "lines", "traces"}:
         raise InvalidInput(f"option {min(unknown)!r} must not be given for a file")
     return _files(Path(source), format, skip_bad, **options)
 
@@ -70,8 +71,13 @@ def _database(database: databases.Database, form: str, skip_bad: bool, options: 
 
 
 def _files(
-    path: Path, form: str | None, skip_bad: bool, thread_field: str | None = None, lines: bool | None = None
-) -> Source:  # fmt: skip
+    path: Path,
+    form: str | None,
+    skip_bad: bool,
+    thread_field: str | None = None,
+    lines: bool | None = None,
+    **options: str,
+) -> Source:
     form = form or detecting.of_files(path)
     if lines is not None and (type(lines) is not bool or form not in _SESSIONS):
         raise InvalidInput(f"lines must be True or False, and only for {' or '.join(_SESSIONS)}")
@@ -79,8 +85,10 @@ def _files(
         raise InvalidInput(f"thread_field must be given only for JSON lines of messages, not for the format {form}")
     if thread_field is not None:
         arguments.name(thread_field, "thread_field")
+    if options and form != codex.FORMAT:
+        raise InvalidInput(f"traces must be given only for the format {codex.FORMAT}, not for {form}")
     if form in _SESSIONS:
-        return _SESSIONS[form](path, skip_bad=skip_bad, lines=lines is not False)
+        return _SESSIONS[form](path, skip_bad=skip_bad, lines=lines is not False, **options)
     for export in (chatgpt, claude_ai):
         if form == export.FORMAT:
             return Export(path, form, export.messages, export.IDS, export.TITLE, skip_bad=skip_bad)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -279,10 +279,7 @@ class _Import:
             t for t in self.source.threads() if only is None or t.source_id in only or t.lines_of in only
         )
         if self._thread_id is not None:
-            chosen = list(islice(threads, 3))
-            if sum(thread.lines_of is None for thread in chosen) > 1:
-                raise InvalidInput("thread_id must not be given for a source of several threads: choose one with only=")
-            threads = iter(chosen)
+            threads = _one(threads)
         for thread in threads:
             missing.discard(thread.source_id)
             yield thread
@@ -291,10 +288,11 @@ class _Import:
 
     def name(self, thread: SourceThread) -> str:
         """Returns a thread's name in the store."""
+        return self._named(thread.source_id, thread.lines_of or thread.source_id)
+
+    def _named(self, source_id: str, of: str) -> str:
         prefix = f"{self.source.format}:" if self._prefix is None else self._prefix
-        if self._thread_id is None:
-            return f"{prefix}{thread.source_id}"
-        return self._thread_id if thread.lines_of is None else f"{self._thread_id}{LINES}"
+        return f"{prefix}{source_id}" if self._thread_id is None else self._thread_id + source_id.removeprefix(of)
 
     def begin(self, thread: SourceThread) -> Iterator[Item] | None:
         """Returns the items of a thread; None if it has no message, or is skipped because it cannot be read."""
@@ -320,7 +318,7 @@ class _Import:
             for number, item in enumerate(thread.items):
                 if isinstance(item, ToLoad) and item.meta and (request := item.meta.get("request")):
                     # Only here the name of the thread is known that will have the lines.
-                    request["lines"] = name + LINES
+                    request["lines"] = self._named(request.get("lines", thread.source_id + LINES), thread.source_id)
                 yield item
                 if number % _REPORT_EVERY == 0:
                     self._report(name)
@@ -363,6 +361,16 @@ class _Import:
             notes.unknown,
             notes.is_recognised or not notes.unknown,
         )
+
+
+def _one(threads: Iterator[SourceThread]) -> Iterator[SourceThread]:
+    """Checks that only one of the threads is no thread of lines, before any is imported."""
+    chosen: list[SourceThread] = []
+    for thread in threads:
+        chosen.append(thread)
+        if sum(each.lines_of is None for each in chosen) > 1:
+            raise InvalidInput("thread_id must not be given for a source of several threads: choose one with only=")
+    return iter(chosen)
 
 
 def _from_first_message(items: Iterator[Item]) -> Iterator[Item] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def run(store: Face, source: Any, **options: Any) -> list[ThreadImported]:
-    """Imports a source, and returns the results of all threads except those of the files' lines."""
-    return [result for result in run_all(store, source, **options) if not result.source_id.endswith("/lines")]
+    """Imports a source, and returns the results of all threads except those of the files' lines and requests."""
+    return [r for r in run_all(store, source, **options) if not re.search("/(lines|requests/.*)$", r.source_id)]
 
 
 def run_all(store: Face, source: Any, **options: Any) -> list[ThreadImported]:
