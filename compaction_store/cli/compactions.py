@@ -226,6 +226,7 @@ def events(
     actor: str | None = option("--actor NAME", default=None),
     since: str | None = option("--since WHEN", default=None),
     until: str | None = option("--until WHEN", default=None),
+    subject: str | None = option("--subject NAME", default=None),
     after: str | None = option("--after POS|CURSOR", default=None),
     limit: int | None = option("--limit N", default=None, min=1),
     follow: bool = option("--follow", default=False),
@@ -239,7 +240,7 @@ def events(
     if follow:
         left_out = {
             "THREAD": thread, "--kind": kind, "--actor": actor, "--since": since, "--until": until,
-            "--all-tenants": call.all_tenants, "--csv": call.as_csv,
+            "--subject": subject, "--all-tenants": call.all_tenants, "--csv": call.as_csv,
         }  # fmt: skip
         for name in (name for name, given in left_out.items() if given):
             raise misuse("must not be given with --follow", name)
@@ -259,7 +260,7 @@ def events(
             for name, its in call.readers(store)
             for event in its.audit.events(
                 thread, kind=kind, actor=actor, since=options.moment(since, "--since"),
-                until=options.moment(until, "--until"), after=int(after or 0),
+                until=options.moment(until, "--until"), subject=subject, after=int(after or 0),
             )
         )  # fmt: skip
         out.rows(

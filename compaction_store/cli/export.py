@@ -330,6 +330,7 @@ def report(
     threads: list[str] | None = argument("[THREADS]...", default=None),
     since: str | None = option("--since WHEN", default=None),
     until: str | None = option("--until WHEN", default=None),
+    subject: Subject = None,
     to: str = option("--to FILE", default="report.html"),
     as_json: bool = option("--json", default=False),
     content: bool = option("--content/--no-content", default=True),
@@ -339,15 +340,17 @@ def report(
     *,
     db: TenantOptions,
 ) -> None:
-    if not threads and since is None:
-        raise misuse("give thread names, or --since for all threads that changed", "THREADS")
+    if (threads and subject is not None) or not (threads or since or subject is not None):
+        raise misuse("give thread names, or --since for all threads that changed, or --subject", "THREADS")
     log = open_log(checkpoints, public_key)
     # Imported here, because the page needs an extra.
     from compaction_store.reporting import envelope, gather, page
 
     with db.reader() as reader:
+        if subject is not None:
+            threads = [thread.thread_id for thread in reader.threads(subject=subject, hidden=True)]
         document = gather(
-            reader, threads or None, tenant=db.tenant, made_by=options.user_at_host(),
+            reader, threads if threads or subject else None, tenant=db.tenant, made_by=options.user_at_host(),
             since=options.moment(since, "--since"), until=options.moment(until, "--until"),
             content=content, checkpoints=log,
         )  # fmt: skip
@@ -364,5 +367,5 @@ def report(
     note(f"{values.count(len(document.threads), 'thread')}, {found}; SHA-256 {envelope.hash_of(data)}")
     if findings:
         raise typer.Exit(exits.REFUSED)
-    if not document.completeness.stored:
-        refuse_empty(f"tenant {db.tenant!r}", allowed=allow_empty)
+    if not document.completeness.stored or (subject and not document.threads):
+        refuse_empty(f"subject {subject!r}" if subject else f"tenant {db.tenant!r}", allowed=allow_empty)

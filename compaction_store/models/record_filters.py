@@ -49,6 +49,7 @@ class RecordFilters(SampleFilters, total=False):
     made_from: int | None
     run_id: UUID | None
     authority: Mapping[str, Any] | None
+    subject: str | None
 
 
 class Filter(NamedTuple):

@@ -71,3 +71,19 @@ def test_all_threads_of_a_subject_are_exported(run: Run, tmp_path: Path) -> None
     assert "--to" in run("export", "--subject", "alice", code=2).stderr
     assert "--subject" in run("export", "--subject", "alice", "--all", "--to", "x", code=2).stderr
     assert run("export", "--subject", "nobody", "--to", str(tmp_path / "none"), code=None).returncode == 1
+
+
+def test_records_events_and_reports_by_subject(run: Run, store: cs.Store) -> None:
+    for name, subject in (("a", "ann"), ("b", "ben")):
+        store.append(name, [{"role": "user", "content": "long " * 99}] * 3, subject=subject)
+        store.compact(name, lambda ctx: ctx.compact(1, 2, "short"))
+        store.custody.hold(name, reason="claim")
+    assert [line["thread_id"] for line in run.json("compactions", "--subject", "ann")] == ["a"]
+    assert [line["thread_id"] for line in run.json("events", "--subject", "ben")] == ["b"]
+    assert "--subject" in run("events", "--follow", "--subject", "ben", code=2).stderr
+    to = run.folder / "r.json"
+    assert "1 thread, no findings" in run("report", "--subject", "ann", "--json", "--to", str(to)).stderr
+    [reported] = json.loads(to.read_bytes())["report"]["threads"]
+    assert json.loads(reported["bundle"][0])["thread_id"] == "a"
+    assert "no threads of subject 'nobody'" in run("report", "--subject", "nobody", "--to", str(to), code=1).stderr
+    run("report", "a", "--subject", "ann", "--to", str(to), code=2)

@@ -19,6 +19,7 @@ class EventFilter(NamedTuple):
     actor: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    subject: str | None = None
 
 
 def tenant_events(
@@ -52,6 +53,8 @@ def tenant_events(
         query = query.where(e.created_at >= wanted.since)
     if wanted.until is not None:
         query = query.where(e.created_at <= wanted.until)
+    if wanted.subject is not None:
+        query = query.where(e.thread_uid.in_(sa.select(h.c.thread_uid).where(h.c.subject == wanted.subject)))
     if after is not None:
         at, reached = sa.tuple_(*order), sa.tuple_(*after)
         query = query.where(at < reached if newest_first else at > reached)

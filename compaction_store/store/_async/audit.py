@@ -190,18 +190,21 @@ class AsyncAudit:
         actor: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        subject: str | None = None,
         newest_first: bool = False,
         after: int | Event = 0,
     ) -> AsyncIterator[Event]:
         """Yields the events of a thread or of all the tenant's threads, such as redactions, holds, forks and verdicts.
 
-        `kind` is one kind of event or several. The events of one thread are in the order of their pos, and `after`
-        skips all events up to a pos or an event. The events of all threads are in the order of their times, and `after`
-        skips all events up to an event.
+        `kind` is one kind of event or several. With `subject`, only threads that belong to it now are read. The events
+        of one thread are in the order of their pos, and `after` skips all events up to a pos or an event. The events of
+        all threads are in the order of their times, and `after` skips all events up to an event.
         """
-        wanted = pages.check_event_filter(EventFilter(pages.event_kinds(kind), actor, since, until))
+        wanted = pages.check_event_filter(EventFilter(pages.event_kinds(kind), actor, since, until, subject))
         arguments.instance(newest_first, bool, "newest_first")
         if thread_id is not None:
+            if subject is not None:
+                raise InvalidInput(f"subject must be given without thread_id{arguments.about(thread_id)}")
             if isinstance(after, Event) and after.thread_id != thread_id:
                 raise InvalidInput(f"after must be an event of the thread{arguments.about(thread_id)}")
             pos = after.pos if isinstance(after, Event) else after

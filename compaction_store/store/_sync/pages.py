@@ -302,6 +302,7 @@ def check_event_filter(wanted: EventFilter) -> EventFilter:
     for kind in wanted.kinds or ():
         arguments.one_of(kind, EVENT_KINDS, "kind")
     arguments.optional_name(wanted.actor, "actor")
+    arguments.optional_name(wanted.subject, "subject")
     for what in ("since", "until"):
         if getattr(wanted, what) is not None:
             arguments.moment(getattr(wanted, what), what)

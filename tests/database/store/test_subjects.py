@@ -167,3 +167,28 @@ def test_an_import_refuses_the_subject_of_an_erased_thread(store: Face) -> None:
     thread.subject = "alice"
     with pytest.raises(cs.InvalidBundle):
         store.load.bundle(thread.lines())
+
+
+def test_records_and_events_are_listed_by_subject(store: Face) -> None:
+    for name, subject in (("a", "ann"), ("b", "ben"), ("c", None), ("d", "ann")):
+        store.append(name, [{"role": "user", "content": "long " * 99}] * 3, subject=subject)
+        store.compact(name, lambda ctx: ctx.compact(1, 2, "short"))
+        store.custody.hold(name, reason="claim")
+    store.custody.set_subject("c", "ann")
+    store.fork("b", "e")
+    store.custody.release("d", reason="over")
+    store.custody.erase("d", reason="asked")
+    assert [record.thread_id for record in store.compactions(subject="ann")] == ["a", "c"]
+    assert [record.thread_id for record in store.compactions(subject="ben", kind="summary")] == ["b", "e"]
+    assert [record.thread_id for record in store.compactions("a", subject="ben")] == []
+    kinds = [(event.thread_id, event.kind) for event in store.audit.events(subject="ann")]
+    assert kinds == [("a", "hold"), ("c", "hold"), ("c", "subject")]
+    assert next(store.audit.events(subject="ben", newest_first=True, kind="fork")).thread_id == "b"
+    assert list(store.audit.events(subject="nobody")) == list(store.compactions(subject="nobody")) == []
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: store.audit.events(subject=""), lambda: store.compactions(subject=7),
+        lambda: store.audit.events("a", subject="ann"),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(cs.InvalidInput, match="subject must be"):
+            next(call())
