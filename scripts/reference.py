@@ -211,7 +211,7 @@ def page() -> str:
             f" be imported from `compaction_store`: {_caught()}. An error names thread, seq and number, and never"
             " repeats content."
         ),
-        f"```text\n{_tree()}\n```\n",
+        _tree(cs.CompactionStoreError),
     ]
     if rest := _rest():
         raise SystemExit(f"reference: no section of scripts/reference.py has {', '.join(sorted(rest))}")
@@ -460,11 +460,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _tree() -> str:
-    lines = (errors.__doc__ or "").splitlines()
-    start = lines.index("CompactionStoreError")
-    end = next(at for at in range(start, len(lines)) if not lines[at].strip())
-    return "\n".join(lines[start:end])
+def _tree(kind: type[Exception], depth: int = 0) -> str:
+    """Returns an error and those that derive from it as a list, each with the first sentence about it."""
+    said = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
+    parts = [f"{'  ' * depth}- `{kind.__name__}`: {said[:1].lower()}{said[1:]}\n"]
+    below = [each for each in kind.__subclasses__() if each.__module__.startswith(cs.__name__)]
+    return "".join([*parts, *(_tree(each, depth + 1) for each in below if not each.__name__.startswith("_"))])
 
 
 def main() -> None:
