@@ -14,9 +14,8 @@ from urllib.parse import urlencode
 from compaction_store import __version__
 from compaction_store.audit import charts, commands
 from compaction_store.audit._async import records, threads
-from compaction_store.audit.facts import OutOfTime
+from compaction_store.audit.facts import MOST_DRAWN, OutOfTime
 from compaction_store.audit.marks import ShownMessage, element_texts
-from compaction_store.audit.samples import MOST_DRAWN
 from compaction_store.audit.words import described, without_text
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
@@ -44,10 +43,9 @@ try:
 except ImportError as error:
     raise MissingExtra("the web server", "web") from error
 
-from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
+from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
 from compaction_store.web.caches import Alarms, ChartCache, Verifications
 from compaction_store.web.parameters import PARAMETERS, SAMPLE, SAMPLE_FILTERS, VERDICT, Parameters, as_object, exact
-from compaction_store.web.refusals import answer_to
 
 _T = TypeVar("_T")
 _SERVERS_OWN, _UNAVAILABLE = 500, 503

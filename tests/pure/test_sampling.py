@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 
-from compaction_store.audit.samples import Coverage
+from compaction_store.audit.facts import Coverage
 
 
 @pytest.mark.parametrize(("population", "drawn"), [(9, 4), (12, 5), (6, 6)])

@@ -10,6 +10,7 @@ from compaction_store import waiting
 from compaction_store.audit._async.threads import MOST_EVENTS, copied, event, first, first_pos, resolved, summed_costs
 from compaction_store.audit.facts import (
     MESSAGE_PAGE,
+    MOST_POPULATION,
     ROWS,
     ElementPair,
     ListPage,
@@ -20,10 +21,10 @@ from compaction_store.audit.facts import (
     SamplePage,
     TextPage,
     ViewPage,
+    coverage,
 )
 from compaction_store.audit.marks import Sources, compare, replacements
 from compaction_store.audit.safe_text import json_shown
-from compaction_store.audit.samples import MOST_POPULATION, coverage
 from compaction_store.audit.words import said
 from compaction_store.errors import UnknownEntry
 from compaction_store.language.names import NameReader
