@@ -139,12 +139,7 @@ def _failure(one: _CheckOutcome) -> str:
 
 
 def _repaired(
-    request: Request,
-    summary: Summary,
-    outcomes: list[_CheckOutcome],
-    checks: Sequence[Check],
-    span: Any,
-    again: Again,
+    request: Request, summary: Summary, outcomes: list[_CheckOutcome], checks: Sequence[Check], span: Any, again: Again
 ) -> Work[tuple[Summary, list[_CheckOutcome], Payload]]:
     """Asks for a repair. Returns the better of the summary and its repair, with the cost of both."""
     lines, unfounded = _lines(outcomes, span)

@@ -8,16 +8,7 @@ from typing import Any
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput, InvalidSource
-from compaction_store.importers import (
-    agents,
-    chatgpt,
-    claude_ai,
-    claude_code,
-    codex,
-    databases,
-    detecting,
-    langgraph,
-)
+from compaction_store.importers import agents, chatgpt, claude_ai, claude_code, codex, databases, detecting, langgraph
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
 from compaction_store.importers.exports import Export
 from compaction_store.importers.sources import Source

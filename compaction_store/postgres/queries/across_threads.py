@@ -134,9 +134,7 @@ def sample(
         named = sa.func.concat(sa.literal(f"{seed}/", sa.Text), m.thread_uid, "/", m.number)
         rank = sa.func.sha256(sa.func.convert_to(named, "UTF8"))
         rows = select(
-            connection,
-            sa.select(m.thread_uid, m.number, sa.func.count().over()).order_by(rank).limit(count),
-            given,
+            connection, sa.select(m.thread_uid, m.number, sa.func.count().over()).order_by(rank).limit(count), given
         )
     return (rows[0][2] if rows else 0), [(uid, number) for uid, number, _ in rows]
 

@@ -169,12 +169,7 @@ def _appended(
 
 
 def _lists(
-    thread: ThreadKey,
-    new: Sequence[NewMessage],
-    counter: str,
-    key: Key,
-    receipt: str | None,
-    expected_seq: int | None,
+    thread: ThreadKey, new: Sequence[NewMessage], counter: str, key: Key, receipt: str | None, expected_seq: int | None
 ) -> tuple[Any, ...]:
     metas = [m.meta for m in new]
     return (

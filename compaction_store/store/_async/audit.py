@@ -144,12 +144,7 @@ class AsyncAudit:
         return await verification.verify_entry(self._scope.db.as_stored(), self._scope.key(thread_id), kind, ordinal)
 
     async def checkpoint(
-        self,
-        signer: Signer,
-        log: CheckpointLog,
-        *sinks: Sink,
-        all_tenants: bool = False,
-        allow_empty: bool = True,
+        self, signer: Signer, log: CheckpointLog, *sinks: Sink, all_tenants: bool = False, allow_empty: bool = True
     ) -> Checkpoint:
         """Signs the head of every thread of the tenant and appends the checkpoint to the log.
 

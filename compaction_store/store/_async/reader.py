@@ -17,21 +17,9 @@ from compaction_store import arguments, embedded, tokens
 from compaction_store.compaction import size_estimate
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import Callback, Listener
-from compaction_store.errors import (
-    CompactionNotFound,
-    InvalidInput,
-    MessageNotFound,
-    PositionNotFound,
-    ThreadNotFound,
-)
+from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, ThreadNotFound
 from compaction_store.messages import encoding
-from compaction_store.models import (
-    Compaction,
-    Lease,
-    Message,
-    Payload,
-    Thread,
-)
+from compaction_store.models import Compaction, Lease, Message, Payload, Thread
 from compaction_store.models.record_filters import RecordFilters
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling import engines

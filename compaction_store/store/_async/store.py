@@ -286,11 +286,7 @@ class AsyncStore(AsyncReader):
         return await compactions.compact(work)
 
     async def plan(
-        self,
-        thread_id: str,
-        *callbacks: Callback,
-        budget: TokenBudget | None = None,
-        force: bool = False,
+        self, thread_id: str, *callbacks: Callback, budget: TokenBudget | None = None, force: bool = False
     ) -> CompactionPlan:
         """Returns what `compact` would write now. Runs the callbacks and their summarizers, but writes nothing."""
         return await compactions.plan(

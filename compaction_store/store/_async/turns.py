@@ -18,13 +18,7 @@ from typing import Any, Self
 from uuid import UUID, uuid4
 
 from compaction_store import arguments, waiting
-from compaction_store.errors import (
-    CompactionStoreError,
-    DatabaseError,
-    InvalidInput,
-    ThreadNotFound,
-    TurnLost,
-)
+from compaction_store.errors import CompactionStoreError, DatabaseError, InvalidInput, ThreadNotFound, TurnLost
 from compaction_store.models import Appended, Span
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections

@@ -12,11 +12,7 @@ from compaction_store.bundles import import_rows, verification
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.messages import provider_compactions
 from compaction_store.messages.keys import Key
-from compaction_store.models import (
-    Imported,
-    Loaded,
-    ThreadLoaded,
-)
+from compaction_store.models import Imported, Loaded, ThreadLoaded
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey

@@ -287,11 +287,7 @@ class Store(Reader):
         return compactions.compact(work)
 
     def plan(
-        self,
-        thread_id: str,
-        *callbacks: Callback,
-        budget: TokenBudget | None = None,
-        force: bool = False,
+        self, thread_id: str, *callbacks: Callback, budget: TokenBudget | None = None, force: bool = False
     ) -> CompactionPlan:
         """Returns what `compact` would write now. Runs the callbacks and their summarizers, but writes nothing."""
         return compactions.plan(
