@@ -70,6 +70,8 @@ _READ: dict[str, Callable[[Seals, str], str | None]] = {
     "payload": Seals.opened_message, "content": Seals.opened_message, "meta": Seals.opened_message,
     "metadata": Seals.opened_metadata, "body": Seals.opened_body, "written_body": Seals.opened_body,
 }  # fmt: skip
+# The fields of a row that are rows themselves.
+_ROWS = ("thread", "reported")
 
 
 class _Owned(NamedTuple):
@@ -221,13 +223,17 @@ class SealedServer(Server):
         """Returns rows with their sealed texts opened, and None for a text whose key was destroyed, as if erased."""
         if isinstance(found, list):
             return [self._opened(seals, item) for item in found]
-        if isinstance(found, dict):
-            return found | _opened_columns(seals, found)
-        if isinstance(found, tuple) and hasattr(found, "_asdict"):
-            opened = _opened_columns(seals, fields := found._asdict())
-            rows = {name: self._opened(seals, value) for name, value in fields.items() if name in _ROWS}
-            return type(found)(**fields | opened | rows) if opened or rows else found
-        return found
+        is_tuple = isinstance(found, tuple) and hasattr(found, "_asdict")
+        row: dict[str, Any] = found._asdict() if is_tuple else found if isinstance(found, dict) else {}
+        opened = {name: self._opened(seals, row[name]) for name in _ROWS if name in row}
+        for name, value in row.items():
+            if isinstance(value, str) and MARK in value and name in _READ:
+                # The payload of an element, and the content of an entry, may also be the body of a record or an event.
+                is_body = (
+                    row.get("number") is not None if name == "payload" else row.get("type", "message") != "message"
+                )
+                opened[name] = (Seals.opened_body if is_body else _READ[name])(seals, value)
+        return (type(found)(**row | opened) if is_tuple else row | opened) if opened else found
 
     def _commitments(
         self, connection: Connection, key: ThreadKey, start: int, limit: int
@@ -240,23 +246,6 @@ class SealedServer(Server):
             (row.ordinal, row.salt, row.commitment if text is None else chain.commitment(row.salt, text.encode()))
             for row, text in zip(rows, texts, strict=True)
         ]
-
-
-# The fields of a row that are rows themselves.
-_ROWS = {"thread", "reported"}
-
-
-def _opened_columns(seals: Seals, row: dict[str, Any]) -> dict[str, str | None]:
-    """Returns the sealed columns of a row, opened."""
-    found = {}
-    for name, value in row.items():
-        if isinstance(value, str) and MARK in value and name in _READ:
-            # The payload of an element, and the content of an entry, may also be the body of a record or an event.
-            is_body = (name == "payload" and row.get("number") is not None) or (
-                name == "content" and row["type"] != "message"
-            )
-            found[name] = (Seals.opened_body if is_body else _READ[name])(seals, value)
-    return found
 
 
 def _of_new(asked: Any) -> Any:
