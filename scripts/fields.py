@@ -206,6 +206,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "planted": "The sentences that were inserted into the message, and what a summary must keep of each.",
     },
     "Fold": {
+        "also": "Other messages that the model was sent with the replacement.",
         "record": "The number of the compaction.",
         "replacement": "The messages that replace the span in the view.",
         "is_summary": "Whether the replacement is a summary; only a summary can have invented or stale facts.",

@@ -10,6 +10,7 @@ import hmac
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from compaction_store import __version__, arguments, tokens
@@ -229,12 +230,18 @@ class McpTools:
     async def _what_was_lost(self, thread_id: str, after: int = 0) -> Recalled:
         # This takes long to import, and an agent may never call it.
         from compaction_store.evaluation.evaluator import lost_in  # noqa: PLC0415
-        from compaction_store.evaluation.replay import recorded  # noqa: PLC0415
+        from compaction_store.evaluation.replay import besides, next_requests, recorded  # noqa: PLC0415
 
         messages = [message async for message in self._reader.replay(thread_id)]
         records = [record async for record in self._reader.compactions(thread_id)]
         events = [event async for event in self._reader.audit.events(thread_id)]
-        found = await in_thread(lambda: lost_in(recorded(thread_id, messages, records, events)))
+        thread = recorded(thread_id, messages, records, events)
+        sent = {}
+        for record, (seq, said) in next_requests(thread).items():
+            seen = await self._reader.seen_by(thread_id, seq)
+            if seen.evidence == "proved" and seen.messages is not None:
+                sent[record] = besides(seen.messages, said)
+        found = await in_thread(lambda: lost_in(replace(thread, sent=sent)))
         page, last = self._page("losses", {"records": len(records)}), after
         for probe in found[after:]:
             loss = {

@@ -254,7 +254,7 @@ class FileGroup(NamedTuple):
     def source(self) -> Source | Path:
         if self.form is None:
             return self.paths[0]
-        return _programs()[self.form].opened(self.paths, skip_bad=True, lines=False)
+        return _programs()[self.form].opened(self.paths, skip_bad=True, lines=None)
 
 
 def parts_of(paths: Sequence[Path], unread: list[str]) -> list[FileGroup]:
@@ -342,6 +342,7 @@ def _load(
     store: Store, part: FileGroup, say: Say, unread: list[str], progress: ProgressBar | None = None
 ) -> Iterator[str]:  # fmt: skip
     from compaction_store import importers
+    from compaction_store.importers.kept_lines import LINES
 
     def report(at: importers.Progress) -> None:
         if progress is not None:
@@ -351,7 +352,7 @@ def _load(
         for thread in importers.import_into(store, part.source(), skip_bad=True, progress=report):
             _say_what_is_missing(thread, say)
             unread += [] if thread.is_recognised else [thread.thread_id]
-            if thread.loaded is not None:
+            if thread.loaded is not None and not thread.source_id.endswith(LINES):
                 yield thread.thread_id
     except InvalidSource as error:
         say(f"the rest is left out: {line(str(error))}")

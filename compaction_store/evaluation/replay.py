@@ -8,9 +8,10 @@ recorded reply. So a replay shows the information that the view still had, but n
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,7 @@ from compaction_store.models import Attempt, Compaction, Element, Event, Message
 from compaction_store.models.messages import shown
 from compaction_store.models.vocabulary import EVENT_KINDS, KINDS, NO_ATTEMPTS, SUMMARY_KINDS, WITHDRAWALS
 from compaction_store.probes import Fold, Planted, Probe, ThreadFacts, ThreadMessage, ThreadProbe
+from compaction_store.rendering.receipts import agents_receipt
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import speaker
 from compaction_store.tokens import Counter as TokenCounter
@@ -165,6 +167,7 @@ class _Walk:
         cost: tuple[str, SummarizerUse] | None = None,
     ) -> None:
         """Replaces a span of the view. `cost` is the name of the summarizer, with the tokens used."""
+        also = self.thread.sent.get(record, ())
         inside = [i for i, element in enumerate(self.elements) if element.end_seq >= start and element.seq <= end]
         if not inside:
             return
@@ -199,7 +202,7 @@ class _Walk:
             )
             if self.judge is not None and kind in SUMMARY_KINDS and record not in self.result.unreadable:
                 self.result.verdicts[record] = self.judge.of(removed, replacement)
-        self._probing().fold(Fold(record, start, end, replacement, is_summary=kind in SUMMARY_KINDS))
+        self._probing().fold(Fold(record, start, end, replacement, is_summary=kind in SUMMARY_KINDS, also=also))
 
     def revoke(self, record: int) -> None:
         """Takes a record out of the view, if it is there, and restores the elements that it replaced."""
@@ -350,6 +353,8 @@ class RecordedThread:
     is_unknown: bool = False
     #: The sentences that were planted into messages, by seq.
     planted: Mapping[int, tuple[Planted, ...]] = field(default_factory=dict, repr=False)
+    #: For a fold of a coding agent, by record, the messages of its next request that are not messages of the thread.
+    sent: Mapping[int, Sequence[Payload]] = field(default_factory=dict, repr=False)
     #: The verdicts of people on records, by number.
     labels: Mapping[int, bool] = field(default_factory=dict, repr=False)
     #: A reader of the names in texts. Threads that share a reader are probed faster, because it remembers names.
@@ -413,7 +418,42 @@ def read_thread(
     Threads that share `names`, a reader of names, are probed faster.
     """
     found = reader.replay(thread_id), reader.compactions(thread_id), reader.audit.events(thread_id)
-    return recorded(thread_id, *found, labels=labels, names=names)
+    thread = recorded(thread_id, *found, labels=labels, names=names)
+    sent = {
+        record: besides(seen.messages, said)
+        for record, (seq, said) in next_requests(thread).items()
+        if (seen := reader.seen_by(thread_id, seq)).evidence == "proved" and seen.messages is not None
+    }
+    return replace(thread, sent=sent)
+
+
+def next_requests(thread: RecordedThread) -> dict[int, tuple[int, list[Message]]]:
+    """Returns, for each fold, the reply to the first request after it that has a receipt, and the messages between."""
+    found = {}
+    for record in thread.folds:
+        said: list[Message] = []
+        for message in thread.messages[bisect_right(thread.messages, record.pos, key=lambda each: each.pos) :]:
+            if agents_receipt(message) is not None:
+                found[record.number] = message.seq, said
+                break
+            said.append(message)
+    return found
+
+
+def besides(messages: Iterable[Payload], said: Iterable[Message]) -> list[Payload]:
+    """Returns the messages of a request without the texts that are in the messages of a thread."""
+    known = {text.strip() for message in said for text in _texts(message.payload or {})}
+    parts = (text for message in messages if message.get("role") != "assistant" for text in _texts(message))
+    return [{"role": "user", "content": text} for text in parts if text.strip() not in known]
+
+
+def _texts(message: Payload) -> list[str]:
+    """Returns the texts of a message of Anthropic's API."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [content]
+    blocks = content if isinstance(content, list) else []
+    return [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
 
 
 def recorded(

@@ -26,6 +26,7 @@ from compaction_store.rendering.agent_requests import ClaudeRequests, KeptLine
 
 FORMAT = "claude-code"
 # In a text inside the line, the quotes would be escaped, so this finds only fields.
+_REQUEST = b'"api-request"'
 _SIDE = re.compile(rb'"isSidechain"\s*:\s*true')
 # The number of recent messages to remember, to find a boundary's preserved messages and a side chain's earlier lines.
 _REMEMBERED = 10_000
@@ -79,12 +80,12 @@ class ClaudeCode(Files):
         for file in self._files:
             session = session_of(file)
             own = file.path.stem if file.path.stem.startswith(_AGENTS_FILE) else None
-            chains = _chains(file, own)
+            chains, has_requests = _chains(file, own)
             for chain, runs in chains.items():
                 notes = Notes(self.skip_bad)
                 source_id = session if chain is None else f"{session}/{chain}"
                 yield SourceThread(source_id, _Chain(file, runs, notes).items(), notes)
-            if self.lines:
+            if has_requests if self.lines is None else self.lines:
                 yield kept(file, thread_of(file, chains), FORMAT)
 
 
@@ -102,24 +103,27 @@ def thread_of(file: LineFile, chains: Collection[str | None] | None = None) -> s
     session, name = session_of(file), file.path.stem
     if name.startswith(_AGENTS_FILE) or name == session:
         return session if name == session else f"{session}/{name}"
-    first, *others = _chains(file, None) if chains is None else chains
+    first, *others = _chains(file, None)[0] if chains is None else chains
     return session if others or first is None else f"{session}/{first}"
 
 
-def _chains(file: LineFile, own: str | None) -> dict[str | None, list[LineRange]]:
-    """Finds the lines of each chain. The key of the main chain is None. `own` is the chain of a subagent's file.
+def _chains(file: LineFile, own: str | None) -> tuple[dict[str | None, list[LineRange]], bool]:
+    """Finds the lines of each chain, and whether the file has requests to a model.
 
+    The key of the main chain is None. `own` is the chain of a subagent's file.
     Memory grows only with the number of switches between chains.
     """
     chains: dict[str | None, list[LineRange]] = {}
     tips: OrderedDict[str, str] = OrderedDict()
     last: str | None = None
+    has_requests = False
     for line in file.lines():
+        has_requests = has_requests or (line.data is not None and _REQUEST in line.data)
         chain = _chain(line, tips, last) if line.data is not None and _SIDE.search(line.data) else None
         last, chain = chain or last, chain or own
         line.extend(chains.setdefault(chain, []))
     file.done = 0
-    return chains
+    return chains, has_requests
 
 
 def _chain(line: Line, tips: OrderedDict[str, str], last: str | None) -> str | None:

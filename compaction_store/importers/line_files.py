@@ -163,13 +163,14 @@ def json_object(data: str | bytes | None, otherwise: str = "it is not a JSON obj
 class Files:
     """A source of several files. A subclass for each format finds the threads in a file.
 
-    Without `lines`, a source of session files leaves out the threads that keep their lines.
+    Without `lines`, a source of session files leaves out the threads that keep their lines. If `lines` is None, it only
+    keeps the lines of files that have requests to a model.
     """
 
     format = ""
     unit = "bytes"
 
-    def __init__(self, path: Path | Sequence[Path], *, skip_bad: bool = False, lines: bool = True) -> None:
+    def __init__(self, path: Path | Sequence[Path], *, skip_bad: bool = False, lines: bool | None = True) -> None:
         self.skip_bad = skip_bad
         self.lines = lines
         paths = [path] if isinstance(path, Path) else path

@@ -40,6 +40,7 @@ _ESCAPE = re.compile(r"\\[nrt\"]")
 class Fold:
     """A compaction of a thread, whose `replacement` is in the view instead of messages `start_seq` to `end_seq`.
 
+    `also` are other messages that the model was sent with the replacement, such as a file that its program read again.
     `sources` are the first and the last seq that the summarizer was given. By default, these are the seqs of the span.
     """
 
@@ -49,6 +50,7 @@ class Fold:
     replacement: Sequence[Payload | None] = field(default=(), repr=False)
     is_summary: bool = True
     sources: tuple[int, int] | None = None
+    also: Sequence[Payload] = field(default=(), repr=False)
 
 
 @dataclass(slots=True)
@@ -156,6 +158,7 @@ class ThreadProbe:
         removed = self._shown[first:end]
         reading = [MessageReading(payload, is_summary=fold.is_summary) for payload in fold.replacement]
         texts = [said.text for one in reading for said in one.said]
+        texts += [said.text for payload in fold.also for said in MessageReading(payload).said]
         element = _Shown(
             fold.start_seq, fold.end_seq, list(self._facts.keys_in(texts)), None,
             [one for old in removed for one in old.orders], {}, [one for old in removed for one in old.superseded], [],

@@ -17,6 +17,9 @@ from support.faces import Face
 from support.superuser_edits import unlock
 from web.test_pages import shown, text_of
 
+import compaction_store as cs
+from compaction_store.evaluation import read_thread
+from compaction_store.evaluation.evaluator import lost_in
 from compaction_store.importers import open_source
 from compaction_store.models import ToLoad
 from compaction_store.rendering import agent_requests
@@ -34,6 +37,11 @@ def written(folder: Path, lines: list[dict[str, Any]]) -> Path:
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
     return written(tmp_path, agent_sessions.lines())
+
+
+def printed(url: str, *arguments: str) -> str:
+    command = [sys.executable, "-m", "compaction_store", *arguments, "--url", url]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_each_reply_has_the_messages_of_its_request(store: Face, session: Path) -> None:
@@ -195,17 +203,42 @@ def test_a_page_and_the_history_of_a_reply_have_its_request(store: Face, session
 
 def test_the_command_line_prints_the_request_of_a_reply(store: Face, session: Path, url: str) -> None:
     run_all(store, session)
-
-    def printed(*arguments: str) -> str:
-        command = [sys.executable, "-m", "compaction_store", *arguments, "--url", url]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    found = json.loads(printed("view", THREAD, "--seen-by", "8", "--json"))
+    found = json.loads(printed(url, "view", THREAD, "--seen-by", "8", "--json"))
     assert (found["evidence"], found["messages"], found["thread_id"]) == ("proved", REQUESTS[1], THREAD)
     assert "where" not in found
-    text = printed("view", THREAD, "--seen-by", "8", "--table")
+    text = printed(url, "view", THREAD, "--seen-by", "8", "--table")
     assert text.startswith(f"the request for seq 8 of {THREAD}: proved")
     assert len(text.splitlines()) == 5
-    assert "<system-reminder>Stop!" in printed("view", THREAD, "--seen-by", "8", "--full", "--table")
-    explained = " ".join(printed("explain", THREAD, "8", "--table").split())
+    assert "<system-reminder>Stop!" in printed(url, "view", THREAD, "--seen-by", "8", "--full", "--table")
+    explained = " ".join(printed(url, "explain", THREAD, "8", "--table").split())
     assert "written from the request of the agent in line 13 of" in explained
+
+
+def test_a_name_that_the_next_request_had_is_not_lost(store: Face, session: Path, url: str) -> None:
+    """The summary has no name of the file, but the program read it again. A name that a person repeats is lost."""
+    lines: list[dict[str, Any]] = []
+    for number, line in enumerate(agent_sessions.lines()):
+        line["timestamp"] = f"2026-05-04T09:{number:02d}:00.000Z"
+        lines.append(line)
+    first = next(line for line in lines if line["type"] == "user")
+    first["message"]["content"] = "See src/shop/orders.py and src/shop/billing.py about TICKET-4711."
+    reminder = agent_sessions.text("user", "<system-reminder>src/shop/orders.py: total()</system-reminder>")
+    blob = {"type": "api-request-blob", "hash": agent_sessions.hashed(reminder), "message": reminder}
+    last = next(number for number, line in enumerate(lines) if line.get("id") == "r3")
+    again = {"type": "user", "sessionId": SESSION, "uuid": "again"}
+    asked = "Change src/shop/orders.py and src/shop/billing.py now."
+    lines[last]["tail"].append(blob["hash"])
+    lines.insert(last, blob | {"sessionId": SESSION})
+    lines.append(again | {"message": {"role": "user", "content": asked}, "timestamp": "2026-05-04T10:00:00.000Z"})
+    written(session.parent, lines)
+    run_all(store, session)
+    assert store.seen_by(THREAD, 11).evidence == "proved"
+    with cs.Store.open(url) as reader:
+        lost = {probe.text for probe in lost_in(read_thread(reader, THREAD)) if probe.type == "needed_later"}
+    assert lost == {"src/shop/billing.py"}
+    found = json.loads(printed(url, "autopsy", str(session), "--json"))
+    assert found["sessions"] == 1
+    assert {loss["text"] for loss in found["losses"] if loss["type"] == "needed_later"} == lost
+    assert {
+        loss["text"] for loss in map(json.loads, printed(url, "explain", THREAD, "--lost", "--text").splitlines())
+    } >= lost
