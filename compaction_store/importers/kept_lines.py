@@ -2,7 +2,7 @@
 
 The lines of a file are the messages of a thread of their own, whose name is that of the session's thread with `/lines`
 after it. A line that is no UTF-8 is kept as base64, and a very long line in pieces. The last line has an `end` if the
-file does not end with a newline.
+file does not end with a newline; if it is no JSON, it is still being written, and left for the next import.
 
 If a file no longer begins with the lines that are kept, a message of the type `rewritten` says so. The file then has
 the first messages of its former generation, as many as `keeps` says, and after them the messages that follow.
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from compaction_store.errors import InvalidInput, InvalidSource
-from compaction_store.importers.line_files import LineFile
+from compaction_store.importers.line_files import LineFile, json_object
 from compaction_store.importers.sources import Notes, SourceThread
 from compaction_store.messages import encoding
 from compaction_store.models import ToLoad
@@ -48,7 +48,9 @@ def _items(file: LineFile) -> Iterator[ToLoad]:
         with file.path.open("rb") as opened:
             for message, size in messages(opened, file.size):
                 file.done = min(file.size, size)
-                yield ToLoad(message, tokens=0)
+                # A last line that is no JSON is still being written.
+                if "end" not in message or not isinstance(json_object(bytes_of(message)), str):
+                    yield ToLoad(message, tokens=0)
     except OSError as error:
         failure = error.strerror
     else:

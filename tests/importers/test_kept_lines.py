@@ -14,7 +14,7 @@ from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import kept_lines
-from compaction_store.importers.line_files import LineFile
+from compaction_store.importers.line_files import LineFile, json_object
 from compaction_store.messages import encoding
 
 SESSION = "5c0f3a52-6d0e-4b43-9a55-0f6f5a3c9b11"
@@ -78,6 +78,7 @@ def back(store: Face, thread_id: str) -> bytes:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_BYTES)
 @example(b"\x00\n\xff\n\\ud800\n\r\n\nno end")
+@example(b'{"no": "end"}')
 def test_any_file_is_stored_and_comes_back(store: Face, tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     session = str(uuid.uuid4())
     path = tmp_path_factory.mktemp("file") / f"{session}.jsonl"
@@ -85,7 +86,10 @@ def test_any_file_is_stored_and_comes_back(store: Face, tmp_path_factory: pytest
     results = run_all(store, path, skip_bad=True, format="claude-code")
     [lines] = [result for result in results if result.source_id == f"{session}/lines"]
     assert (lines.thread_id, lines.refused) == (f"claude-code:{session}/lines", None)
-    assert back(store, lines.thread_id) == LINE + data
+    # A last line without a newline is kept if it is whole.
+    tail = data.rpartition(b"\n")[2]
+    unfinished = len(tail) if isinstance(json_object(tail), str) else 0
+    assert back(store, lines.thread_id) == (LINE + data)[: len(LINE + data) - unfinished]
     sound(store, lines.thread_id)
 
 
@@ -110,6 +114,15 @@ def test_the_lines_of_each_file_are_beside_its_thread(store: Face, tmp_path: Pat
     assert [r.loaded.added for r in run_all(store, main) if r.loaded and r.source_id.endswith("/lines")] == [1]
     assert back(store, f"claude-code:{SESSION}/lines") == main.read_bytes()
     sound(store, f"claude-code:{SESSION}/lines")
+
+
+def test_a_line_that_was_not_finished_is_kept_by_the_next_import(store: Face, tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_bytes(LINE + LINE[:40])
+    run_all(store, path, skip_bad=True)
+    path.write_bytes(LINE + LINE)
+    assert [r.loaded.added for r in run_all(store, path) if r.loaded] == [1, 1]
+    assert back(store, f"claude-code:{SESSION}/lines") == LINE + LINE
 
 
 def test_the_lines_of_a_rollout(store: Face, tmp_path: Path) -> None:
