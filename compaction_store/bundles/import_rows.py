@@ -179,9 +179,7 @@ class Staged:
 
     def result(self, *, added: bool) -> Imported:
         said = self.manifest
-        return Imported(
-            said["thread_id"], said["last_seq"], said["last_number"], said["last_pos"], self.head, added
-        )  # fmt: skip
+        return Imported(said["thread_id"], said["last_seq"], said["last_number"], said["last_pos"], self.head, added)
 
     def blocks(self, kind: str) -> Iterator[bytes]:
         """Yields the COPY data of a kind. Each call begins at the start."""

@@ -166,9 +166,7 @@ def answered(found: dict[str, Any]) -> list[_LineMessage] | None:
     Anthropic's response is itself a message.
     """
     kind = found.get("object")
-    about = {
-        "occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model")),
-    }  # fmt: skip
+    about = {"occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model"))}
     if kind == "response" and isinstance(found.get("output"), list):
         parts = [_LineMessage(item, about | {"external_id": _id(item)}) for item in found["output"]]
     elif kind == "chat.completion" and isinstance(found.get("choices"), list):

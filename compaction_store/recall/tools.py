@@ -61,19 +61,11 @@ class AsyncRecallTools(_Tools):
     """The async form of `RecallTools`, for an AsyncStore or an AsyncReader."""
 
     async def call(self, name: str, arguments: Any) -> Recalled:
-        """Runs a model's call.
-
-        For an unknown tool, wrong arguments, or a thread or record that does not exist, returns an error result that
-        tells the model so.
-        """
+        """Runs a model's call, as `RecallTools.call` does."""
         return await waiting.drive_async(self._reading.call(name, arguments))
 
     async def answer(self, call: Any) -> Payload:
-        """Runs a call from a model's reply and returns its result in the format of the same API.
-
-        Returns a `tool_result` block for a `tool_use` block, a message of role `tool` for an entry of `tool_calls`, and
-        a `function_call_output` item for a `function_call` item.
-        """
+        """Runs a call from a model's reply, as `RecallTools.answer` does."""
         read = calls.read(call)
         return read.answer(await self.call(read.name, read.arguments))
 

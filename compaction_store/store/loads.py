@@ -268,7 +268,7 @@ class Load:
         if not self.stored:
             raise InvalidMessage(
                 f"messages must have at least one message, not none; was the iterator used before?{self._of_thread}"
-            )  # fmt: skip
+            )
 
     def _gather(self) -> _Steps[list[Row]]:
         rows: list[Row] = []

@@ -38,9 +38,7 @@ _GIVEN = {
 # Environment variables that no parameter overrides, each with a word from libpq's error about a bad value. After such
 # an error, the variable is removed from the environment while connecting. This breaks no other code, because none in
 # this process can connect with the bad value.
-_ENVIRONMENT = {
-    "PGSERVICE": "service", "PGTZ": '"TimeZone"', "PGDATESTYLE": '"DateStyle"', "PGGEQO": '"geqo"',
-}  # fmt: skip
+_ENVIRONMENT = {"PGSERVICE": "service", "PGTZ": '"TimeZone"', "PGDATESTYLE": '"DateStyle"', "PGGEQO": '"geqo"'}
 # The driver cannot parse times in another DateStyle. A session setting is safe, because there is no pooler in between.
 _IDENTIFIER = (
     b"SELECT system_identifier FROM pg_catalog.pg_control_system(), pg_catalog.set_config('DateStyle', 'ISO', false)"

@@ -51,7 +51,7 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
             "ALTER ROLE … BYPASSRLS, or make one for each tenant"
             if tenant is None
             else "grant this login compaction_store_auditor"
-        )  # fmt: skip
+        )
         raise PermissionDenied(what, sqlstate=error.sqlstate) from None
     except BaseException:
         fetch(connection, "ROLLBACK")

@@ -51,4 +51,4 @@ def take_checkpoint_turn(connection: Connection, patience: float) -> None:
     holder = Holder._make(rows[0]) if rows else None
     raise DatabaseUnavailable(
         f"another checkpoint or a migration did not finish in time{held_by(holder)}", sqlstate=state
-    )  # fmt: skip
+    )

@@ -334,7 +334,7 @@ def _grants(layout: Layout) -> dict[str, str]:
             for role in match["roles"].split(","):
                 found.setdefault((name, role.strip()), set()).update(
                     privilege.strip() for privilege in match["privileges"].split(",")
-                )  # fmt: skip
+                )
     return {f"grant on {name} to {role}": ", ".join(sorted(privileges)) for (name, role), privileges in found.items()}
 
 

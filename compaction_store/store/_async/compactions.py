@@ -432,9 +432,7 @@ async def adopt(
     def count(messages: Iterable[Payload]) -> int:
         return summary_room.count_encoded(counting, messages)
 
-    text = adoption.to_json(
-        made, plan, count, counter=counter.name, reason=reason, actor=actor, authority=authority
-    )  # fmt: skip
+    text = adoption.to_json(made, plan, count, counter=counter.name, reason=reason, actor=actor, authority=authority)
     run_id = uuid4()
     rows = await db.call(queries.commit_compactions, thread, run_id, base.pos, base.head, text, key=str(run_id))
     return tuple(await _written(thread, run_id, rows, listeners))

@@ -63,5 +63,5 @@ class AsyncScope(NamedTuple):
         actor = self.chosen_actor(actor)
         body = erasure.body(
             until=until, locked=locked, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
-        )  # fmt: skip
+        )
         return await erasures.record_event(self.db, thread, kind, body, actor)

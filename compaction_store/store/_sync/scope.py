@@ -64,5 +64,5 @@ class Scope(NamedTuple):
         actor = self.chosen_actor(actor)
         body = erasure.body(
             until=until, locked=locked, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
-        )  # fmt: skip
+        )
         return erasures.record_event(self.db, thread, kind, body, actor)

@@ -36,8 +36,8 @@ class AsyncConnections(Caller):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, server=server, observer=observer,
-        )  # fmt: skip
+            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, server=server, observer=observer
+        )
 
     async def call(
         self,

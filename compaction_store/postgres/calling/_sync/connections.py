@@ -31,8 +31,8 @@ class Connections(Caller):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine, time.sleep, deadline, retries=retries, server=server, observer=observer,
-        )  # fmt: skip
+            engine, time.sleep, deadline, retries=retries, server=server, observer=observer
+        )
 
     def call(
         self,
