@@ -34,13 +34,8 @@ def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> lis
     query = (
         sa.select(c.pos, c.number, c.revokes, c.tokens_before, c.tokens_after)
         .join(tables.heads, h.thread_uid == c.thread_uid)
-        .where(
-            c.thread_uid == found,
-            h.thread_uid == found,
-            c.number <= h.last_number,
-            c.outcome == "applied",
-            c.pos <= last_pos,
-        )
+        .where(c.thread_uid == found, h.thread_uid == found, c.number <= h.last_number)
+        .where(c.outcome == "applied", c.pos <= last_pos)
         .order_by(c.number)
     )
     return select_named(connection, key.tenant, query)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
@@ -436,13 +436,6 @@ class AsyncReader:
         return tuple(await self._db.call(queries.leases, self._tenant, budget.trigger_tokens, _MOST_LEASES))
 
 
-class Opened(NamedTuple):
-    """The connections, and this process's `Share` of the embedded server if they lead to that server."""
-
-    db: AsyncConnections
-    share: embedded.Share | None
-
-
 async def open_database(
     url: str | None,
     engine: AsyncEngine | None,
@@ -453,7 +446,8 @@ async def open_database(
     settings: Mapping[str, str],
     telemetry: Telemetry | None,
     keys: Keys | None,
-) -> Opened:
+) -> tuple[AsyncConnections, embedded.Share | None]:
+    """Returns the connections, and this process's share of the embedded server if they lead to that server."""
     share = None
     if engine is None:
         url = engines.chosen_url(url)
@@ -476,5 +470,4 @@ async def open_database(
     server = Cluster() if citus.is_used else Server(has_citus=citus.is_installed)
     if keys is not None:
         server = SealedServer(server, keys)
-    db = AsyncConnections(engine, deadline, server=server, observer=observer)
-    return Opened(db, share)
+    return AsyncConnections(engine, deadline, server=server, observer=observer), share

@@ -80,8 +80,8 @@ def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[M
 
 def elements(db: Connections, thread: ThreadKey, parts: Iterable[Part]) -> Iterator[Element]:
     """Yields the elements of parts of an outline, in order. Reads messages and records together, in pages."""
-    wanted = _Wanted(parts)
-    limit = _FIRST_ELEMENTS
+    last_seq, limit = [sys.maxsize], _FIRST_ELEMENTS
+    wanted = _places(parts, last_seq)
     while page := list(islice(wanted, limit)):
         seqs = [seq for seq, number in page if number is None]
         rows = db.call(queries.elements, thread, seqs, [number for _, number in page if number is not None])
@@ -91,35 +91,26 @@ def elements(db: Connections, thread: ThreadKey, parts: Iterable[Part]) -> Itera
             if place in found:
                 yield found[place]
             elif place[1] is None:
-                wanted.last_seq = min(wanted.last_seq, place[0])
+                last_seq.append(min(last_seq[-1], place[0]))
         if rows:
             # Use thread_uid from here on: the name may belong to another thread by now.
             thread = thread._replace(uid=rows[0].thread_uid)
             limit = _next_limit([len(row.payload or "") for row in rows], limit)
 
 
-class _Wanted:
-    """Iterates over the elements of parts as pairs: a seq and None for a message, 0 and a number for a record.
+def _places(parts: Iterable[Part], last_seq: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+    """Yields a seq and None for a message, and 0 and a number for a record.
 
-    Leaves out the seqs after `last_seq`, because a part may end beyond the thread.
+    Leaves out the seqs after the newest `last_seq`, because a part may end beyond the thread.
     """
-
-    def __init__(self, parts: Iterable[Part]) -> None:
-        self.last_seq = sys.maxsize
-        self._places = self._iterate(parts)
-
-    def __iter__(self) -> Iterator[tuple[int, int | None]]:
-        return self._places
-
-    def _iterate(self, parts: Iterable[Part]) -> Iterator[tuple[int, int | None]]:
-        for part in parts:
-            if part.number is not None:
-                yield 0, part.number
-                continue
-            for seq in range(part.seq, part.end_seq + 1):
-                if seq > self.last_seq:
-                    break
-                yield seq, None
+    for part in parts:
+        if part.number is not None:
+            yield 0, part.number
+            continue
+        for seq in range(part.seq, part.end_seq + 1):
+            if seq > last_seq[-1]:
+                break
+            yield seq, None
 
 
 def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Message]:
