@@ -180,7 +180,7 @@ class Keys:
                 return None
             if isinstance(error, Unreadable):
                 raise
-        raise self._never_had(key_id)
+        raise NotConfigured(f"the content is sealed with the key {key_id.hex()}, which {self!r} does not have")
 
     def _unwrapped(self, path: Path, key_id: bytes) -> bytes:
         secret = b""
@@ -210,11 +210,8 @@ class Keys:
             return was_there
 
     def destroy_ids(self, ids: Collection[bytes]) -> None:
-        """Destroys the keys with these ids, as `destroy` does. Raises NotConfigured if this folder never had one."""
+        """Destroys the keys with these ids, as `destroy` does."""
         wanted = {key_id.hex().encode() for key_id in ids}
-        for key_id in ids:
-            if not self._file(key_id).exists() and not self._stone(key_id).exists():
-                raise self._never_had(key_id)
         with self._locked():
             for key_id in ids:
                 self._destroy_key(key_id)
@@ -228,9 +225,6 @@ class Keys:
         with suppress(FileExistsError):
             _write_new(self._stone(key_id), b"")
         _destroy(self._file(key_id))
-
-    def _never_had(self, key_id: bytes) -> NotConfigured:
-        return NotConfigured(f"the content is sealed with the key {key_id.hex()}, which {self!r} does not have")
 
     def id_of(self, owner: str) -> bytes | None:
         """Returns the id of an owner's key, or None if there is none."""

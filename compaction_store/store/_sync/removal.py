@@ -7,6 +7,8 @@ left, and its statement is about all threads. So nothing about a removal has to 
 
 from __future__ import annotations
 
+import hmac
+import re
 from collections import Counter
 from collections.abc import Iterator, Callable
 from dataclasses import dataclass, replace
@@ -23,11 +25,12 @@ from compaction_store.postgres import checkpointing, queries
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import EventFilter, ThreadKey
 from compaction_store.postgres.queries.expiring import Expiring
-from compaction_store.sealing.keys import owner_of
+from compaction_store.sealing.keys import OwnerKey, owner_of
 from compaction_store.store._sync import erasures, pages, retention, subjects
 from compaction_store.store._sync.verification import patience
 
 _END = datetime.max.replace(tzinfo=UTC)
+_NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +93,38 @@ def _erased(order: Order, *, dry_run: bool) -> Iterator[Expiry]:
 
 
 def _key_of(order: Order, found: Expiring) -> str | None:
-    """Returns the id of the key that seals a thread. The erasure names it, so that a repeated call can destroy it."""
+    """Returns the key that seals a thread, by its id and a proof of it.
+
+    The erasure names it, so that a call that is repeated can destroy it. Only who has the key can make the proof: an
+    event that somebody forged or imported must not destroy the key of another tenant.
+    """
     if (keys := order.db.server.keys) is None:
         return None
     thread = order.db.call(queries.thread, ThreadKey(found.thread_uid, order.tenant, found.thread_id))
     key_id = keys.id_of(owner_of(order.tenant, thread.subject, found.thread_id))
-    return None if key_id is None else key_id.hex()
+    key = None if key_id is None else keys.by_id(key_id)
+    return None if key is None else _named(key, order.tenant)
+
+
+def _named(key: OwnerKey, tenant: str) -> str:
+    proof = hmac.digest(key.secret, f"compaction-store removal\n{tenant}".encode(), "sha256")
+    return f"{key.id.hex()}.{proof.hex()}"
 
 
 def _destroy_keys(order: Order) -> int:
     """Destroys the keys that the erasures name, and returns how many there are."""
-    ids = set()
+    names, ids, keys = set(), set(), order.db.server.keys
     for event in pages.tenant_events(order.db, order.tenant, EventFilter(["redaction"]), newest_first=False):
-        if isinstance(key := event.body.get("key"), str):
-            ids.add(bytes.fromhex(key))
-    if ids and order.db.server.keys is None:
-        raise NotConfigured("a store must be opened with seal=Keys(…) to destroy the keys of the tenant")
-    if order.db.server.keys is not None:
-        order.db.server.keys.destroy_ids(ids)
+        if isinstance(name := event.body.get("key"), str) and _NAME.fullmatch(name):
+            names.add(name)
+    if keys is None:
+        if names:
+            raise NotConfigured("a store must be opened with seal=Keys(…) to destroy the keys of the tenant")
+        return 0
+    for name in names:
+        key_id = bytes.fromhex(name.partition(".")[0])
+        # The proof of a key that is destroyed already cannot be checked, and need not be.
+        if (key := keys.by_id(key_id)) is None or hmac.compare_digest(_named(key, order.tenant), name):
+            ids.add(key_id)
+    keys.destroy_ids(ids)
     return len(ids)

@@ -225,6 +225,27 @@ def test_the_keys_of_a_sealed_tenant_are_destroyed(
     assert len(list((tmp_path / "keys").glob("*.owner"))) == 2
 
 
+def test_no_forged_event_destroys_the_key_of_another_tenant(
+    faces: Faces, url: str, superuser: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    keys = Keys.make(tmp_path / "keys")
+    other = faces.open(url, tenant="other", seal=keys)
+    other.append("planted", {"role": "user", "content": "this stays"})
+    store = faces.open(url, tenant="acme", seal=keys)
+    found = keys.id_of(owner_of("other", thread_id="planted"))
+    assert found is not None
+    other.custody.hold("planted", reason="claim")
+    for number, name in enumerate((f"{found.hex()}.{'0' * 64}", found.hex(), "zz", 5, None, ["x"])):
+        store.append(f"t{number}", {"role": "user", "content": "hello"})
+        superuser.execute(
+            "SELECT compaction_store.erase(NULL, 'acme', %s, NULL, %s, %s, false)",
+            (f"t{number}", bytes([number]) * 16, json.dumps({"reason": "r", "key": name})),
+        )
+    store.append("last", {"role": "user", "content": "hello"})
+    assert store.custody.remove_tenant(KEY, **DEED).keys == 1
+    assert [m.payload["content"] for m in other.replay("planted")] == ["this stays"]
+
+
 def test_a_statement_that_was_changed_or_that_another_key_signed_is_refused(acme: Face) -> None:
     done = acme.custody.remove_tenant(KEY, **DEED)
     assert check_removal(done.note, OTHER.key, KEY.key.hex()) == done
