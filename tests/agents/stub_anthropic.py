@@ -25,6 +25,8 @@ _CALLS = {
     }),
 }  # fmt: skip
 _ASKED = re.compile("|".join(_CALLS))
+# Any tool may be asked for with its input as JSON.
+_NAMED = re.compile(r"CALL (\w+) (\{.*\})")
 
 
 class Stub:
@@ -50,6 +52,11 @@ class Stub:
         self._server.server_close()
 
 
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else " ".join(block.get("text", "") for block in content)
+
+
 def _content(body: dict[str, Any], reply: str) -> list[dict[str, Any]]:
     """Returns the blocks of a reply: a summary if one is asked for, the calls that the user asked for, or text."""
     messages = body.get("messages") or []
@@ -61,6 +68,8 @@ def _content(body: dict[str, Any], reply: str) -> list[dict[str, Any]]:
     has_tools = {tool.get("name") for tool in body.get("tools") or []}
     said = [] if "tool_result" in last else list(dict.fromkeys(_ASKED.findall(last.rpartition("system-reminder>")[2])))
     calls = [_CALLS[name] for name in said]
+    if "tool_result" not in last and (named := _NAMED.search(_text(users[-1]) if users else "")):
+        calls.append((named[1], json.loads(named[2])))
     blocks: list[dict[str, Any]] = []
     if calls:
         blocks.append({"type": "text", "text": f"{reply}: I look."})
