@@ -220,11 +220,11 @@ class Custody:
             raise InvalidInput(f"progress must be a callable{arguments.other(progress)}")
         erasures.check_reasons(reason)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
-        order = removal.Order(
-            self._scope.db, self._scope.tenant, self._scope.chosen_actor(actor), reason, legal_basis,
-            encoding.authority(authority), dry_run, progress or (lambda _done, _total: None),
+        order = retention.Run(
+            self._scope.db, self._scope.tenant, uuid4(), timedelta(), "", None, self._scope.chosen_actor(actor), reason,
+            legal_basis, encoding.authority(authority), dry_run,
         )  # fmt: skip
-        return removal.remove(order, signer)
+        return removal.remove(order, signer, progress or (lambda _done, _total: None))
 
     def apply_retention(
         self,

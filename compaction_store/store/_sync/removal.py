@@ -11,43 +11,28 @@ import hmac
 import re
 from collections import Counter
 from collections.abc import Iterator, Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from compaction_store.arguments import DATABASE, about
 from compaction_store.checkpoints.keys import Signer
 from compaction_store.checkpoints.removals import Removal, body, sign
 from compaction_store.errors import Conflict, NotConfigured, PermissionDenied
 from compaction_store.integrity import erasure
-from compaction_store.models import Expiry, Payload
+from compaction_store.models import Expiry
 from compaction_store.postgres import checkpointing, queries
-from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import EventFilter, ThreadKey
 from compaction_store.postgres.queries.expiring import Expiring
 from compaction_store.sealing.keys import OwnerKey, owner_of
 from compaction_store.store._sync import erasures, pages, retention, subjects
+from compaction_store.store._sync.retention import Run
 from compaction_store.store._sync.verification import patience
 
 _END = datetime.max.replace(tzinfo=UTC)
 _NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """The arguments of `custody.remove_tenant`."""
-
-    db: Connections
-    tenant: str
-    actor: str | None
-    reason: str
-    legal_basis: str | None
-    authority: Payload | None
-    dry_run: bool
-    progress: Callable[[int, int], object]
-
-
-def remove(order: Order, signer: Signer) -> Removal:
+def remove(order: Run, signer: Signer, progress: Callable[[int, int], object]) -> Removal:
     """Removes the tenant. A dry run returns the numbers of what is left to erase."""
     if not order.db.call(queries.may_record_in_log, "checkpoint_turn"):
         raise PermissionDenied("grant this login compaction_store_auditor, because what is signed is proved first")
@@ -55,7 +40,7 @@ def remove(order: Order, signer: Signer) -> Removal:
     for each in _erased(order, dry_run=True):
         threads, messages, records = threads + 1, messages + each.messages, records + each.records
         kept.update([each.kept] if each.kept is not None else [])
-        order.progress(0, threads)
+        progress(0, threads)
     if kept:
         why = ", ".join(f"{count:,} {reason}" for reason, count in kept.items())
         raise Conflict(f"{kept.total():,} of the {threads:,} threads must be kept ({why}), so nothing was erased")
@@ -67,7 +52,7 @@ def remove(order: Order, signer: Signer) -> Removal:
     for each in _erased(order, dry_run=False):
         if each.kept is not None:
             raise Conflict(f"a thread must be kept, because it was {each.kept} meanwhile{about(each.thread_id)}")
-        order.progress(erased := erased + 1, threads)
+        progress(erased := erased + 1, threads)
     proved = order.db.call(checkpointing.prove_removal, order.tenant, patience(order.db))
     done = replace(
         proved, keys=_destroy_keys(order), reason=order.reason, legal_basis=order.legal_basis,
@@ -77,12 +62,9 @@ def remove(order: Order, signer: Signer) -> Removal:
     return sign(signer, done, event)
 
 
-def _erased(order: Order, *, dry_run: bool) -> Iterator[Expiry]:
+def _erased(order: Run, *, dry_run: bool) -> Iterator[Expiry]:
     """Erases the threads of the tenant, and yields each. Forks are threads of the tenant, so their copies go too."""
-    every = retention.Run(
-        order.db, order.tenant, UUID(int=0), timedelta(), "", None, None, order.reason, None, None, dry_run
-    )  # fmt: skip
-    for found in retention.old(every, _END):
+    for found in retention.old(order, _END):
         said = erasure.body(
             reason=order.reason, legal_basis=order.legal_basis, key=_key_of(order, found),
             authority=order.authority,
@@ -92,7 +74,7 @@ def _erased(order: Order, *, dry_run: bool) -> Iterator[Expiry]:
             yield done
 
 
-def _key_of(order: Order, found: Expiring) -> str | None:
+def _key_of(order: Run, found: Expiring) -> str | None:
     """Returns the key that seals a thread, by its id and a proof of it.
 
     The erasure names it, so that a call that is repeated can destroy it. Only who has the key can make the proof: an
@@ -111,7 +93,7 @@ def _named(key: OwnerKey, tenant: str) -> str:
     return f"{key.id.hex()}.{proof.hex()}"
 
 
-def _destroy_keys(order: Order) -> int:
+def _destroy_keys(order: Run) -> int:
     """Destroys the keys that the erasures name, and returns how many there are."""
     names, ids, keys = set(), set(), order.db.server.keys
     for event in pages.tenant_events(order.db, order.tenant, EventFilter(["redaction"]), newest_first=False):
