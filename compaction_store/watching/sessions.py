@@ -39,14 +39,15 @@ class SessionFile:
 
     `offset` is the number of bytes that are kept, and `index` the number of messages that hold them. `seq` is the last
     seq of the thread, or -1 if the thread must be compared with the file. `mark` is a hash of the first and the last of
-    these bytes, `whole` one of them all, and `uid` the thread's uid. `named` is the prefix and the id of the session's
-    thread. `imported` is the offset up to which the conversation was imported.
+    these bytes, `whole` one of them all, and `uid` the thread's uid. `prefix` and `source_id` make the name of the
+    session's thread. `imported` is the offset up to which the conversation was imported.
     """
 
     path: str
     form: str
-    named: tuple[str, str] | None = None
-    identity: tuple[int, int] = (0, 0)
+    prefix: str = ""
+    source_id: str = ""
+    identity: str = ""
     size: int = 0
     changed: int = 0
     offset: int = 0
@@ -65,17 +66,15 @@ class SessionFile:
     @property
     def target(self) -> Target:
         """Where the lines go."""
-        assert self.named is not None  # noqa: S101 — a file is named before any of it is kept
-        prefix, source_id = self.named
-        session = source_id.partition("/")[0]
-        key = key_of(self.form, source_id + kept_lines.LINES)
-        return Target(prefix + source_id + kept_lines.LINES, key, prefix + session)
+        lines = self.source_id + kept_lines.LINES
+        session = self.source_id.partition("/")[0]
+        return Target(self.prefix + lines, key_of(self.form, lines), self.prefix + session)
 
     def saved(self) -> dict[str, Any]:
         """Returns the fields that are remembered."""
         return {name: value for name, value in vars(self).items() if name not in ("hasher", "due")}
 
-    def source_id(self) -> str | None:
+    def id_in_lines(self) -> str | None:
         """Returns the id of the session's thread; None if the file does not say it yet."""
         file = LineFile(Path(self.path))
         file.size = end_of_lines(self.path, 0)
@@ -89,9 +88,8 @@ class SessionFile:
 
     def has_changed(self, found: os.stat_result) -> bool:
         """Returns whether the file is not as it was at the last look, or may have changed since without a sign."""
-        return (found.st_size, found.st_ctime_ns, found.st_dev, found.st_ino) != (
-            self.size, self.changed, *self.identity
-        ) or time.time_ns() - found.st_ctime_ns < _COARSE  # fmt: skip
+        seen = (found.st_size, found.st_ctime_ns, f"{found.st_dev}:{found.st_ino}")
+        return seen != (self.size, self.changed, self.identity) or time.time_ns() - found.st_ctime_ns < _COARSE
 
 
 def edges(file: IO[bytes], offset: int) -> str:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, NamedTuple, Self
+from typing import IO, Self
 
 from compaction_store import Store
 from compaction_store.errors import CompactionStoreError, Conflict, DatabaseError
@@ -37,10 +38,6 @@ _RETRY_SECONDS = 5.0
 _SAVE_SECONDS = 60.0
 
 
-class AlreadyWatching(CompactionStoreError):
-    """Another process watches for the same store."""
-
-
 class Stopped(Exception):
     """A signal ended the import of a conversation."""
 
@@ -55,11 +52,7 @@ class Waker:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            taken = True
-        else:
-            taken = False
-        if taken:
-            raise AlreadyWatching("another process watches for this store; `compaction-store hooks notify` wakes it")
+            raise Conflict("another process watches for this store; `compaction-store hooks notify` wakes it") from None
         path = folder / "look"
         with suppress(FileExistsError):
             os.mkfifo(path, 0o600)
@@ -87,18 +80,11 @@ class Waker:
         return True
 
 
-def notify(folder: Path) -> int:
-    """Wakes all watchers of this user. Returns how many there are."""
-    found = 0
+def notify(folder: Path) -> None:
+    """Wakes all watchers of this user."""
     for path in folder.glob("*/look"):
-        with suppress(OSError):
-            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            try:
-                os.write(pipe, b".")
-            finally:
-                os.close(pipe)
-            found += 1
-    return found
+        with suppress(OSError), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
+            pipe.write(b".")
 
 
 def state_folder() -> Path:
@@ -121,28 +107,14 @@ class Report:
         return bool(self.lines or self.messages or self.spooled or self.findings)
 
 
-class _Imported(NamedTuple):
-    results: list[ThreadImported]
-    seconds: float
-    is_other: bool
-
-
 class Watcher:
     """Keeps the session files below some folders. `folder` has the state and the spool."""
 
-    def __init__(
-        self,
-        open_store: Callable[[], Store],
-        roots: Iterable[Path],
-        folder: Path,
-        waker: Waker,
-        *,
-        spool_bytes: int = SPOOL_BYTES,
-    ) -> None:
+    def __init__(self, open_store: Callable[[], Store], roots: Iterable[Path], folder: Path, waker: Waker) -> None:
         self._open = open_store
         self._state = folder / "state"
         self._waker = waker
-        self._spool = Spool(folder / "spool", spool_bytes)
+        self._spool = Spool(folder / "spool", SPOOL_BYTES)
         self._saved = self._load()
         self._scan = Scan(roots, self._saved.values())
         self._keeper: Keeper | None = None
@@ -153,7 +125,7 @@ class Watcher:
         self._suspects: set[str] = set()
         self._said: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="import")
-        self._job: tuple[SessionFile, int, Future[_Imported]] | None = None
+        self._job: tuple[SessionFile, int, Future[tuple[list[ThreadImported], float, bool]]] | None = None
         self.report = Report()
 
     # ---- the loop
@@ -208,13 +180,10 @@ class Watcher:
             found = [SessionFile(**row) for row in map(json.loads, self._state.read_text().splitlines())]
         except (OSError, ValueError, TypeError):
             return {}
-        for file in found:
-            file.named = file.named and (file.named[0], file.named[1])
-            file.identity = (file.identity[0], file.identity[1])
         return {file.path: file for file in found}
 
     def _save(self) -> None:
-        self._saved |= {path: f for path, f in (self._scan.gone | self._scan.files).items() if f.named}
+        self._saved |= {path: f for path, f in (self._scan.gone | self._scan.files).items() if f.source_id}
         new = self._state.with_suffix(".new")
         with new.open("w") as file:
             for each in self._saved.values():
@@ -224,12 +193,11 @@ class Watcher:
 
     def _store_is_new(self, keeper: Keeper) -> None:
         """Compares the state with the store, which may be another one, or a restored one."""
-        known = [file for file in self._scan.files.values() if file.named and file.seq >= 0]
-        if known and self._is_new:
-            last = {thread.thread_id: thread.last_seq for thread in keeper.store.threads(hidden=True)}
-            for file in known:
-                if last.get(file.target.thread) != file.seq:
-                    file.seq, file.size = -1, -1
+        known = [file for file in self._scan.files.values() if file.source_id and file.seq >= 0]
+        last = {t.thread_id: t.last_seq for t in keeper.store.threads(hidden=True)} if known else {}
+        for file in known:
+            if last.get(file.target.thread) != file.seq:
+                file.seq, file.size = -1, -1
         self._is_new = False
 
     # ---- lines
@@ -248,8 +216,8 @@ class Watcher:
         for file in changed:
             if self._waker.is_stopped:
                 return
-            if not self._try(lambda file=file: self._keep(file)):  # type: ignore[misc]
-                self._try(lambda file=file: self._keep(file))  # type: ignore[misc]
+            # If the database goes away meanwhile, the lines go to the spool.
+            _ = self._try(partial(self._keep, file)) or self._try(partial(self._keep, file))
         if time.monotonic() > self._save_at and changed:
             self._save()
 
@@ -276,7 +244,7 @@ class Watcher:
             for part, kept in self._spool.replay(self._keeper):
                 self.report.lines += kept.added
                 file = self._scan.files.get(part.path)
-                if file is not None and file.named and file.target == part.target:
+                if file is not None and file.source_id and file.target == part.target:
                     file.seq = kept.seq if file.index == kept.length else -1
                     file.size = -1
 
@@ -298,7 +266,7 @@ class Watcher:
         is_old = found.st_mtime_ns < self._began - 60 * 10**9
         if file.is_left or (self._is_away and not file.offset and is_old):
             return
-        seen = (found.st_dev, found.st_ino)
+        seen = f"{found.st_dev}:{found.st_ino}"
         is_moved = seen != file.identity or (found.st_size == file.size and found.st_ctime_ns != file.changed)
         is_same = found.st_size >= file.offset and edges(opened, file.offset) == file.mark if file.offset else True
         if is_same and file.offset and (is_moved or file.hasher is None or file.path in self._suspects):
@@ -384,19 +352,19 @@ class Watcher:
 
     def _named(self, file: SessionFile) -> bool:
         """Gives a file the name of its thread, if its lines say it already."""
-        if file.named is None and (source_id := file.source_id()) is not None:
+        if not file.source_id and (source_id := file.id_in_lines()):
             place = place_of(LineFile(Path(file.path)))
-            file.named = (f"{file.form}:", source_id)
-            others = {f.path for f in self._scan.files.values() if f is not file and f.named == file.named}
+            file.prefix, file.source_id = f"{file.form}:", source_id
+            others = {f.path for f in self._scan.files.values() if f is not file and f.target == file.target}
             if not others and not self._is_away and self._keeper is not None:
                 stored = self._keeper.thread(file.target.thread)
                 its = None if stored is None else stored.metadata.get("file")
                 if its != place:
                     others = {p for p in self._scan.files if p != file.path and place_of(LineFile(Path(p))) == its}
             if any(map(os.path.exists, others)):
-                file.named = (f"{file.form}:{hashlib.sha256(place.encode()).hexdigest()[:8]}:", source_id)
+                file.prefix = f"{file.form}:{hashlib.sha256(place.encode()).hexdigest()[:8]}:"
                 self._say(f"{file.path} has the session of another file, and is kept as {file.target.thread}")
-        return file.named is not None
+        return bool(file.source_id)
 
     # ---- conversations
 
@@ -416,11 +384,12 @@ class Watcher:
     def _saved_and_seen(self) -> list[SessionFile]:
         """Returns the files that are there, and those that vanished before their conversation was imported."""
         gone = [f for path, f in (self._saved | self._scan.gone).items() if path not in self._scan.files]
-        return [f for f in (*self._scan.files.values(), *gone) if f.named and f.seq >= 0 and not f.is_left]
+        return [f for f in (*self._scan.files.values(), *gone) if f.source_id and f.seq >= 0 and not f.is_left]
 
-    def _import(self, file: SessionFile, keeper: Keeper, offset: int, whole: str) -> _Imported:
+    def _import(
+        self, file: SessionFile, keeper: Keeper, offset: int, whole: str
+    ) -> tuple[list[ThreadImported], float, bool]:
         begin = time.monotonic()
-        assert file.named is not None  # noqa: S101 — only named files are imported
         with TemporaryDirectory(prefix="compaction-store-") as folder:
             path, is_other = file.path, False
             try:
@@ -429,9 +398,9 @@ class Watcher:
             except FileNotFoundError:
                 [restored] = restoring.restore(keeper.store, file.target.thread, Path(folder), skip_redacted=True)
                 path = str(restored.path)
-            prefix, subject = file.named[0], file.target.subject
-            results = keeper.converse(lambda: file.source(path, offset), prefix, subject, self._check)
-        return _Imported(results, time.monotonic() - begin, is_other)
+            subject = file.target.subject
+            results = keeper.converse(lambda: file.source(path, offset), file.prefix, subject, self._check)
+        return results, time.monotonic() - begin, is_other
 
     def _check(self, _: object) -> None:
         if self._waker.is_stopped:
@@ -445,7 +414,7 @@ class Watcher:
         self._job = None
         file.due = time.monotonic() + _RETRY_SECONDS
         try:
-            done = future.result()
+            results, seconds, is_other = future.result()
         except Stopped:
             return
         except DatabaseError:
@@ -455,11 +424,11 @@ class Watcher:
             self._say(f"the conversation of {file.path} cannot be imported: {error}")
             file.imported = offset
             return
-        file.due = time.monotonic() + REST * done.seconds
+        file.due = time.monotonic() + REST * seconds
         file.imported = offset
-        if done.is_other:
+        if is_other:
             self._suspects.add(file.path)
-        self._tell(file, done.results)
+        self._tell(file, results)
 
     def _tell(self, file: SessionFile, results: list[ThreadImported]) -> None:
         for result in results:
