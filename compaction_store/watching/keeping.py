@@ -180,7 +180,7 @@ class Keeper:
         key_id = f"{source_id}@{number}" if number else source_id
         how: dict[str, Any] = {"thread_id": name} if number else {"prefix": name.removesuffix(source_id)}
         [result] = import_into(
-            self.store, _OneThread(source, source_id, key_id), skip_bad=True, progress=progress, **how
+            self.store, _OneThread(source, source_id, key_id), skip_bad=True, adopt=True, progress=progress, **how
         )  # fmt: skip
         return result
 

@@ -242,3 +242,18 @@ def test_a_name_that_the_next_request_had_is_not_lost(store: Face, session: Path
     assert {
         loss["text"] for loss in map(json.loads, printed(url, "explain", THREAD, "--lost", "--text").splitlines())
     } >= lost
+
+
+def test_a_request_is_found_where_a_rewritten_file_has_its_lines(store: Face, session: Path) -> None:
+    """The seqs in a receipt only save reading: here they are those of the lines in a file that had fewer lines."""
+    lines = [json.dumps(line, ensure_ascii=False) for line in agent_sessions.lines()]
+    for receipt, wanted in receipts(session):
+        stored = [{"type": "line", "text": text} for text in ["{}", "{}", *lines]]
+        name = f"moved-{receipt['line']}-{len(wanted)}"
+        if next(store.threads(prefix=f"{name}/lines"), None) is None:
+            store.load.messages(f"{name}/lines", stored, raw=True)
+        store.append(name, {"role": "user", "content": "hi"})
+        meta = {"request": receipt | {"lines": f"{name}/lines"}}
+        [reply] = store.append(name, {"role": "assistant", "content": "hello"}, meta=meta)
+        seen = store.seen_by(name, reply.seq)
+        assert (seen.evidence, seen.messages) == ("proved", wanted)

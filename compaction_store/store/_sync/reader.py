@@ -410,7 +410,7 @@ class Reader:
                 lines = self.replay(receipt["lines"], after=after, until=until)
                 found = [(line.seq, line.payload) for line in lines]
                 sent = self._db.run_in_thread(agent_requests.sent, receipt, found)
-                if sent.messages:
+                if sent.where is None:
                     break
         except ThreadNotFound:
             return SeenView("reconstructed", view, receipt, None, f"the thread {receipt['lines']} is missing")
