@@ -9,7 +9,6 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ TYPES = {
     "bytea": ("bytea", "bytes"), "uuid": ("uuid", "UUID"), "timestamptz": ("timestamptz", "datetime"),
     "double precision": ("float8", "float"), "json": ("json", "object"), "int8multirange": ("int8multirange", "object"),
 }  # fmt: skip
-LINE = 220
 KEY = ("thread_uid", "tenant", "thread_id")
 HEADER = re.compile(
     r"(?P<comment>(?:^--[^\n]*\n)*)^CREATE FUNCTION compaction_store\.(?P<name>\w+)\((?P<parameters>.*?)\)\s*"
@@ -134,26 +132,17 @@ def binding(match: re.Match[str], rows: dict[str, str]) -> str:
         body = f"    {call}"
     else:
         body = f"    found: {returned} = {call}[0][0]\n    return found"
-    parts.append(signature(name, arguments, returned) + body + "\n")
+    parts.append(f"def {name}({', '.join(arguments)}) -> {returned}:\n{body}\n")
     return "".join(parts)
 
 
 def row_type(row: str, columns: list[Column], rows: dict[str, str], parts: list[str]) -> str:
     """Returns the name of the type of a row. Adds the type to `parts`, unless another function has rows like these."""
-    fields = ", ".join(f'("{each.name}", {each.python} | Any)'.replace(" ", "\0") for each in columns) + ","
-    filled = textwrap.fill(fields, LINE, initial_indent="    ", subsequent_indent="    ").replace("\0", " ")
-    if filled not in rows:
-        rows[filled] = row
-        parts.append(f'{row} = NamedTuple("{row}", [\n{filled}\n])\n')
-    return rows[filled]
-
-
-def signature(name: str, arguments: list[str], returned: str) -> str:
-    line = f"def {name}({', '.join(arguments)}) -> {returned}:\n"
-    if len(line) <= LINE:
-        return line
-    lines = textwrap.fill(", ".join(arguments), LINE, initial_indent="    ", subsequent_indent="    ")
-    return f"def {name}(\n{lines}\n) -> {returned}:\n"
+    fields = ", ".join(f'("{each.name}", {each.python} | Any)' for each in columns)
+    if fields not in rows:
+        rows[fields] = row
+        parts.append(f'{row} = NamedTuple("{row}", [{fields}])\n')
+    return rows[fields]
 
 
 def value_type(result: str) -> str:
@@ -174,7 +163,7 @@ def derived() -> str:
             raise SystemExit(f"bindings: {path.name} must have the header of one function")
         if path.stem in granted - LEFT_OUT:
             found.append(binding(match, rows))
-    return "\n".join([PREAMBLE, *found])
+    return "".join([PREAMBLE, *found])
 
 
 def main() -> None:

@@ -23,203 +23,105 @@ class ThreadKey(NamedTuple):
     uid: UUID | None
     tenant: str
     thread_id: str
-
 BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
-
-CommitCompactionsRow = NamedTuple("CommitCompactionsRow", [
-    ("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any),
-    ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any), ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any),
-    ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any), ("entry", bytes | Any), ("thread_uid", UUID | Any),
-])
+CommitCompactionsRow = NamedTuple("CommitCompactionsRow", [("number", int | Any), ("pos", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("outcome", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("tokens_before", int | Any), ("tokens_after", int | Any), ("source_count", int | Any), ("inputs", Sequence[int | None] | Any), ("callback", str | Any), ("trigger", str | Any), ("actor", str | Any), ("login", str | Any), ("model", str | Any), ("counter", str | Any), ("revokes", int | Any), ("redacted_pos", int | Any), ("body", str | Any), ("entry", bytes | Any), ("thread_uid", UUID | Any)])
 def commit_compactions(connection: Connection, of: ThreadKey, run_id: UUID | None, base_pos: int | None, base_head: bytes | None, records: str | None) -> list[CommitCompactionsRow]:
     return call(connection, "SELECT * FROM compaction_store.commit_compactions(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::bytea, %b::text)", (*of, run_id, base_pos, base_head, records), CommitCompactionsRow)
-
-CompareRow = NamedTuple("CompareRow", [
-    ("at_pos", int | Any), ("tokens", int | Any), ("total", int | Any), ("changed", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("is_left", bool | Any), ("is_right", bool | Any),
-])
+CompareRow = NamedTuple("CompareRow", [("at_pos", int | Any), ("tokens", int | Any), ("total", int | Any), ("changed", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("is_left", bool | Any), ("is_right", bool | Any)])
 def compare(connection: Connection, of: ThreadKey, at: int | None, beside: int | None, only_changes: bool | None, skip: int | None, limit: int | None) -> list[CompareRow]:
     return call(connection, "SELECT * FROM compaction_store.compare(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::bool, %b::int8, %b::int8)", (*of, at, beside, only_changes, skip, limit), CompareRow)
-
-ElementRow = NamedTuple("ElementRow", [
-    ("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any),
-    ("callback", str | Any), ("head", bytes | Any), ("thread_uid", UUID | Any),
-])
+ElementRow = NamedTuple("ElementRow", [("at_pos", int | Any), ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("callback", str | Any), ("head", bytes | Any), ("thread_uid", UUID | Any)])
 def element(connection: Connection, of: ThreadKey, seq: int | None) -> list[ElementRow]:
     return call(connection, "SELECT * FROM compaction_store.element(%b::uuid, %b::text, %b::text, %b::int8)", (*of, seq), ElementRow)
-
-ElementsRow = NamedTuple("ElementsRow", [
-    ("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("callback", str | Any),
-    ("thread_uid", UUID | Any),
-])
+ElementsRow = NamedTuple("ElementsRow", [("seq", int | Any), ("end_seq", int | Any), ("number", int | Any), ("pos", int | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("kind", str | Any), ("callback", str | Any), ("thread_uid", UUID | Any)])
 def elements(connection: Connection, of: ThreadKey, seqs: Sequence[int | None] | None, numbers: Sequence[int | None] | None) -> list[ElementsRow]:
     return call(connection, "SELECT * FROM compaction_store.elements(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[])", (*of, seqs, numbers), ElementsRow)
-
-EntriesRow = NamedTuple("EntriesRow", [
-    ("pos", int | Any), ("ordinal", int | Any), ("row_tenant", str | Any), ("at_microseconds", int | Any), ("redacted_pos", int | Any), ("salt", bytes | Any), ("commitment", bytes | Any), ("entry", bytes | Any),
-    ("body", str | Any), ("meta", str | Any), ("meta_commitment", bytes | Any), ("header_columns", str | Any),
-])
+EntriesRow = NamedTuple("EntriesRow", [("pos", int | Any), ("ordinal", int | Any), ("row_tenant", str | Any), ("at_microseconds", int | Any), ("redacted_pos", int | Any), ("salt", bytes | Any), ("commitment", bytes | Any), ("entry", bytes | Any), ("body", str | Any), ("meta", str | Any), ("meta_commitment", bytes | Any), ("header_columns", str | Any)])
 def entries(connection: Connection, of: ThreadKey, kind: str | None, from_: int | None, content: bool | None, limit: int | None) -> list[EntriesRow]:
     return call(connection, "SELECT * FROM compaction_store.entries(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::bool, %b::int4)", (*of, kind, from_, content, limit), EntriesRow)
-
-EraseRow = NamedTuple("EraseRow", [
-    ("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any), ("refused_by", int | Any), ("refusal", str | Any),
-])
+EraseRow = NamedTuple("EraseRow", [("event_pos", int | Any), ("seqs", object | Any), ("numbers", object | Any), ("forks", object | Any), ("refused_by", int | Any), ("refusal", str | Any)])
 ERASE = "SELECT * FROM compaction_store.erase(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool, %b::timestamptz)"
 def erase(connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None, reaches: bool | None, before: datetime | None) -> EraseRow:
     return call(connection, ERASE, (*of, actor, salt, body, insist, dry_run, reaches, before), EraseRow)[0]
-
-EventsRow = NamedTuple("EventsRow", [
-    ("pos", int | Any), ("kind", str | Any), ("critical", bool | Any), ("actor", str | Any), ("login", str | Any), ("created_at", datetime | Any), ("body", str | Any), ("thread_uid", UUID | Any),
-])
+EventsRow = NamedTuple("EventsRow", [("pos", int | Any), ("kind", str | Any), ("critical", bool | Any), ("actor", str | Any), ("login", str | Any), ("created_at", datetime | Any), ("body", str | Any), ("thread_uid", UUID | Any)])
 def events(connection: Connection, of: ThreadKey, kinds: Sequence[str | None] | None, after: int | None, newest_first: bool | None, limit: int | None) -> list[EventsRow]:
     return call(connection, "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::text[], %b::int8, %b::bool, %b::int4)", (*of, kinds, after, newest_first, limit), EventsRow)
-
-FeedRow = NamedTuple("FeedRow", [
-    ("xid", int | Any), ("thread_uid", UUID | Any), ("pos", int | Any), ("entry", bytes | Any), ("type", str | Any), ("thread_id", str | Any), ("created_at", datetime | Any), ("actor", str | Any), ("login", str | Any),
-    ("redacted", bool | Any), ("facts", str | Any), ("content", str | Any), ("meta", str | Any),
-])
+FeedRow = NamedTuple("FeedRow", [("xid", int | Any), ("thread_uid", UUID | Any), ("pos", int | Any), ("entry", bytes | Any), ("type", str | Any), ("thread_id", str | Any), ("created_at", datetime | Any), ("actor", str | Any), ("login", str | Any), ("redacted", bool | Any), ("facts", str | Any), ("content", str | Any), ("meta", str | Any)])
 def feed(connection: Connection, tenant: str | None, xid: int | None, thread_uid: UUID | None, pos: int | None, entry: bytes | None, messages: bool | None, content: bool | None, limit: int | None) -> list[FeedRow]:
     return call(connection, "SELECT * FROM compaction_store.feed(%b::text, %b::int8, %b::uuid, %b::int8, %b::bytea, %b::bool, %b::bool, %b::int4)", (tenant, xid, thread_uid, pos, entry, messages, content, limit), FeedRow)
-
-FindLoadRow = NamedTuple("FindLoadRow", [
-    ("found_seq", int | Any), ("found_size", int | Any), ("found_uid", UUID | Any),
-])
+FindLoadRow = NamedTuple("FindLoadRow", [("found_seq", int | Any), ("found_size", int | Any), ("found_uid", UUID | Any)])
 def find_load(connection: Connection, of: ThreadKey, key: str | None) -> list[FindLoadRow]:
     return call(connection, "SELECT * FROM compaction_store.find_load(%b::uuid, %b::text, %b::text, %b::text)", (*of, key), FindLoadRow)
-
 FINISH_IMPORT = "SELECT * FROM compaction_store.finish_import(%b::uuid, %b::text, %b::text, %b::bytea, %b::bytea, %b::text, %b::text, %b::int8, %b::int8, %b::int8, %b::bytea)"
-
-ForkRow = NamedTuple("ForkRow", [
-    ("parent_uid", UUID | Any), ("child_uid", UUID | Any), ("child_id", str | Any), ("at_pos", int | Any), ("at_seq", int | Any), ("child_head", bytes | Any), ("event_pos", int | Any), ("forked_at", datetime | Any),
-    ("replayed", bool | Any),
-])
+ForkRow = NamedTuple("ForkRow", [("parent_uid", UUID | Any), ("child_uid", UUID | Any), ("child_id", str | Any), ("at_pos", int | Any), ("at_seq", int | Any), ("child_head", bytes | Any), ("event_pos", int | Any), ("forked_at", datetime | Any), ("replayed", bool | Any)])
 FORK = "SELECT * FROM compaction_store.fork(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text, %b::text)"
 def fork(connection: Connection, of: ThreadKey, new_thread_id: str | None, at: int | None, actor: str | None, salt: bytes | None, key: str | None, body: str | None) -> ForkRow:
     return call(connection, FORK, (*of, new_thread_id, at, actor, salt, key, body), ForkRow)[0]
-
-LeaseRow = NamedTuple("LeaseRow", [
-    ("held_until", datetime | Any), ("last_pos", int | Any), ("head", bytes | Any), ("held_since", datetime | Any), ("holder", str | Any),
-])
+LeaseRow = NamedTuple("LeaseRow", [("held_until", datetime | Any), ("last_pos", int | Any), ("head", bytes | Any), ("held_since", datetime | Any), ("holder", str | Any)])
 def lease(connection: Connection, of: ThreadKey, run_id: UUID | None, seconds: float | None, actor: str | None) -> LeaseRow:
     return call(connection, "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b::uuid, %b::float8, %b::text)", (*of, run_id, seconds, actor), LeaseRow)[0]
-
 def leave_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None) -> bool | Any:
     found: bool | Any = call(connection, "SELECT compaction_store.leave_turn(%b::text, %b::text, %b::uuid)", (*of[1:], turn_id), tuple)[0][0]
     return found
-
 def neighbours(connection: Connection, of: ThreadKey, pos: int | None) -> list[int]:
     return [value for (value,) in call(connection, "SELECT * FROM compaction_store.neighbours(%b::uuid, %b::text, %b::text, %b::int8)", (*of, pos), tuple)]
-
-NewestRow = NamedTuple("NewestRow", [
-    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
-    ("login", str | Any),
-])
+NewestRow = NamedTuple("NewestRow", [("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any), ("login", str | Any)])
 def newest(connection: Connection, of: ThreadKey, limit: int | None) -> list[NewestRow]:
     return call(connection, "SELECT * FROM compaction_store.newest(%b::uuid, %b::text, %b::text, %b::int4)", (*of, limit), NewestRow)
-
 def observe(connection: Connection, of: ThreadKey, run_id: UUID | None, records: str | None) -> bool | Any:
     found: bool | Any = call(connection, "SELECT compaction_store.observe(%b::uuid, %b::text, %b::text, %b::uuid, %b::text)", (*of, run_id, records), tuple)[0][0]
     return found
-
-OutlineRow = NamedTuple("OutlineRow", [
-    ("at_pos", int | Any), ("last_seq", int | Any), ("tokens", int | Any), ("number", int | Any), ("start_seq", int | Any), ("end_seq", int | Any),
-])
+OutlineRow = NamedTuple("OutlineRow", [("at_pos", int | Any), ("last_seq", int | Any), ("tokens", int | Any), ("number", int | Any), ("start_seq", int | Any), ("end_seq", int | Any)])
 def outline(connection: Connection, of: ThreadKey, at: int | None, start: int | None, end: int | None) -> list[OutlineRow]:
     return call(connection, "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)", (*of, at, start, end), OutlineRow)
-
 def pos_at(connection: Connection, of: ThreadKey, moment: datetime | None) -> int | Any:
     found: int | Any = call(connection, "SELECT compaction_store.pos_at(%b::uuid, %b::text, %b::text, %b::timestamptz)", (*of, moment), tuple)[0][0]
     return found
-
-RecordEvaluationRow = NamedTuple("RecordEvaluationRow", [
-    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any),
-])
+RecordEvaluationRow = NamedTuple("RecordEvaluationRow", [("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any)])
 def record_evaluation(connection: Connection, of: ThreadKey, actor: str | None, salt: bytes | None, body: str | None) -> RecordEvaluationRow:
     return call(connection, "SELECT * FROM compaction_store.record_evaluation(%b::uuid, %b::text, %b::text, %b::text, %b::bytea, %b::text)", (*of, actor, salt, body), RecordEvaluationRow)[0]
-
-RecordEventRow = NamedTuple("RecordEventRow", [
-    ("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any), ("written_body", str | Any),
-])
+RecordEventRow = NamedTuple("RecordEventRow", [("event_pos", int | Any), ("written_at", datetime | Any), ("written_login", str | Any), ("written_body", str | Any)])
 def record_event(connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordEventRow:
     return call(connection, "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)", (*of, kind, actor, salt, body), RecordEventRow)[0]
-
 def record_in_log(connection: Connection, of: ThreadKey, kind: str | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordEvaluationRow:
     return call(connection, "SELECT * FROM compaction_store.record_in_log(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)", (*of, kind, actor, salt, body), RecordEvaluationRow)[0]
-
 def record_verdict(connection: Connection, of: ThreadKey, number: int | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordEvaluationRow:
     return call(connection, "SELECT * FROM compaction_store.record_verdict(%b::uuid, %b::text, %b::text, %b::int8, %b::text, %b::bytea, %b::text)", (*of, number, actor, salt, body), RecordEvaluationRow)[0]
-
-def redact(
-    connection: Connection, of: ThreadKey, starts: Sequence[int | None] | None, ends: Sequence[int | None] | None, actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None,
-    reaches: bool | None
-) -> EraseRow:
+def redact(connection: Connection, of: ThreadKey, starts: Sequence[int | None] | None, ends: Sequence[int | None] | None, actor: str | None, salt: bytes | None, body: str | None, insist: bool | None, dry_run: bool | None, reaches: bool | None) -> EraseRow:
     return call(connection, "SELECT * FROM compaction_store.redact(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b::bytea, %b::text, %b::bool, %b::bool, %b::bool)", (*of, starts, ends, actor, salt, body, insist, dry_run, reaches), EraseRow)[0]
-
 def release(connection: Connection, of: ThreadKey, run_id: UUID | None, stalled: bool | None) -> None:
     call(connection, "SELECT compaction_store.release(%b::uuid, %b::text, %b::text, %b::uuid, %b::bool)", (*of, run_id, stalled), tuple)
-
 def renew_lease(connection: Connection, of: ThreadKey, run_id: UUID | None, seconds: float | None) -> bool | Any:
     found: bool | Any = call(connection, "SELECT compaction_store.renew_lease(%b::uuid, %b::text, %b::text, %b::uuid, %b::float8)", (*of, run_id, seconds), tuple)[0][0]
     return found
-
 def renew_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None, seconds: float | None) -> datetime | Any:
     found: datetime | Any = call(connection, "SELECT compaction_store.renew_turn(%b::text, %b::text, %b::uuid, %b::float8)", (*of[1:], turn_id, seconds), tuple)[0][0]
     return found
-
-ReplayRow = NamedTuple("ReplayRow", [
-    ("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any),
-    ("login", str | Any), ("thread_uid", UUID | Any),
-])
+ReplayRow = NamedTuple("ReplayRow", [("seq", int | Any), ("pos", int | Any), ("role", str | Any), ("payload", str | Any), ("tokens", int | Any), ("created_at", datetime | Any), ("meta", str | Any), ("redacted_pos", int | Any), ("actor", str | Any), ("login", str | Any), ("thread_uid", UUID | Any)])
 def replay(connection: Connection, of: ThreadKey, after: int | None, until: int | None, limit: int | None) -> list[ReplayRow]:
     return call(connection, "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)", (*of, after, until, limit), ReplayRow)
-
-ReportedRow = NamedTuple("ReportedRow", [
-    ("seq", int | Any), ("view_tokens", int | Any), ("payload", str | Any), ("meta", str | Any),
-])
+ReportedRow = NamedTuple("ReportedRow", [("seq", int | Any), ("view_tokens", int | Any), ("payload", str | Any), ("meta", str | Any)])
 def reported(connection: Connection, of: ThreadKey, among: int | None) -> list[ReportedRow]:
     return call(connection, "SELECT * FROM compaction_store.reported(%b::uuid, %b::text, %b::text, %b::int4)", (*of, among), ReportedRow)
-
-def rewind(
-    connection: Connection, of: ThreadKey, run_id: UUID | None, seq: int | None, kind: str | None, hide: bool | None, expected_head: bytes | None, actor: str | None, revoked: str | None, body: str | None
-) -> list[CommitCompactionsRow]:
+def rewind(connection: Connection, of: ThreadKey, run_id: UUID | None, seq: int | None, kind: str | None, hide: bool | None, expected_head: bytes | None, actor: str | None, revoked: str | None, body: str | None) -> list[CommitCompactionsRow]:
     return call(connection, "SELECT * FROM compaction_store.rewind(%b::uuid, %b::text, %b::text, %b::uuid, %b::int8, %b::text, %b::bool, %b::bytea, %b::text, %b::text, %b::text)", (*of, run_id, seq, kind, hide, expected_head, actor, revoked, body), CommitCompactionsRow)
-
 def set_metadata(connection: Connection, of: ThreadKey, metadata: str | None, actor: str | None) -> None:
     call(connection, "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::text, %b::text, %b::text)", (*of, metadata, actor), tuple)
-
 def set_subject(connection: Connection, of: ThreadKey, subject: str | None, actor: str | None, salt: bytes | None, body: str | None) -> RecordEventRow:
     return call(connection, "SELECT * FROM compaction_store.set_subject(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::bytea, %b::text)", (*of, subject, actor, salt, body), RecordEventRow)[0]
-
-StalledRow = NamedTuple("StalledRow", [
-    ("callback", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("body", str | Any),
-])
+StalledRow = NamedTuple("StalledRow", [("callback", str | Any), ("start_seq", int | Any), ("end_seq", int | Any), ("body", str | Any)])
 def stalled(connection: Connection, of: ThreadKey, limit: int | None) -> list[StalledRow]:
     return call(connection, "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)", (*of, limit), StalledRow)
-
-TakeTurnRow = NamedTuple("TakeTurnRow", [
-    ("place", int | Any), ("held_since", datetime | Any), ("held_until", datetime | Any), ("holder", str | Any), ("holder_login", str | Any), ("last_seq", int | Any), ("head", bytes | Any),
-])
+TakeTurnRow = NamedTuple("TakeTurnRow", [("place", int | Any), ("held_since", datetime | Any), ("held_until", datetime | Any), ("holder", str | Any), ("holder_login", str | Any), ("last_seq", int | Any), ("head", bytes | Any)])
 def take_turn(connection: Connection, of: ThreadKey, turn_id: UUID | None, actor: str | None, seconds: float | None, waits: bool | None) -> TakeTurnRow:
     return call(connection, "SELECT * FROM compaction_store.take_turn(%b::text, %b::text, %b::uuid, %b::text, %b::float8, %b::bool)", (*of[1:], turn_id, actor, seconds, waits), TakeTurnRow)[0]
-
 def tenants(connection: Connection, after: str | None, limit: int | None) -> list[str]:
     return [value for (value,) in call(connection, "SELECT * FROM compaction_store.tenants(%b::text, %b::int4)", (after, limit), tuple)]
-
-ThreadRow = NamedTuple("ThreadRow", [
-    ("thread_id", str | Any), ("metadata", str | Any), ("created_at", datetime | Any), ("last_seq", int | Any), ("last_number", int | Any), ("last_pos", int | Any), ("view_tokens", int | Any),
-    ("last_at", datetime | Any), ("head", bytes | Any), ("erased_pos", int | Any), ("thread_uid", UUID | Any), ("hidden_seq", int | Any), ("unknown_pos", int | Any), ("last_message_at", datetime | Any),
-    ("subject", str | Any),
-])
+ThreadRow = NamedTuple("ThreadRow", [("thread_id", str | Any), ("metadata", str | Any), ("created_at", datetime | Any), ("last_seq", int | Any), ("last_number", int | Any), ("last_pos", int | Any), ("view_tokens", int | Any), ("last_at", datetime | Any), ("head", bytes | Any), ("erased_pos", int | Any), ("thread_uid", UUID | Any), ("hidden_seq", int | Any), ("unknown_pos", int | Any), ("last_message_at", datetime | Any), ("subject", str | Any)])
 def thread(connection: Connection, of: ThreadKey) -> list[ThreadRow]:
     return call(connection, "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)", of, ThreadRow)
-
-ThreadStateRow = NamedTuple("ThreadStateRow", [
-    ("thread_uid", UUID | Any), ("thread_id", str | Any), ("name_salt", bytes | Any), ("name_commitment", bytes | Any), ("is_bare", bool | Any), ("created_microseconds", int | Any), ("last_seq", int | Any),
-    ("last_number", int | Any), ("last_pos", int | Any), ("last_microseconds", int | Any), ("head", bytes | Any), ("erased_pos", int | Any), ("seq_at", int | Any), ("number_at", int | Any), ("entry_at", bytes | Any),
-    ("metadata", str | Any), ("hidden_seq", int | Any), ("is_log", bool | Any), ("active_microseconds", int | Any), ("subject", str | Any),
-])
+ThreadStateRow = NamedTuple("ThreadStateRow", [("thread_uid", UUID | Any), ("thread_id", str | Any), ("name_salt", bytes | Any), ("name_commitment", bytes | Any), ("is_bare", bool | Any), ("created_microseconds", int | Any), ("last_seq", int | Any), ("last_number", int | Any), ("last_pos", int | Any), ("last_microseconds", int | Any), ("head", bytes | Any), ("erased_pos", int | Any), ("seq_at", int | Any), ("number_at", int | Any), ("entry_at", bytes | Any), ("metadata", str | Any), ("hidden_seq", int | Any), ("is_log", bool | Any), ("active_microseconds", int | Any), ("subject", str | Any)])
 def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list[ThreadStateRow]:
     return call(connection, "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)", (*of, pos), ThreadStateRow)
-
 def view(connection: Connection, of: ThreadKey, at: int | None) -> list[ElementRow]:
     return call(connection, "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)", (*of, at), ElementRow)

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql
 
 from compaction_store.models import Finding
 from compaction_store.models.roles import GROUPS, OWNER
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
 from compaction_store.postgres.schema import partitions, role_members
 from compaction_store.postgres.schema.introspection import Facts
@@ -25,42 +26,14 @@ from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TABLE_ONLY = "alembic_version"
 _DEFINITION = "definition of view "
-_OF_ALEMBIC = {
-    f"table {_TABLE_ONLY}": "table",
-    f"column {_TABLE_ONLY}.version_num": "character varying(32) not null",
-    f"constraint {_TABLE_ONLY}.alembic_version_pkc": "PRIMARY KEY (version_num)",
-    "index alembic_version_pkc": (
-        f"CREATE UNIQUE INDEX alembic_version_pkc ON compaction_store.{_TABLE_ONLY} USING btree (version_num)"
-    ),
-}
 _ROW, _BEFORE = 1, 2
-_EVENTS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
-_ALIASES = {"timestamptz": "timestamp with time zone", "int": "integer", "int8": "bigint", "int4": "integer"}
-
-_FUNCTION = re.compile(
-    r"CREATE (?:OR REPLACE )?FUNCTION compaction_store\.(?P<name>\w+)\((?P<arguments>[^)]*)\)\s*"
-    r"(?:RETURNS (?P<result>.*?))?\s*LANGUAGE (?P<options>[^\n]*)\n(?P<settings>(?:SET [^\n]*\n|--[^\n]*\n)*)"
-    r"AS \$\$(?P<body>.*?)\$\$;",
-    re.DOTALL,
+_DATA = ModuleData(__file__)
+_OF_ALEMBIC, _EVENTS, _ALIASES, _OTHERWISE = (
+    _DATA.values[name] for name in ("of_alembic", "events", "aliases", "otherwise")
 )
-_TRIGGER = re.compile(
-    r"CREATE TRIGGER (?P<name>\w+) BEFORE (?P<events>[A-Z ]+?) ON compaction_store\.(?P<table>\w+)\s+"
-    r"FOR EACH (?P<each>ROW|STATEMENT) EXECUTE FUNCTION compaction_store\.(?P<function>\w+)\(\)"
-)
-_CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<condition>\(.*?\))(?=,?\n(?:    CONSTRAINT|\)))", re.DOTALL)
-# When Postgres prints an expression, it adds parentheses, types, and quotes around large numbers. It also replaces some
-# operators.
-_ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
-_VIEW = re.compile(
-    r"CREATE (?:OR REPLACE )?VIEW compaction_store\.(?P<name>\w+) WITH \((?P<options>[^)]*)\) AS\s(?P<query>.*?;)\s*\Z",
-    re.DOTALL,
-)
-_INDEX = re.compile(r"CREATE (?P<unique>UNIQUE )?INDEX (?P<name>\w+)\s+ON (?P<table>[\w.]+) (?P<rest>[^;]+);")
-_BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
-_OTHERWISE = (("= ANY (ARRAY", "IN ("), ("<> ALL (ARRAY", "NOT IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
-_GRANT = re.compile(
-    r"\bGRANT (?P<privileges>[A-Z, ]+?)(?: \((?P<columns>[a-z_,\s]+)\))? ON\s+(?P<objects>[^;]+?)"
-    r"\s+TO (?P<roles>[^;]+);"
+_FUNCTION, _TRIGGER, _CHECK, _ADDED, _VIEW, _INDEX, _BETWEEN, _GRANT = (
+    re.compile(_DATA.pattern(name), re.DOTALL)
+    for name in ("function", "trigger", "check", "added", "view", "index", "between", "grant")
 )
 
 
