@@ -83,18 +83,10 @@ class Parameters:
 
     def filter(self, row: Filter) -> Any:
         """Returns the value of a filter of records."""
-        match row.form:
-            case "number":
-                return self.number(row.name, 1)
-            case "range":
-                return self.bounds(row.name)
-            case "time":
-                return self.moment(row.name)
-            case "uuid":
-                return self.uuid(row.name)
-            case "object":
-                return self.json_object(row.name)
-        return self.optional(row.name)
+        if row.form == "number":
+            return self.number(row.name, 1)
+        readers = {"range": self.bounds, "time": self.moment, "uuid": self.uuid, "object": self.json_object}
+        return readers.get(row.form, self.optional)(row.name)
 
     def bounds(self, name: str) -> tuple[int | None, int | None] | None:
         text = self.optional(name)
