@@ -6,6 +6,9 @@ punctuation mark. The sum of the pieces is then exact. If the last 500 character
 text is divided anyway, which adds about one token.
 
 Text that looks like a special token is counted as text. A lone surrogate is counted as U+FFFD.
+
+With the extra `fast`, quicktok counts the pieces, in less time. It is used only in the version whose counts were
+compared with tiktoken's (`benchmarks/counting.py`), only with its own files, and if it counts a sample alike.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ import os
 import re
 import threading
 import zlib
+from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -41,6 +46,14 @@ _ENDS = rf"\Z|{_BEFORE_A_SPACE}|{_AFTER_A_LINE}|{_BEFORE_A_MARK}"
 _PIECES = re.compile(rf".{{3500,{_PIECE}}}(?:{_ENDS})|.{{1,{_PIECE}}}", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _loading = threading.Lock()
+# The version of quicktok, and the SHA-256 of its ranks and of its classes of characters together.
+_FAST_VERSION = "0.4.0"
+_FAST_FILES = ("o200k.vocab", "o200k.special", "uniclass_o200k.bin")
+_FAST_SUM = "9a7ffbbe4c6c96aefd83812ad2cc23b2e54bd2077e1268aff0de823cf44dbbba"
+# Characters that may be letters for quicktok and not yet for tiktoken, because they are of Unicode 17, and whole planes
+# of rare ones. tiktoken counts a piece with one of them.
+_NEWER = re.compile(r"[\u088f\u0c5c\u0cdc\u1acf-\u1aeb\ua7ce-\ua7d4\ua7f1\U00010000-\U0001efff\U0001fb00-\U0010ffff]")
+_SAMPLE = "It's 12345 na\u00efve:\n\n\t  if (x!=null){return`${x}`;}  \u041f\u0440\u0438 \u4e16\u754c! <|endoftext|>   "
 
 
 def ranks() -> dict[bytes, int]:
@@ -74,9 +87,42 @@ def _tiktoken() -> ModuleType:
         del futures.ThreadPoolExecutor
 
 
+@cache
+def piece_counter() -> Callable[[str], int]:
+    """Returns the function that counts the tokens of a piece."""
+    encode = _encoding().encode_ordinary
+
+    def count_piece(text: str) -> int:
+        return len(encode(text))
+
+    fast = fast_counter()
+    if fast is None or fast(_SAMPLE) != count_piece(_SAMPLE):
+        return count_piece
+
+    def count_by_either(text: str) -> int:
+        return fast(text) if text.isascii() or _NEWER.search(text) is None else count_piece(text)
+
+    return count_by_either
+
+
+def fast_counter() -> Callable[[str], int] | None:
+    """Returns quicktok's function, or None if quicktok is not installed in the version and with the files expected."""
+    try:
+        quicktok: Any = import_module("quicktok")
+        folder = Path(quicktok.__file__).parent / "data"
+        found = sha256(b"".join((folder / name).read_bytes() for name in _FAST_FILES)).hexdigest()
+        if quicktok.__version__ != _FAST_VERSION or found != _FAST_SUM:
+            return None
+        count: Callable[[str], int] = quicktok.get_encoding("o200k_base", str(folder)).count
+    except (ImportError, OSError, AttributeError, RuntimeError, TypeError):
+        return None
+    return count
+
+
 def load() -> Encoding:
     """Returns the encoding. The first call in a process reads it, which takes a quarter of a second."""
     with _loading:
+        piece_counter()
         return _encoding()
 
 
@@ -94,7 +140,7 @@ def is_loaded() -> bool:
     return _encoding.cache_info().currsize > 0
 
 
-def _sound(text: str) -> str:
+def sound(text: str) -> str:
     if not text.isascii():
         try:
             text.encode()
@@ -104,16 +150,17 @@ def _sound(text: str) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    return _PIECES.findall(_sound(text))
+    return _PIECES.findall(sound(text))
 
 
 def count(text: str) -> int:
     """Counts the tokens of a text, in linear time for any text."""
-    encode = load().encode_ordinary
+    load()
+    count_piece = piece_counter()
     if len(text) <= _PIECE:
-        return len(encode(_sound(text)))
-    # Encode equal pieces once. A megabyte of one letter, for example, consists of many equal pieces.
-    return sum(len(encode(piece)) * times for piece, times in collections.Counter(_pieces(text)).items())
+        return count_piece(sound(text))
+    # Count equal pieces once. A megabyte of one letter, for example, consists of many equal pieces.
+    return sum(count_piece(piece) * times for piece, times in collections.Counter(_pieces(text)).items())
 
 
 def head(text: str, most: int) -> str:
