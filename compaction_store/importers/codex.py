@@ -59,7 +59,7 @@ class Codex(Files):
         if traces is not None and not Path(traces).is_dir():
             raise InvalidSource("traces must be a folder")
         root = traces or os.environ.get(codex_traces.ROOT)
-        self._bundles = codex_traces.bundles(Path(root)) if root and lines else {}
+        self._bundles = codex_traces.bundles(Path(root)) if root and (lines or traces) else {}
 
     def threads(self) -> Iterator[SourceThread]:
         done: set[str] = set()

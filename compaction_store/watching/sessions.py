@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers import claude_code, codex, detecting, kept_lines
+from compaction_store.importers import claude_code, codex, codex_traces, detecting, kept_lines
 from compaction_store.importers.line_files import Files, LineFile
 from compaction_store.importers.running import key_of
 from compaction_store.watching.keeping import Target
@@ -82,7 +82,9 @@ class SessionFile:
 
     def source(self, path: str, size: int) -> Files:
         """Opens the conversation in the first bytes of the file, or of a copy of it."""
-        source = SOURCES[self.form](Path(path), skip_bad=True, lines=False)
+        root = os.environ.get(codex_traces.ROOT, "") if self.form == codex.FORMAT else ""
+        traces = {"traces": root} if Path(root).is_dir() and root else {}
+        source = SOURCES[self.form](Path(path), skip_bad=True, lines=False, **traces)
         source.end_at(size)
         return source
 

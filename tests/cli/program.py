@@ -128,9 +128,9 @@ class Run:
         assert code is None or done.returncode == code, done
         return done
 
-    def json(self, *arguments: str, stdin: str | bytes = b"", code: int = 0) -> list[Any]:
+    def json(self, *arguments: str, stdin: str | bytes = b"", code: int = 0, **more: str) -> list[Any]:
         """Returns the JSON objects that it prints."""
-        return [json.loads(line) for line in self(*arguments, stdin=stdin, code=code).stdout.splitlines()]
+        return [json.loads(line) for line in self(*arguments, stdin=stdin, code=code, **more).stdout.splitlines()]
 
     @contextmanager
     def in_background(self, *arguments: str, **more: str) -> Iterator[tuple[Running, Path]]:

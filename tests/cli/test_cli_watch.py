@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from reliability.rigs.proxy import Proxy
+from support import codex_sessions
 from support.agent_sessions import Session, assert_sound, kept, said, stored_lines
 
 import compaction_store as cs
@@ -61,6 +62,25 @@ def test_a_session_is_kept_line_by_line_and_as_a_conversation(
     subjects = {t.thread_id: t.subject for t in store.threads()}
     assert subjects == {session.thread: session.thread, f"{session.thread}/lines": session.thread}
     assert_sound(store, *subjects)
+
+
+def test_a_session_of_codex_is_kept_with_its_requests(run: Run, store: cs.Store, tmp_path: Path) -> None:
+    path = codex_sessions.path_of(tmp_path, codex_sessions.SESSION)
+    lines = codex_sessions.rollout()
+    codex_sessions.write_lines(path, lines[:6])
+    traces = tmp_path / "traces"
+    codex_sessions.write_bundle(traces, requests=codex_sessions.REQUESTS[:2])
+    [report] = run.json("watch", "--once", str(path), CODEX_ROLLOUT_TRACE_ROOT=str(traces))
+    assert (report["lines"], report["findings"]) == (6, [])
+    codex_sessions.write_lines(path, lines)
+    codex_sessions.write_bundle(traces, "b2", requests=codex_sessions.REQUESTS[2:])
+    [report] = run.json("watch", "--once", str(path), CODEX_ROLLOUT_TRACE_ROOT=str(traces))
+    assert (report["lines"], report["findings"]) == (len(lines) - 6, [])
+    thread = f"codex:{codex_sessions.SESSION}"
+    for seq, number in codex_sessions.REPLIES.items():
+        seen = store.seen_by(thread, seq)
+        assert (seen.evidence, seen.messages) == ("proved", codex_sessions.REQUESTS[number][1])
+    assert_sound(store, thread, f"{thread}/lines", f"{thread}/requests/b1", f"{thread}/requests/b2")
 
 
 def test_watch_and_import_continue_each_other(run: Run, store: cs.Store, session: Session) -> None:

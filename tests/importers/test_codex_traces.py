@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from codex_sessions import (
+from imported import left_out, metas, run, run_all, sound, stored
+from support.codex_sessions import (
     AGAIN,
     CALL,
     FORK,
@@ -33,7 +34,6 @@ from codex_sessions import (
     write_lines,
     zstd,
 )
-from imported import left_out, metas, run, run_all, sound, stored
 from support.faces import Face
 from support.superuser_edits import unlock
 
