@@ -111,8 +111,13 @@ def _until(event: Event) -> datetime | None:
         return None
 
 
-def described(event: Event) -> str:
-    """Describes an event in words. Leaves out values of the wrong type, because a bundle's body may be any JSON."""
+def described(event: Event, *, content: bool = True) -> str:
+    """Describes an event in words, without `content` also without the names of metadata.
+
+    Leaves out values of the wrong type, because a bundle's body may be any JSON.
+    """
+    if event.kind == "metadata" and not content:
+        return ""
     describe = _WORDS.get(event.kind)
     return "" if describe is None else describe(event)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def render(document: ReportDocument, data: str | None = None) -> bytes:
     """
     sections = [_section(document, number, contents.read(thread)) for number, thread in enumerate(document.threads, 1)]
     page = _environment().get_template("report.html").render(
-        described=described, without_text=without_text,
+        described=partial(described, content=document.content), without_text=without_text,
         document=document, sections=sections, carried=envelope.packed(document) if data is None else data,
         findings=document.finding_count(), checkpoints=_checkpoints(sections),
         css=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 — a file of the package

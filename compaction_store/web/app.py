@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
@@ -133,8 +134,9 @@ class _AuditPages:
         self._templates.filters |= {"hex": bytes.hex}
         self._templates.globals |= {
             "tenant": self._tenant, "content": self._content, "version": __version__, "texts": self._texts,
-            "described": described, "without_text": without_text, "has_checkpoints": self._checkpoints is not None,
-            "reviews": self._reviews is not None, "filters_of_records": FILTERS, "vocabulary": vocabulary,
+            "described": partial(described, content=self._content), "without_text": without_text,
+            "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
+            "filters_of_records": FILTERS, "vocabulary": vocabulary,
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():

@@ -40,5 +40,5 @@ def test_the_commands_of_the_page_work(url: str, tmp_path: Path) -> None:
     assert [answer for answer in answers if '"type":' in answer and '"message":' in answer] == [answers[6]]
     assert "there is nothing before seq 1" in answers[6]
     assert '"findings":[]' in answers[7]
-    assert '"page": "append", "tenant": "acme", "id": "ticket-8812"' in log
+    assert '"page": "append", "id": "ticket-8812", "tenant": "acme", "status": 201' in log
     assert "Traceback" not in log
