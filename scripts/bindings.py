@@ -22,6 +22,8 @@ LEFT_OUT = {"append", "append_many", "append_observed", "append_together", "load
             "retained_until", "is_locked", "superseded_by"}  # fmt: skip
 # Of these, only the statements are used, and of the others also the statements, on another node of a cluster.
 ONLY_STATEMENT, ON_CLUSTER = {"begin_import", "finish_import"}, {"erase", "fork"}
+# Other modules have functions of these names, which call these.
+WRAPPED = {"find_load", "observe", "thread", "thread_state"}
 TYPES = {
     "bigint": ("int8", "int"), "integer": ("int4", "int"), "boolean": ("bool", "bool"), "text": ("text", "str"),
     "bytea": ("bytea", "bytes"), "uuid": ("uuid", "UUID"), "timestamptz": ("timestamptz", "datetime"),
@@ -163,7 +165,8 @@ def derived() -> str:
             raise SystemExit(f"bindings: {path.name} must have the header of one function")
         if path.stem in granted - LEFT_OUT:
             found.append(binding(match, rows))
-    return "".join([PREAMBLE, *found])
+    names = sorted(granted - LEFT_OUT - ONLY_STATEMENT - WRAPPED)
+    return "".join([PREAMBLE, *found, f"__all__ = {['ThreadKey', *names]}\n"])
 
 
 def main() -> None:

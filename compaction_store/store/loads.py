@@ -76,6 +76,21 @@ _T = TypeVar("_T")
 _Steps = Generator[Request | None, Any, _T]
 
 
+class LoadOptions(NamedTuple):
+    """The arguments of a load, or of `load.threads` for all threads."""
+
+    tenant: str
+    counter: Counter
+    key: str
+    meta: Mapping[str, Any] | None
+    tokens: int | None
+    actor: str | None
+    skip_refused: bool = False
+    expected_seq: int | None = None
+    raw: bool = False
+    subject: str | None = None
+
+
 class Load:
     """The state of one load.
 
@@ -83,29 +98,14 @@ class Load:
     or with the next message; after the last message, send `End`.
     """
 
-    def __init__(
-        self,
-        key: str,
-        counter: Counter,
-        *,
-        expected_seq: int | None,
-        meta: Mapping[str, Any] | None,
-        tokens: int | None,
-        actor: str | None,
-        of_thread: str,
-        in_memory: Iterator[Any] | None = None,
-        raw: bool = False,
-        subject: str | None = None,
-    ) -> None:
-        self.key = key
+    def __init__(self, options: LoadOptions, of_thread: str, in_memory: Iterator[Any] | None = None) -> None:
+        self.key = options.key
         self.stored = 0
         self._of_thread = of_thread
-        self._counter = counter
-        self._meta = _meta(meta)
-        self._tokens = None if tokens is None else _tokens(tokens)
-        self._expected_seq = expected_seq
-        self._actor = actor
-        self._subject = subject
+        self._counter = options.counter
+        self._meta = _meta(options.meta)
+        self._tokens = None if options.tokens is None else _tokens(options.tokens)
+        self._options = options
         self._read = 0
         self._ended = False
         # The next rows were encoded ahead, or must be compared with a chunk that another call stored first. After them
@@ -113,9 +113,8 @@ class Load:
         self._encoded: deque[Row] = deque()
         self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
-        self._encode = encoding.encode if raw else acceptance.accepted
-        self._is_raw = raw
-        self._log = provider_compactions.Log(key)
+        self._encode = encoding.encode if options.raw else acceptance.accepted
+        self._log = provider_compactions.Log(options.key)
         # The salts of the first chunk if `load.threads` has sent it already. They show whether this load stored it.
         self._sent_salts = b""
         self._uncounted: list[tuple[int, Payload, int]] = []
@@ -139,7 +138,7 @@ class Load:
 
     def parts(self, message: Any) -> list[Any]:
         """Returns the messages in an API's whole answer. Any other message is returned as it is."""
-        if self._is_raw or type(message) is Observed:
+        if self._options.raw or type(message) is Observed:
             return [message]
         try:
             found = answers.unwrapped(message)
@@ -177,19 +176,19 @@ class Load:
         """The number of messages that were read ahead."""
         return len(self._encoded)
 
+    @property
     def has_records(self) -> bool:
-        """Returns whether a compaction was found among the messages that were read ahead."""
+        """Whether a compaction was found among the messages that were read ahead."""
         return not self._log.is_empty()
 
     def first_chunk(self) -> Chunk:
         """Returns all messages that were read ahead as one chunk. If it cannot be stored, run the load as usual."""
         self._sent_salts = os.urandom(16 * len(self._encoded))
-        return Chunk(self.key, None, list(self._encoded), self._sent_salts, self._actor, self._subject)
+        return Chunk(self.key, None, list(self._encoded), self._sent_salts, self._options.actor, self._options.subject)
 
     def stored_whole(self) -> Loaded:
         """Returns the result if `first_chunk` was stored in a new thread and nothing follows it."""
-        count = self.ahead
-        return Loaded(1, count, count, count)
+        return Loaded(1, self.ahead, self.ahead, self.ahead)
 
     # ----
 
@@ -246,13 +245,13 @@ class Load:
             found: tuple[int, int, UUID] | None = yield FindChunk(key)
             if found is None:
                 rows = yield from self._gather()
-                if not rows and self._log.is_due(self.stored):
-                    continue
                 if not rows:
+                    if self._log.is_due(self.stored):
+                        continue
                     break
                 salts = os.urandom(16 * len(rows))
-                expected_seq = self._expected_seq if self.stored == 0 else None
-                placed = yield Chunk(key, expected_seq, rows, salts, self._actor, self._subject)
+                expected_seq = self._options.expected_seq if self.stored == 0 else None
+                placed = yield Chunk(key, expected_seq, rows, salts, self._options.actor, self._options.subject)
                 if placed.replayed:
                     self._encoded.extendleft(reversed(rows))
                     found = placed.first_seq, placed.size, placed.thread_uid
@@ -319,8 +318,7 @@ class Load:
         encoded, meta, tokens = self._read_one(message)
         counter = BY_CALLER
         if tokens is None:
-            counter = self._counter.name
-            tokens = 0
+            counter, tokens = self._counter.name, 0
             # A message that is only compared needs no count: its tokens are stored already.
             if counted:
                 long = self._counter.takes_long(encoded.size)
@@ -354,11 +352,8 @@ class Load:
     def _checked(self, message: Any) -> tuple[encoding.Encoded, bytes | None, int | None]:
         if type(message) is not ToLoad:
             return self._encode(message), self._meta, self._tokens
-        meta, tokens = self._meta, self._tokens
-        if message.meta is not None:
-            meta = _meta(message.meta)
-        if message.tokens is not None:
-            tokens = _tokens(message.tokens)
+        meta = self._meta if message.meta is None else _meta(message.meta)
+        tokens = self._tokens if message.tokens is None else _tokens(message.tokens)
         return self._encode(message.message), meta, tokens
 
     def count(self, plain: Payload, size: int, place: int | None = None) -> int:
@@ -436,21 +431,6 @@ Threads = Iterable[Any]
 AsyncThreads = Iterable[Any] | AsyncIterable[Any]
 
 
-class LoadOptions(NamedTuple):
-    """The arguments of `load.threads` that apply to all threads."""
-
-    tenant: str
-    counter: Counter
-    key: str
-    meta: Mapping[str, Any] | None
-    tokens: int | None
-    actor: str | None
-    skip_refused: bool
-    expected_seq: int | None = None
-    raw: bool = False
-    subject: str | None = None
-
-
 def check(threads: object) -> None:
     if isinstance(threads, Mapping | str | bytes) or not isinstance(threads, Iterable | AsyncIterable):
         raise InvalidInput(f"threads must be an iterable of {_PARTS}, not {type(threads).__name__}")
@@ -477,28 +457,16 @@ class ThreadToLoad:
     @property
     def is_alone(self) -> bool:
         """Whether the thread must be loaded alone, because it is not whole, is empty, or has compactions to record."""
-        return not self.is_whole or not len(self) or self.load.has_records()
+        return not self.is_whole or not len(self) or self.load.has_records
 
     def is_enough(self) -> bool:
         """Returns whether to stop reading ahead."""
-        return self.load.has_records() or len(self) >= CHUNK_MESSAGES or self.size >= CHUNK_BYTES
+        return self.load.has_records or len(self) >= CHUNK_MESSAGES or self.size >= CHUNK_BYTES
 
-    def count(self) -> None:
-        """Counts the tokens of the messages that were read ahead. Stores any exception as the thread's error."""
-        if self.error is not None:
-            return
-        try:
-            self.load.count_ahead()
-        except Exception as error:  # noqa: BLE001 — raised after the threads before this one are stored
-            self.error = error
-
-    def is_refused(self, options: LoadOptions) -> bool:
-        """Returns whether to report the thread's error instead of raising it."""
-        return options.skip_refused and isinstance(self.error, Conflict | InvalidInput)
-
-    def refused(self) -> ThreadLoaded:
-        assert isinstance(self.error, Conflict | InvalidInput)  # noqa: S101 — `is_refused` returned True
-        return ThreadLoaded(self.key.thread_id, None, self.error)
+    def refused(self, options: LoadOptions) -> ThreadLoaded | None:
+        """Returns a result with the thread's error, or None if there is none or it is to be raised."""
+        is_told = options.skip_refused and isinstance(self.error, Conflict | InvalidInput)
+        return ThreadLoaded(self.key.thread_id, None, self.error) if is_told else None
 
 
 class Group:
@@ -510,13 +478,8 @@ class Group:
         self._messages = self._bytes = 0
 
     def has_room(self, thread: ThreadToLoad) -> bool:
-        if not self.threads:
-            return True
-        return (
-            thread.key.thread_id not in self._names
-            and self._messages + len(thread) <= CHUNK_MESSAGES
-            and self._bytes + thread.size <= CHUNK_BYTES
-        )
+        fits = self._messages + len(thread) <= CHUNK_MESSAGES and self._bytes + thread.size <= CHUNK_BYTES
+        return not self.threads or (fits and thread.key.thread_id not in self._names)
 
     def add(self, thread: ThreadToLoad) -> None:
         self.threads.append(thread)
@@ -525,9 +488,13 @@ class Group:
         self._bytes += thread.size
 
     def count(self) -> None:
-        """Counts the tokens of all threads."""
+        """Counts the tokens of all threads that were read ahead. An exception becomes the thread's error."""
         for thread in self.threads:
-            thread.count()
+            try:
+                if thread.error is None:
+                    thread.load.count_ahead()
+            except Exception as error:  # noqa: BLE001 — raised after the threads before this one are stored
+                thread.error = error
 
     def chunks(self, options: LoadOptions) -> list[tuple[str, Chunk]]:
         """Returns the threads' names with their first chunks, up to the first thread whose error will be raised."""
@@ -535,7 +502,7 @@ class Group:
         for thread in self.threads:
             if thread.error is None:
                 found.append((thread.key.thread_id, thread.load.first_chunk()))
-            elif not thread.is_refused(options):
+            elif thread.refused(options) is None:
                 break
         return found
 
@@ -553,11 +520,7 @@ def begin(given: object, options: LoadOptions) -> ThreadToLoad:
     thread_id, messages, *key = given
     if not isinstance(thread_id, str):
         arguments.check_thread_id(thread_id)
-    load = Load(
-        Key(key[0]).text if key else options.key, options.counter, expected_seq=options.expected_seq, meta=options.meta,
-        tokens=options.tokens, actor=options.actor, of_thread=arguments.about(thread_id), raw=options.raw,
-        subject=options.subject,
-    )  # fmt: skip
+    load = Load(options._replace(key=Key(key[0]).text) if key else options, arguments.about(thread_id))
     thread = ThreadToLoad(ThreadKey(None, options.tenant, thread_id), load, messages)
     try:
         writable_key(options.tenant, thread_id)

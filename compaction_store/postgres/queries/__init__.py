@@ -23,41 +23,7 @@ from compaction_store.postgres.queries.across_threads import (
 )
 from compaction_store.postgres.queries.checkpoints import checkpointing, entries_of_many, heads, states
 from compaction_store.postgres.queries.expiring import clock, expiring
-from compaction_store.postgres.queries.functions import (
-    ThreadKey,
-    commit_compactions,
-    compare,
-    element,
-    elements,
-    entries,
-    erase,
-    events,
-    feed,
-    fork,
-    lease,
-    leave_turn,
-    neighbours,
-    newest,
-    outline,
-    pos_at,
-    record_evaluation,
-    record_event,
-    record_in_log,
-    record_verdict,
-    redact,
-    release,
-    renew_lease,
-    renew_turn,
-    replay,
-    reported,
-    rewind,
-    set_metadata,
-    set_subject,
-    stalled,
-    take_turn,
-    tenants,
-    view,
-)
+from compaction_store.postgres.queries.functions import *  # noqa: F403 — the derived names are its __all__
 from compaction_store.postgres.queries.listing import count_heads, stored_threads
 from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
 from compaction_store.postgres.queries.one_thread import (

@@ -25,7 +25,6 @@ from compaction_store.models.vocabulary import OUTCOMES
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import (
-    DIALECT,
     Compiled,
     Connection,
     compiled,
@@ -211,7 +210,7 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])
         query = query.where(at < reached if newest_first else at > reached)
     query = query.order_by(*[column.desc() if newest_first else column for column in order])
-    return str(query.limit(_value("limit", c.number)).compile(dialect=DIALECT))
+    return compiled(query.limit(_value("limit", c.number))).statement
 
 
 def _superseded_by(given: tuple[str, ...]) -> sa.TextClause:
@@ -346,18 +345,11 @@ def due(
     return [_due_row(row) for row in select_of(connection, tenant, query)]
 
 
-def due_on_cluster(
-    connection: Connection,
-    tenant: str,
-    trigger: int,
-    margin: int,
-    after: tuple[int, UUID] | None,
-    limit: int,
-    among: int,
-) -> list[DueRow]:
+def due_on_cluster(connection: Connection, tenant: str, *given: Any) -> list[DueRow]:
     """Does the same as `due` on a cluster. A second statement calls `reported` for each thread on the thread's node."""
+    *page, among = given
     with transaction(connection, tenant, read_only=True):
-        rows = [_due_row(row) for row in select(connection, _due(tenant, trigger, margin, after, limit))]
+        rows = [_due_row(row) for row in select(connection, _due(tenant, *page))]
         fetch(connection, NESTED)
         called = fetch(connection, _SQL["reported"], (tenant, among, [row.thread.thread_uid for row in rows]))
     found = {uid: [ReportedRow._make(figures)] for uid, *figures in called}
@@ -522,10 +514,7 @@ def threads_of_subject(connection: Connection, tenant: str, subject: str, after:
 
 
 def _listed_values(tenant: str, wanted: ListFilter, limit: int) -> dict[str, Any]:
-    beyond = wanted.prefix + LAST
-    return {
-        "tenant": tenant, "subject": wanted.subject, "prefix": wanted.prefix, "beyond": beyond, "limit": limit,
-    }  # fmt: skip
+    return wanted._asdict() | {"tenant": tenant, "beyond": wanted.prefix + LAST, "limit": limit}
 
 
 def _listed(has_subject: bool, has_prefix: bool, hidden: bool) -> Iterator[sa.ColumnElement[bool]]:

@@ -125,3 +125,4 @@ def thread_state(connection: Connection, of: ThreadKey, pos: int | None) -> list
     return call(connection, "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)", (*of, pos), ThreadStateRow)
 def view(connection: Connection, of: ThreadKey, at: int | None) -> list[ElementRow]:
     return call(connection, "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)", (*of, at), ElementRow)
+__all__ = ['ThreadKey', 'commit_compactions', 'compare', 'element', 'elements', 'entries', 'erase', 'events', 'feed', 'fork', 'lease', 'leave_turn', 'neighbours', 'newest', 'outline', 'pos_at', 'record_evaluation', 'record_event', 'record_in_log', 'record_verdict', 'redact', 'release', 'renew_lease', 'renew_turn', 'replay', 'reported', 'rewind', 'set_metadata', 'set_subject', 'stalled', 'take_turn', 'tenants', 'view']

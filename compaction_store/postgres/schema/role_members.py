@@ -145,29 +145,28 @@ def findings(members: Sequence[Member]) -> Iterator[str]:
 
 def notes(members: Sequence[Member]) -> Iterator[str]:
     """Yields notes about logins whose roles or powers are worth knowing, but are not a finding."""
-    owners = [m.login for m in members if OWNER in m.roles and SUPERUSER not in m.powers]
-    if owners:
-        yield f"logins that may change everything, as members of {OWNER}: {_names(owners)}"
-    auditors = [m.login for m in members if AUDITOR in m.roles and BYPASSES in m.powers]
-    if auditors:
-        yield f"auditors of all tenants, {BYPASSES}: {_names(auditors)}"
-    blockers = [m.login for m in members if AUDITOR in m.roles and {APPLICATION, LOADER} & set(m.roles)]
-    if blockers:
-        yield f"logins that write and, as auditors, can keep checkpoints waiting: {_names(blockers)}"
-    droppers = [m.login for m in members if m.owns_database and set(m.roles) - {OWNER}]
-    if droppers:
-        yield f"logins with a role of the schema that may drop the database, as its owner: {_names(droppers)}"
     others = [m for m in members if not m.roles and m.powers and SUPERUSER not in m.powers]
-    readers = [m.login for m in others if _member_of(_READS_FILES) in m.powers]
-    lockers = [m.login for m in others if _member_of(_MAINTAINS) in m.powers]
     less = {_member_of(_READS_FILES), _member_of(_MAINTAINS)}
-    writers = [m.login for m in others if set(m.powers) - less]
-    if writers:
-        yield f"logins that may write to every table of the server: {_names(writers)}"
-    if readers:
-        yield f"logins that may read every file of the server: {_names(readers)}"
-    if lockers:
-        yield f"logins that may lock and rewrite every table of the server: {_names(lockers)}"
+    found = {
+        f"logins that may change everything, as members of {OWNER}": [
+            m for m in members if OWNER in m.roles and SUPERUSER not in m.powers
+        ],
+        f"auditors of all tenants, {BYPASSES}": [m for m in members if AUDITOR in m.roles and BYPASSES in m.powers],
+        "logins that write and, as auditors, can keep checkpoints waiting": [
+            m for m in members if AUDITOR in m.roles and {APPLICATION, LOADER} & set(m.roles)
+        ],
+        "logins with a role of the schema that may drop the database, as its owner": [
+            m for m in members if m.owns_database and set(m.roles) - {OWNER}
+        ],
+        "logins that may write to every table of the server": [m for m in others if set(m.powers) - less],
+        "logins that may read every file of the server": [m for m in others if _member_of(_READS_FILES) in m.powers],
+        "logins that may lock and rewrite every table of the server": [
+            m for m in others if _member_of(_MAINTAINS) in m.powers
+        ],
+    }
+    for what, those in found.items():
+        if those:
+            yield f"{what}: {', '.join(repr(m.login) for m in those)}"
 
 
 def _allowed(roles: Sequence[str]) -> Sequence[str]:
@@ -181,7 +180,3 @@ def _member_of(name: str) -> str:
 
 def _and(parts: Sequence[str]) -> str:
     return " and ".join(parts)
-
-
-def _names(logins: Sequence[str]) -> str:
-    return ", ".join(repr(login) for login in logins)

@@ -62,11 +62,11 @@ class AsyncLoader:
         arguments.number(expected_seq, "expected_seq", least=0, optional=True)
         arguments.optional_name(subject, "subject")
         source = loads.AsyncSource(messages)
-        load = loads.Load(
-            key, await appends.prepared(self._scope.db, self._scope.counter), expected_seq=expected_seq, meta=meta,
-            tokens=tokens, actor=self._scope.chosen_actor(actor), of_thread=arguments.about(thread_id),
-            in_memory=source.in_memory, raw=raw, subject=subject,
+        options = loads.LoadOptions(
+            self._scope.tenant, await appends.prepared(self._scope.db, self._scope.counter), key, meta, tokens,
+            self._scope.chosen_actor(actor), expected_seq=expected_seq, raw=raw, subject=subject,
         )  # fmt: skip
+        load = loads.Load(options, arguments.about(thread_id), source.in_memory)
         return await run_load(self._scope.db, thread, load, source)
 
     def threads(
@@ -210,7 +210,7 @@ async def _read(threads: loads.AsyncThreads, options: LoadOptions) -> AsyncItera
             thread = loads.begin(given, options)
             if thread.error is None:
                 await _read_ahead(thread)
-            if thread.error is not None and not thread.is_refused(options):
+            if thread.error is not None and thread.refused(options) is None:
                 yield thread.error
                 return
             yield thread
@@ -242,8 +242,8 @@ async def _store(db: AsyncConnections, group: Group, options: LoadOptions) -> As
         patient = db.with_more_time(sum(chunk.seconds for _, chunk in chunks))
         made = iter(await patient.call(queries.load_threads, options.tenant, chunks, key=group.key()))
     for thread in group.threads:
-        if thread.is_refused(options):
-            yield thread.refused()
+        if (refused := thread.refused(options)) is not None:
+            yield refused
         elif thread.error is not None:
             raise thread.error
         elif next(made) is None:
