@@ -90,29 +90,17 @@ class Unreadable(Exception):
 # ---- the form of a line
 
 
-def is_integer(value: Any) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
-
-
-def is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**31
+def is_between(least: int, most: int) -> Check:
+    return lambda value: type(value) is int and least <= value <= most
 
 
 def is_text(value: Any) -> bool:
     return type(value) is str and "\0" not in value
 
 
-def is_flag(value: Any) -> bool:
-    return type(value) is bool
-
-
 def is_within(most: int) -> Check:
     # A lone surrogate can only come from an escape, which no bundle has. `read` refuses such a line later.
     return lambda value: is_text(value) and len(value.encode("utf-8", "surrogatepass")) <= most
-
-
-def is_name(value: Any) -> bool:
-    return is_label(value) and value != ""
 
 
 def is_checkpoint(value: Any) -> bool:
@@ -131,28 +119,22 @@ def like(form: re.Pattern[str]) -> Check:
     return lambda value: type(value) is str and form.fullmatch(value) is not None
 
 
-def among(*values: str) -> Check:
-    return lambda value: type(value) is str and value in values
-
-
 def absent_or(check: Check) -> Check:
     return lambda value: value is None or check(value)
-
-
-def is_inputs(value: Any) -> bool:
-    return type(value) is list and all(is_integer(number) for number in value)
 
 
 def fields(names: str, check: Check) -> list[tuple[str, Check]]:
     return [(name, check) for name in names.split()]
 
 
+is_integer, is_count = is_between(-(2**63), 2**63 - 1), is_between(0, 2**31 - 1)
 is_label = is_within(255)
 INTEGER, TEXT, DIGEST = absent_or(is_integer), absent_or(is_text), absent_or(like(HASH))
 LABEL = absent_or(is_label)
 FIELDS: dict[str, list[tuple[str, Check]]] = {
     "manifest": [
-        ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name),
+        ("format", like(re.compile(FORMAT))), ("chain", like(re.compile(CHAIN))),
+        *fields("tenant thread_id", lambda value: is_label(value) and value != ""),
         ("thread_uid", like(UUID)), ("name_salt", absent_or(like(SALT))), ("name_commitment", like(HASH)),
         ("schema", is_label),
         ("made_at", like(MOMENT)), ("metadata", is_text), ("subject", LABEL),
@@ -169,13 +151,14 @@ FIELDS: dict[str, list[tuple[str, Check]]] = {
     "compaction": [
         *fields("pos number microseconds", is_integer), *fields("kind outcome", like(KIND)),
         *fields(" ".join(SPANS), INTEGER),
-        *fields("source_before source_end", DIGEST), ("inputs", is_inputs), ("run_id", like(UUID)),
+        *fields("source_before source_end", DIGEST),
+        ("inputs", lambda value: type(value) is list and all(map(is_integer, value))), ("run_id", like(UUID)),
         *[(name, is_label if name == "login" else LABEL) for name in LABELS], *fields("revokes redacted_pos", INTEGER),
         *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
     ],
     "event": [
-        *fields("pos microseconds", is_integer), ("kind", like(KIND)), ("critical", is_flag), ("actor", LABEL),
-        ("login", is_label),
+        *fields("pos microseconds", is_integer), ("kind", like(KIND)),
+        ("critical", lambda value: type(value) is bool), ("actor", LABEL), ("login", is_label),
         *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
     ],
     "end": [("entries", is_integer), *fields("head sha256", like(HASH))],
@@ -295,40 +278,27 @@ def unhex(value: str | None) -> bytes | None:
     return None if value is None else bytes.fromhex(value)
 
 
-def integer(value: int | None) -> bytes | None:
-    return None if value is None else struct.pack(">q", value)
-
-
-def text(value: str | None) -> bytes | None:
-    return None if value is None else value.encode("utf-8")
-
-
-def header(*parts: bytes | None) -> bytes:
+def header(*parts: bytes | str | int | None) -> bytes:
+    """Packs the parts, each after its length. The length of an absent part is -1."""
     out = []
     for part in parts:
-        out.append(struct.pack(">i", -1 if part is None else len(part)))
-        out.append(part or b"")
+        data = part.encode("utf-8") if isinstance(part, str) else part
+        data = struct.pack(">q", data) if isinstance(data, int) else data
+        out += [struct.pack(">i", -1 if data is None else len(data)), data or b""]
     return b"".join(out)
 
 
 def header_of(line: Line) -> bytes:
     if line["type"] == "message":
-        return header(
-            b"message", text(line["role"]), integer(line["tokens"]), text(line["counter"]), text(line["key"]),
-            integer(line["call_size"]), text(line["receipt"]), text(line["actor"]), text(line["login"]),
-            unhex(line["meta_commitment"]),
-        )  # fmt: skip
+        names = ("role", "tokens", "counter", "key", "call_size", "receipt", "actor", "login")
+        return header("message", *[line[name] for name in names], unhex(line["meta_commitment"]))
     if line["type"] == "event":
-        flag = b"\x01" if line["critical"] else b"\x00"
-        return header(b"event", text(line["kind"]), flag, text(line["actor"]), text(line["login"]))
-    numbers = [integer(line[name]) for name in SPANS]
-    texts = [text(line[name]) for name in LABELS]
+        return header("event", line["kind"], bytes((line["critical"],)), line["actor"], line["login"])
+    columns, labels = ([line[name] for name in names] for names in (("kind", "outcome", *SPANS), LABELS))
+    sources = [unhex(line["source_before"]), unhex(line["source_end"])]
     inputs = b"".join(struct.pack(">q", number) for number in line["inputs"])
-    return header(
-        b"compaction", text(line["kind"]), text(line["outcome"]), *numbers, unhex(line["source_before"]),
-        unhex(line["source_end"]), inputs, bytes.fromhex(line["run_id"].replace("-", "")), *texts,
-        integer(line["revokes"]),
-    )  # fmt: skip
+    run = bytes.fromhex(line["run_id"].replace("-", ""))
+    return header("compaction", *columns, *sources, inputs, run, *labels, line["revokes"])
 
 
 def entry_of(line: Line, previous: bytes) -> str:
@@ -542,7 +512,7 @@ class Ranges:
             self.ends.append(number)
 
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+EPOCH = dt.datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 def named_by(body: str) -> tuple[dict[str, Ranges], bool, int | None] | None:
@@ -642,8 +612,10 @@ class Walk:
             self.manifest = line
             if document("metadata", line["metadata"]) is None:
                 self.find("the metadata break the rule for documents")
-            if self._keys:
-                self._prove(line)
+            try:
+                self._proved = proved(line, self._keys) if self._keys else None
+            except Unproved as error:
+                self.find(f"the checkpoint in the bundle does not hold: {error}")
             if not is_named(line):
                 self.find("the name is not the one that was committed to when the thread was made")
             self._previous = genesis_of(line)
@@ -657,12 +629,6 @@ class Walk:
                 self._redaction(line)
             self._note_subject(line)
         return True
-
-    def _prove(self, manifest: Line) -> None:
-        try:
-            self._proved = proved(manifest, self._keys)
-        except Unproved as error:
-            self.find(f"the checkpoint in the bundle does not hold: {error}")
 
     def _place(self, line: Line) -> None:
         kind, pos = line["type"], line["pos"]
