@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 from uuid import UUID
 
 from compaction_store.arguments import LOG
@@ -37,36 +37,19 @@ _LARGE = struct.Struct(">iq")
 _INT8_OID = 20
 
 
+class _Codec(NamedTuple):
+    """Functions that encode a column's value for COPY, and that decode it to a JSON value."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+
+
 def _raw(value: bytes) -> bytes:
     return _LENGTH.pack(len(value)) + value
 
 
-def _text(value: str) -> bytes:
-    return _raw(value.encode())
-
-
-def _bytes(value: str) -> bytes:
-    return _raw(bytes.fromhex(value))
-
-
-def _uuid(value: str) -> bytes:
-    return _raw(UUID(value).bytes)
-
-
-def _small(value: int) -> bytes:
-    return _SMALL.pack(4, value)
-
-
 def _large(value: int) -> bytes:
     return _LARGE.pack(8, value)
-
-
-def _flag(value: bool) -> bytes:
-    return _raw(bytes((value,)))
-
-
-def _moment(value: int) -> bytes:
-    return _LARGE.pack(8, value - _POSTGRES_EPOCH)
 
 
 def _numbers(values: list[int]) -> bytes:
@@ -75,16 +58,27 @@ def _numbers(values: list[int]) -> bytes:
     return _raw(struct.pack(">iiiii", 1, 0, _INT8_OID, len(values), 1) + b"".join(map(_large, values)))
 
 
-_ENCODERS: dict[str, Callable[[Any], bytes]] = {
-    "text": _text, "bytes": _bytes, "uuid": _uuid, "small": _small, "large": _large, "flag": _flag, "moment": _moment,
-    "numbers": _numbers,
-}  # fmt: skip
+def _integer(value: bytes) -> int:
+    return int.from_bytes(value, signed=True)
 
 
-def _column(name: str, given: str) -> tuple[str, Callable[[Any], bytes]]:
-    """Returns the field of the line that holds a column's value, and the function that encodes the value."""
+_CODECS = {
+    "text": _Codec(lambda value: _raw(value.encode()), bytes.decode),
+    "bytes": _Codec(lambda value: _raw(bytes.fromhex(value)), lambda value: "\\x" + value.hex()),
+    "uuid": _Codec(lambda value: _raw(UUID(value).bytes), lambda value: str(UUID(bytes=value))),
+    "small": _Codec(lambda value: _SMALL.pack(4, value), _integer),
+    "large": _Codec(_large, _integer),
+    "flag": _Codec(lambda value: _raw(bytes((value,))), lambda value: value == b"\1"),
+    "moment": _Codec(lambda value: _large(value - _POSTGRES_EPOCH), lambda value: _integer(value) + _POSTGRES_EPOCH),
+    # After the header of an array, each number is preceded by its length.
+    "numbers": _Codec(_numbers, lambda value: [number for _, number in struct.iter_unpack(">iq", value[20:])]),
+}
+
+
+def _column(name: str, given: str) -> tuple[str, _Codec]:
+    """Returns the field of the line that holds a column's value, and the form of the value."""
     kind, _, field = given.partition(" ")
-    return field or name, _ENCODERS[kind]
+    return field or name, _CODECS[kind]
 
 
 _COLUMNS = {
@@ -92,20 +86,6 @@ _COLUMNS = {
     for kind, columns in ModuleData(__file__).values.items()
 }
 COLUMNS = {kind: ("type", "thread_uid", *columns) for kind, columns in _COLUMNS.items()}
-
-
-# Maps each function that encodes a column to a function that decodes it to a JSON value.
-_READ: dict[Callable[[Any], bytes], Callable[[bytes], Any]] = {
-    _text: lambda value: value.decode(),
-    _bytes: lambda value: "\\x" + value.hex(),
-    _uuid: lambda value: str(UUID(bytes=value)),
-    _small: lambda value: int.from_bytes(value, signed=True),
-    _large: lambda value: int.from_bytes(value, signed=True),
-    _flag: lambda value: value == b"\1",
-    _moment: lambda value: int.from_bytes(value, signed=True) + _POSTGRES_EPOCH,
-    # After the header of an array, each number is preceded by its length.
-    _numbers: lambda value: [number for _, number in struct.iter_unpack(">iq", value[20:])],
-}
 
 
 def _field(file: IO[bytes]) -> bytes | None:
@@ -196,8 +176,8 @@ class Staged:
             assert int.from_bytes(count) == len(COLUMNS[kind])  # noqa: S101 — written by _write
             values = [_field(file) for _ in COLUMNS[kind]][2:]
             yield {
-                name: _READ[write](value)
-                for (name, (_, write)), value in zip(_COLUMNS[kind].items(), values, strict=True)
+                name: codec.read(value)
+                for (name, (_, codec)), value in zip(_COLUMNS[kind].items(), values, strict=True)
                 if value is not None
             }
 
@@ -205,15 +185,16 @@ class Staged:
         if self.manifest["tenant"] != self._tenant:
             self._refuse("the bundle belongs to another tenant", None)
         for kind, file in self._files.items():
-            self._beginnings[kind] = struct.pack(">h", len(COLUMNS[kind])) + _text(kind) + _raw(self.thread_uid.bytes)
+            size = struct.pack(">h", len(COLUMNS[kind]))
+            self._beginnings[kind] = size + _raw(kind.encode()) + _raw(self.thread_uid.bytes)
             file.write(_SIGNATURE)
 
     def _write(self, line: Line) -> None:
         kind = line["type"]
         if line["salt"] is None and line.get("redacted_pos") is None:
             self._refuse("the content is withheld: a bundle must have all of it to be imported", line["pos"])
-        values = [(line[name], write) for name, write in _COLUMNS[kind].values()]
-        row = b"".join([_NULL if value is None else write(value) for value, write in values])
+        values = [(line[name], codec) for name, codec in _COLUMNS[kind].values()]
+        row = b"".join([_NULL if value is None else codec.write(value) for value, codec in values])
         self._files[kind].write(self._beginnings[kind] + row)
         self.count += 1
         self.size += len(row)
