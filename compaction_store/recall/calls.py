@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
+from compaction_store.messages.answers import field
 from compaction_store.messages.parts import PartType, answer_to, body_of, row_of
 from compaction_store.models import Payload
 from compaction_store.recall.definitions import NAMES, Tool
@@ -43,22 +44,18 @@ def read(given: Any) -> AnswerableCall:
 
     The call is a `tool_use` block, a `function_call` item or an entry of `tool_calls`.
     """
-    kind, function = _field(given, "type"), _field(given, "function")
+    kind, function = field(given, "type"), field(given, "function")
     row = row_of({"type": kind})
-    if row.answer is not None and isinstance(name := _field(given, row.id[0]), str):
-        arguments = _parsed(_field(given, row.input[0]))
-        return AnswerableCall(_field(given, "name"), arguments, lambda result: _part(row, name, result))
-    if kind in ("function", None) and function is not None and isinstance(name := _field(given, "id"), str):
-        arguments = _parsed(_field(function, "arguments"))
-        return AnswerableCall(_field(function, "name"), arguments, lambda result: _message(name, result))
+    if row.answer is not None and isinstance(name := field(given, row.id[0]), str):
+        arguments = _parsed(field(given, row.input[0]))
+        return AnswerableCall(field(given, "name"), arguments, lambda result: _part(row, name, result))
+    if kind in ("function", None) and function is not None and isinstance(name := field(given, "id"), str):
+        arguments = _parsed(field(function, "arguments"))
+        return AnswerableCall(field(function, "name"), arguments, lambda result: _message(name, result))
     raise InvalidInput(
         "call must be a tool_use block with an id, a function_call item with a call_id, or an entry of tool_calls with"
         f" an id{'' if isinstance(given, Mapping) else other(given)}"
     )
-
-
-def _field(given: Any, name: str) -> Any:
-    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
 
 
 def _part(row: PartType, name: str, result: Recalled) -> Payload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Payload
 from compaction_store.module_data import ModuleData
@@ -15,23 +15,15 @@ CURSOR = re.compile(r"(\d{1,15})-(\d{1,15})(?::(\d{1,15}))?", re.ASCII)
 _MAX_INTEGER = 10**15
 
 
-class TextField(NamedTuple):
-    description: str
-    max_length: int
-    pattern: re.Pattern[str] | None = None
+class Field(NamedTuple):
+    """An argument of a tool. A number has bounds, and a text has a maximum length and may have a pattern."""
 
-
-class IntegerField(NamedTuple):
     description: str
+    kind: Literal["integer", "text", "flag"] = "integer"
     minimum: int = 1
     maximum: int | None = None
-
-
-class FlagField(NamedTuple):
-    description: str
-
-
-Field = TextField | IntegerField | FlagField
+    max_length: int = 0
+    pattern: str | None = None
 
 
 class Tool(NamedTuple):
@@ -58,18 +50,11 @@ def tools_in(data: ModuleData) -> tuple[Tool, ...]:
         Tool(
             name,
             tool["description"],
-            {each: _field(**field) for each, field in tool["fields"].items()},
+            {each: Field(**field) for each, field in tool["fields"].items()},
             tuple(tool.get("required", ())),
         )
         for name, tool in data.values.items()
     )
-
-
-def _field(kind: str = "integer", pattern: str | None = None, **given: Any) -> Field:
-    if pattern is not None:
-        given["pattern"] = re.compile(pattern, re.ASCII)
-    kinds: dict[str, type[Field]] = {"integer": IntegerField, "text": TextField, "flag": FlagField}
-    return kinds[kind](**given)
 
 
 _TOOLS = tools_in(ModuleData(__file__))
@@ -79,15 +64,13 @@ def tools(max_tokens: int) -> tuple[Tool, ...]:
     """Returns the tools, with `max_tokens` as the default and the maximum length of a result."""
     search, expand, describe = _TOOLS
     description = f"The maximum length of the result in tokens. Default: {max_tokens}."
-    length = IntegerField(description, min(500, max_tokens), max_tokens)
+    length = Field(description, minimum=min(500, max_tokens), maximum=max_tokens)
     return search, expand._replace(fields={**expand.fields, "max_tokens": length}), describe
 
 
 def _property(field: Field) -> Payload:
-    if isinstance(field, FlagField):
-        return {"type": "boolean", "description": field.description}
-    if isinstance(field, TextField):
-        return {"type": "string", "description": field.description}
+    if field.kind != "integer":
+        return {"type": "string" if field.kind == "text" else "boolean", "description": field.description}
     bounds = {"minimum": field.minimum} | ({} if field.maximum is None else {"maximum": field.maximum})
     return {"type": "integer", "description": field.description, **bounds}
 
@@ -108,9 +91,9 @@ def check_arguments(tool: Tool, given: Any) -> dict[str, Any]:
 
 
 def _checked(name: str, field: Field, value: Any) -> str | int:
-    if isinstance(field, TextField):
+    if field.kind == "text":
         return _checked_text(name, field, value)
-    if isinstance(field, FlagField):
+    if field.kind == "flag":
         if not isinstance(value, bool):
             raise BadCall(f"{name} must be true or false, not {_kind(value)}")
         return value
@@ -125,14 +108,14 @@ def _checked(name: str, field: Field, value: Any) -> str | int:
     return number
 
 
-def _checked_text(name: str, field: TextField, value: Any) -> str:
+def _checked_text(name: str, field: Field, value: Any) -> str:
     if not isinstance(value, str):
         raise BadCall(f"{name} must be text, not {_kind(value)}")
     if not value.strip():
         raise BadCall(f"{name} must not be empty")
     if len(value) > field.max_length:
         raise BadCall(f"{name} must have at most {field.max_length:,} characters, not {len(value):,}")
-    if field.pattern is not None and not field.pattern.fullmatch(value):
+    if field.pattern is not None and not re.fullmatch(field.pattern, value, re.ASCII):
         raise BadCall(f"{name} must be the {name} from `next` in an earlier result")
     return value
 

@@ -57,12 +57,10 @@ class Reading:
             if self._counter.takes_long(0):
                 yield Call(self._counter.prepare)
             return (yield from self._handlers[tool.name](self, **check_arguments(tool, given)))
-        except BadCall as error:
+        except (BadCall, UnknownEntry) as error:
             return Recalled(f"Error: {error}.", is_error=True)
         except ThreadNotFound:
             return Recalled("Error: this conversation has no stored messages yet.", is_error=True)
-        except UnknownEntry as error:
-            return Recalled(f"Error: {error}.", is_error=True)
         except CompactionNotFound:
             return Recalled("Error: no record has this number.", is_error=True)
 
@@ -359,39 +357,35 @@ class Withdrawn:
     """The ranges of seqs that rewinds and clears hide from the view. Searches leave these messages out by default."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._added: list[tuple[int, int]] = []
+        # The ranges in order, and those that were added since they were merged.
+        self._merged: list[list[int]] = []
+        self._added: list[list[int]] = []
 
     def add(self, record: Compaction) -> bool:
         """Adds the seqs that a record hides, unless it was revoked. Returns True, so that iteration goes on."""
         if record.start_seq is not None and record.end_seq is not None and record.status != "revoked":
-            self._added.append((record.start_seq, record.end_seq))
+            self._added.append([record.start_seq, record.end_seq])
         return True
 
     def between(self, first: int, last: int) -> list[list[int]]:
         """Returns the hidden ranges of seqs from `first` to `last`, both inclusive."""
-        self._merge()
-        overlapping = ((max(s, first), min(e, last)) for s, e in zip(self._starts, self._ends, strict=True))
-        return [[start, end] for start, end in overlapping if start <= end]
+        overlapping = ([max(start, first), min(end, last)] for start, end in self._ranges())
+        return [found for found in overlapping if found[0] <= found[1]]
 
     def __contains__(self, seq: int) -> bool:
-        self._merge()
-        place = bisect_right(self._starts, seq) - 1
-        return place >= 0 and seq <= self._ends[place]
+        ranges = self._ranges()
+        place = bisect_right(ranges, seq, key=lambda found: found[0]) - 1
+        return place >= 0 and seq <= ranges[place][1]
 
-    def _merge(self) -> None:
-        if not self._added:
-            return
-        ranges = sorted([*zip(self._starts, self._ends, strict=True), *self._added])
-        self._added = []
-        self._starts, self._ends = [], []
-        for start, end in ranges:
-            if self._ends and start <= self._ends[-1] + 1:
-                self._ends[-1] = max(self._ends[-1], end)
-            else:
-                self._starts.append(start)
-                self._ends.append(end)
+    def _ranges(self) -> list[list[int]]:
+        if self._added:
+            given, self._merged, self._added = sorted(self._merged + self._added), [], []
+            for start, end in given:
+                if self._merged and start <= self._merged[-1][1] + 1:
+                    self._merged[-1][1] = max(self._merged[-1][1], end)
+                else:
+                    self._merged.append([start, end])
+        return self._merged
 
 
 class Hit(NamedTuple):
