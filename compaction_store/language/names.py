@@ -78,50 +78,39 @@ class NameReader:
     """Finds the names in texts. It remembers the runs that it has read, because most runs of a thread occur again."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Name, ...]] = {}
+        self._known = _KnownRuns()
 
     def names(self, text: str) -> list[Name]:
         """Returns the names in a text in order, each name once."""
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
-        known = self._known
         found: dict[str, Name] = {}
         for run in dict.fromkeys(_runs(text).findall(readable(text))):
-            there = known.get(run)
-            for name in self._run(run) if there is None else there:
+            for name in self._known[run]:
                 found.setdefault(name.key, name)
         return list(found.values())
 
     def each(self, text: str) -> Iterator[Name]:
         """Yields the names in a text, once for each occurrence."""
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
-        known = self._known
         for run in _runs(text).findall(readable(text)):
-            there = known.get(run)
-            yield from self._run(run) if there is None else there
+            yield from self._known[run]
 
     def at(self, text: str) -> Iterator[tuple[Name, int, int]]:
         """Yields each occurrence of a name in a text, with its start and its end."""
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
-        known = self._known
         for found in _runs(text).finditer(readable(text)):
-            run = found[0]
-            there = known.get(run)
-            if there is None:
-                there = self._run(run)
-            if not there:
-                continue
             start, last = found.start(), 0
-            for name in there:
-                last = max(run.find(name.text, last), last)
+            for name in self._known[found[0]]:
+                last = max(found[0].find(name.text, last), last)
                 yield name, start + last, start + last + len(name.text)
 
-    def _run(self, run: str) -> tuple[Name, ...]:
+
+class _KnownRuns(dict[str, tuple[Name, ...]]):
+    """The names in each run that was read."""
+
+    def __missing__(self, run: str) -> tuple[Name, ...]:
         found = tuple(names_in_run(run))
+        if len(self) > _MOST_KNOWN:
+            self.clear()
         if len(run) <= _LONGEST:
-            self._known[run] = found
+            self[run] = found
         return found
 
 
@@ -146,10 +135,9 @@ def keys(name: Name) -> list[str]:
     """Returns the key of a name and the keys of the names inside it, such as the name of the file in a path."""
     if name.kind == "path":
         segments = name.key.split("/")
-        return [
-            name.key,
-            *("/".join(segments[cut:]) for cut in range(1, len(segments)) if _is_own_name(segments[cut:])),
-        ]
+        # The last segment alone is a name only if it has a dot.
+        last = len(segments) if "." in segments[-1] else len(segments) - 1
+        return [name.key, *("/".join(segments[cut:]) for cut in range(1, last))]
     if name.kind == "identifier" and "." in name.key and "@" not in name.key:
         return [name.key, *(part for part in name.text.casefold().split(".") if len(part) > _SHORTEST)]
     return [name.key]
@@ -163,10 +151,6 @@ def is_claim(name: Name) -> bool:
     if name.is_strong:
         return True
     return name.kind == "number" and name.key.isdigit() and len(name.key) == 3 and name.key[1:] != "00"  # noqa: PLR2004
-
-
-def _is_own_name(segments: list[str]) -> bool:
-    return len(segments) > 1 or "." in segments[0]
 
 
 _SHORTEST = 3

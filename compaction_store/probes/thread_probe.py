@@ -54,14 +54,6 @@ class Fold:
 
 
 @dataclass(slots=True)
-class _Folded:
-    """The record that folded a name, and the seq of the message that has the name."""
-
-    record: int
-    seq: int
-
-
-@dataclass(slots=True)
 class _Shown:
     """An element of the view: a message or the replacement of a span, with facts about all messages that it covers."""
 
@@ -76,14 +68,6 @@ class _Shown:
     planted: list[tuple[int, Planted]] = field(default_factory=list)
     replaced: list[_Shown] = field(default_factory=list)
     record: int | None = None
-
-
-@dataclass(slots=True)
-class _Repeated:
-    """The probe and the time of a repeated call. Its costs are added later, when its result comes."""
-
-    probe: Probe
-    at: datetime | None
 
 
 class _Unsourced(NamedTuple):
@@ -112,11 +96,13 @@ class ThreadProbe:
         self._visible = Counter[str]()
         self._in_notes = Counter[str]()
         self._visible_calls = Counter[str]()
-        self._folded: dict[str, _Folded] = {}
+        # The record that folded a name, and the seq of the message that has the name.
+        self._folded: dict[str, tuple[int, int]] = {}
         self._folded_calls: dict[str, tuple[int, int, Place]] = {}
         self._written: dict[str, int] = {}
         self._said_now: list[_Shown] = []
-        self._repeated: dict[str, _Repeated] = {}
+        # The probe and the time of a repeated call. Its costs are added when its result comes.
+        self._repeated: dict[str, tuple[Probe, datetime | None]] = {}
         self._places: dict[int, dict[str, Place]] = {}
         self._spans: dict[int, int] = {}
         self._made: dict[str, list[str]] = {}
@@ -197,7 +183,7 @@ class ThreadProbe:
     def finish(self) -> list[Probe]:
         """Returns all probes, including the open ones: about inventions, and about repeated calls without a result."""
         self._flush()
-        self.probes += [one.probe for one in self._repeated.values()]
+        self.probes += [probe for probe, _ in self._repeated.values()]
         self._repeated.clear()
         self.probes += _sourced(self._unsourced, self._facts)
         self._unsourced.clear()
@@ -263,11 +249,11 @@ class ThreadProbe:
         for key in element.keys:
             self._visible[key] -= 1
             if element.facts is not None:
-                self._folded[key] = _Folded(record, element.start_seq)
+                self._folded[key] = record, element.start_seq
             else:
                 self._in_notes[key] -= 1
-                if (folded := self._folded.get(key)) is not None:
-                    folded.record = record
+                if key in self._folded:
+                    self._folded[key] = record, self._folded[key][1]
         if element.facts is not None:
             for signed, place in element.facts.lookups:
                 self._visible_calls[signed] -= 1
@@ -282,14 +268,15 @@ class ThreadProbe:
         folded = self._folded.pop(need.key, None)
         if folded is None:
             return
+        record, seq = folded
         kept = self._visible[need.key] > 0
         in_notes = self._in_notes[need.key] > 0
         where = ("in a summary" if in_notes else "in a message") if kept else None
-        place = self._place(folded.seq, need.key)
+        place = self._place(seq, need.key)
         again = place_of(facts.seq, need.said, need.start, need.end)
         self.probes.append(
             _probe(
-                "needed_later", need.kind, folded.record, place, need.text, kept=kept, again=again, detail=where,
+                "needed_later", need.kind, record, place, need.text, kept=kept, again=again, detail=where,
                 is_secret=need.key in self._facts.secret_keys,
             )
         )  # fmt: skip
@@ -318,7 +305,7 @@ class ThreadProbe:
         if call.id is None:
             self.probes.append(probe)
         else:
-            self._repeated[call.id] = _Repeated(probe, facts.at)
+            self._repeated[call.id] = probe, facts.at
 
     def _returned(self, facts: MessageFacts, call: str | None, *, failed: bool) -> None:
         if call is None:
@@ -329,8 +316,9 @@ class ThreadProbe:
                 for key in written:
                     element.files.pop(key, None)
         if (repeated := self._repeated.pop(call, None)) is not None:
-            seconds = (facts.at - repeated.at).total_seconds() if facts.at and repeated.at else None
-            self.probes.append(replace(repeated.probe, tokens=facts.tokens, seconds=seconds))
+            probe, at = repeated
+            seconds = (facts.at - at).total_seconds() if facts.at and at else None
+            self.probes.append(replace(probe, tokens=facts.tokens, seconds=seconds))
 
     # ---- at the fold
 
