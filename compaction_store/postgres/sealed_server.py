@@ -178,14 +178,13 @@ class SealedServer(Server):
         self, connection: Connection, tenant: str, chunks: Sequence[tuple[str, Chunk]]
     ) -> list[UUID | None]:
         """Makes new threads. A thread that there is already is not written to, so nothing is looked up."""
-        owners = [owner_of(tenant, chunk.subject, name) for name, chunk in chunks]
-        made = self._inner.call(queries.load_threads, connection, tenant, [
-            (name, _chunk(Seals(self._keys, tenant), self._keys.of_owner(owner), chunk))
-            for owner, (name, chunk) in zip(owners, chunks, strict=True)
-        ])  # fmt: skip
-        for owner, uid, (name, _) in zip(owners, made, chunks, strict=True):
+        seals = Seals(self._keys, tenant)
+        owners = {name: owner_of(tenant, chunk.subject, name) for name, chunk in chunks}
+        sealed = [(name, _chunk(seals, self._keys.of_owner(owners[name]), chunk)) for name, chunk in chunks]
+        made = self._inner.call(queries.load_threads, connection, tenant, sealed)
+        for uid, name in zip(made, owners, strict=True):
             if uid is not None:
-                self._remember(ThreadKey(uid, tenant, name), owner)
+                self._remember(ThreadKey(uid, tenant, name), owners[name])
         return made
 
     def _find(
@@ -201,16 +200,16 @@ class SealedServer(Server):
             return known
         if subject is not None:
             return _Owned(thread, owner_of(thread.tenant, subject))
-        try:
-            if thread.uid is None and thread[1:] in new:
-                return _Owned(thread, owner_of(thread.tenant, None, thread.thread_id), is_new=True)
-            row: Any = self._inner.call(queries.thread, connection, thread)
-        except psycopg.Error as error:
-            if error.sqlstate != _NO_THREAD:
-                raise
-            return _Owned(thread, owner_of(thread.tenant, None, thread.thread_id), is_new=True)
-        found = thread._replace(uid=row.thread_uid, thread_id=row.thread_id)
-        return self._remember(found, owner_of(thread.tenant, row.subject, row.thread_id))
+        if thread.uid is not None or thread[1:] not in new:
+            try:
+                row: Any = self._inner.call(queries.thread, connection, thread)
+            except psycopg.Error as error:
+                if error.sqlstate != _NO_THREAD:
+                    raise
+            else:
+                found = thread._replace(uid=row.thread_uid, thread_id=row.thread_id)
+                return self._remember(found, owner_of(thread.tenant, row.subject, row.thread_id))
+        return _Owned(thread, owner_of(thread.tenant, None, thread.thread_id), is_new=True)
 
     def _remember(self, thread: ThreadKey, owner: str) -> _Owned:
         owned = _Owned(thread, owner)

@@ -77,16 +77,13 @@ class FileMaster:
     """A master key of 32 bytes in a file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        try:
+        found = b""
+        with suppress(FileNotFoundError, ValueError):
             found = urlsafe_b64decode(_read(Path(path)))
-        except FileNotFoundError:
-            raise InvalidInput(
-                f"{os.fspath(path)!r} must be a file with the master key, which Keys.make writes, but is missing"
-            ) from None
-        except ValueError:
-            found = b""
         if len(found) != KEY_BYTES:
-            raise InvalidInput(f"{os.fspath(path)!r} must have a key of {KEY_BYTES} bytes in base64")
+            raise InvalidInput(
+                f"{os.fspath(path)!r} must have the master key, which Keys.make writes: {KEY_BYTES} bytes in base64"
+            )
         self._cipher = aes_gcm(found)
 
     def wrap(self, key: bytes, name: bytes, /) -> bytes:
@@ -228,14 +225,13 @@ class Keys:
 
     def id_of(self, owner: str) -> bytes | None:
         """Returns the id of an owner's key, or None if there is none."""
-        path = self._pointer(owner)
-        found = b""
+        path, found = self._pointer(owner), b""
         try:
-            found = bytes.fromhex(_read(path).decode("ascii"))
+            text = _read(path)
         except FileNotFoundError:
             return None
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            found = bytes.fromhex(text.decode("ascii"))
         if len(found) != ID_BYTES:
             raise Unreadable(f"{path.name!r} in {self!r} must have the id of a key")
         return found

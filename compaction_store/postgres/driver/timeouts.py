@@ -117,7 +117,7 @@ class Waiter:
         """Sends a cancel request from a separate thread, without waiting for it. Sends at most one."""
         if self._cancelled_at is None:
             self._cancelled_at = time.monotonic()
-            _cancels.send(self.pgconn)
+            _send_cancel(self.pgconn)
 
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         state = diagnostic.sqlstate or ""
@@ -168,35 +168,32 @@ class Permits:
         self._queue.put(None)
 
 
-class _Cancels:
-    """Sends cancel requests from threads, up to a maximum number at a time."""
+def _send_cancel(pgconn: pq.abc.PGconn) -> None:
+    """Sends a cancel request from a thread, or none if too many run. Closing the connection ends the statement too."""
+    permits = _permits
+    if not permits.acquire():
+        return
+    try:
+        # The request has a copy of the server's address, because the thread must not use the connection.
+        request = pgconn.cancel_conn() if psycopg.capabilities.has_cancel_safe() else pgconn.get_cancel()
+        name = "compaction-store cancel"
+        threading.Thread(target=_run_cancel, args=(request, permits), name=name, daemon=True).start()
+    except (psycopg.Error, RuntimeError):
+        # The connection is gone, or Python is shutting down.
+        permits.release()
 
-    def __init__(self) -> None:
-        self._permits = Permits(_MOST_CANCELS)
 
-    def send(self, pgconn: pq.abc.PGconn) -> None:
-        """Sends a cancel request, or none if too many are running. Closing the connection ends the statement too."""
-        if not self._permits.acquire():
-            return
-        try:
-            # The request has a copy of the server's address, because the thread must not use the connection.
-            request = pgconn.cancel_conn() if psycopg.capabilities.has_cancel_safe() else pgconn.get_cancel()
-            threading.Thread(target=self._send, args=(request,), name="compaction-store cancel", daemon=True).start()
-        except (psycopg.Error, RuntimeError):
-            # The connection is gone, or Python is shutting down.
-            self._permits.release()
-
-    def _send(self, request: pq.abc.PGcancelConn | pq.abc.PGcancel) -> None:
-        try:
-            if isinstance(request, pq.PGcancel):
-                request.cancel()
-            else:
-                _deliver(request)
-        except (psycopg.Error, OSError):
-            # The server does not answer the cancel request either. Nothing more can be done here.
-            return
-        finally:
-            self._permits.release()
+def _run_cancel(request: pq.abc.PGcancelConn | pq.abc.PGcancel, permits: Permits) -> None:
+    try:
+        if isinstance(request, pq.PGcancel):
+            request.cancel()
+        else:
+            _deliver(request)
+    except (psycopg.Error, OSError):
+        # The server does not answer the cancel request either. Nothing more can be done here.
+        return
+    finally:
+        permits.release()
 
 
 def _deliver(request: Any) -> None:
@@ -210,10 +207,10 @@ def _deliver(request: Any) -> None:
                 return
 
 
-_cancels = _Cancels()
+_permits = Permits(_MOST_CANCELS)
 
 
 def reset_after_fork() -> None:
     """Replaces the semaphore in a forked child process, because the parent's threads may hold its permits."""
-    global _cancels  # noqa: PLW0603 — one for the process
-    _cancels = _Cancels()
+    global _permits  # noqa: PLW0603 — one for the process
+    _permits = Permits(_MOST_CANCELS)

@@ -284,12 +284,10 @@ def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
 
 def _filter(name: str) -> sa.ColumnElement[bool]:
     """Returns the condition of a row of FILTERS, or of one bound of a range."""
-    row = FILTERS.get(name)
-    if row is None:
-        row = FILTERS[name.removesuffix("_from").removesuffix("_to")]
-        where = f"{row.where} {'>=' if name.endswith('_from') else '<='} :{name}"
-    else:
-        where = row.where
+    row = FILTERS.get(name) or FILTERS[name.removesuffix("_from").removesuffix("_to")]
+    where = row.where
+    if name not in FILTERS:
+        where = f"{where} {'>=' if name.endswith('_from') else '<='} :{name}"
     text = sa.text(f"({where})").bindparams(sa.bindparam(name, type_=_TYPES[row.form]))
     return cast("sa.ColumnElement[bool]", text)
 

@@ -40,8 +40,9 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
         raise UnsupportedDatabase(f"the server must be Postgres 15 or newer, not {version // 10000}")
     refuse_encoding(encoding)
     found = revision(connection)
-    if found is None:
-        refuse_worker(connection)
+    if found is None and is_worker(connection):
+        # It has only shards of the tables.
+        raise UnsupportedDatabase(WORKER)
     refuse_newer(found)
     if found != tables.REVISION:
         what = f"it is at revision {found}" if found else "it has no schema of this package"
@@ -84,12 +85,6 @@ def refuse_lost_settings(connection: Connection, settings: Mapping[str, str]) ->
         lost = ["role", *lost]
     if lost:
         raise UnsupportedDatabase(f"the server did not get {', '.join(lost)}: {SETTINGS_LOST}")
-
-
-def refuse_worker(connection: Connection) -> None:
-    """Raises an error on a worker of a Citus cluster, which has only shards of the tables."""
-    if is_worker(connection):
-        raise UnsupportedDatabase(WORKER)
 
 
 def is_worker(connection: Connection) -> bool:

@@ -80,7 +80,8 @@ def of(connection: Connection, login: str) -> Member:
     for one in held:
         for power in one.powers():
             if one.by_grant:
-                powers.append(_becomes(one.role, power))
+                how = BECOMES.format(one.role)
+                powers.append(how if power == _member_of(one.role) else f"{how}, which is {power}")
             elif one.role == login or power == _member_of(one.role):
                 powers.append(power)
             else:
@@ -116,11 +117,6 @@ def _all_powers(held: Sequence[_Held]) -> list[str]:
     becomes = [BECOMES.format(h.role) for h in held if h.by_grant and (h.powers() or h.role == OWNER)]
     own = [power for power in (BYPASSES, MAKES_ROLES, OWNS) if power in has]
     return [*own, *becomes, *(power for power in has if power not in own)]
-
-
-def _becomes(role: str, power: str) -> str:
-    how = BECOMES.format(role)
-    return how if power == _member_of(role) else f"{how}, which is {power}"
 
 
 def also_in(connection: Connection, group: str) -> list[str]:

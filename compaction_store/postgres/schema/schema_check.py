@@ -46,7 +46,10 @@ class SchemaReport(NamedTuple):
 
 def check_schema(seen: Facts) -> SchemaReport:
     """Compares the facts of a database with the expected facts."""
-    seen = seen._replace(facts={subject: _comparable(subject, fact) for subject, fact in seen.facts.items()})
+    seen = seen._replace(facts={
+        subject: _bare_view(fact) if subject.startswith(_DEFINITION) else _bare(fact)
+        for subject, fact in seen.facts.items()
+    })  # fmt: skip
     has_roles = all(f"role {role}" in seen.roles for role in GROUPS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not _says_owner(k)}
     expected = _expected(has_roles, seen.layout)
@@ -135,7 +138,8 @@ def _expected(has_roles: bool, layout: Layout = SERVER) -> dict[str, str]:
     facts |= {f"column {tables.staged.name}.{column.name}": _column(column) for column in tables.staged.columns}
     if has_roles:
         facts[f"owner of table {tables.staged.name}"] = OWNER
-    facts |= dict(_indexes(layout))
+    for found in _INDEX.finditer(layout.sql("tables")):
+        facts[f"index {found['name']}"] = _index(found["unique"] or "", found["name"], found["table"], found["rest"])
     facts |= dict(_checks())
     facts |= dict(_views(layout, has_roles=has_roles))
     for (table_name, name), (kind, function) in _triggers(layout).items():
@@ -150,7 +154,8 @@ def _expected(has_roles: bool, layout: Layout = SERVER) -> dict[str, str]:
 
 
 def _column(column: sa.Column[object]) -> str:
-    parts = [_type(column.type)]
+    kind = _DIALECT.type_compiler_instance.process(column.type).lower()
+    parts = [kind.replace(' collate "c"', " collate C")]
     if not column.nullable:
         parts.append("not null")
     if column.computed is not None:
@@ -161,23 +166,11 @@ def _column(column: sa.Column[object]) -> str:
     return " ".join(parts)
 
 
-def _type(kind: sa.types.TypeEngine[object]) -> str:
-    name = _DIALECT.type_compiler_instance.process(kind).lower()
-    return name.replace(' collate "c"', " collate C")
-
-
 def _keys(table: sa.Table) -> Iterator[tuple[str, str]]:
     key = ", ".join(column.name for column in table.primary_key)
     yield f"constraint {table.name}.{table.name}_pkey", f"PRIMARY KEY ({key})"
-    yield (
-        f"index {table.name}_pkey",
-        _index("UNIQUE ", f"{table.name}_pkey", f"compaction_store.{table.name}", f"({key})"),
-    )
-
-
-def _indexes(layout: Layout) -> Iterator[tuple[str, str]]:
-    for match in _INDEX.finditer(layout.sql("tables")):
-        yield f"index {match['name']}", _index(match["unique"] or "", match["name"], match["table"], match["rest"])
+    name = f"{table.name}_pkey"
+    yield f"index {name}", _index("UNIQUE ", name, f"compaction_store.{table.name}", f"({key})")
 
 
 def _index(unique: str, name: str, table: str, rest: str) -> str:
@@ -214,10 +207,6 @@ def _views(layout: Layout, *, has_roles: bool) -> Iterator[tuple[str, str]]:
         yield f"{_DEFINITION}{name}", _bare_view(f"{match['options'].replace(' ', '')}; {match['query']}")
         if has_roles:
             yield f"owner of table {name}", OWNER
-
-
-def _comparable(subject: str, fact: str) -> str:
-    return _bare_view(fact) if subject.startswith(_DEFINITION) else _bare(fact)
 
 
 def _bare_view(fact: str) -> str:
