@@ -168,7 +168,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
 
     async def _read(self, name: str) -> _KnownLines:
         """Returns the state of a thread. If a valid state is cached, reads only the lines that this state lacks."""
-        thread = await self._thread(name)
+        thread = await self._call.found("thread", name, hidden=True)
         if thread is None:
             return _KnownLines(None, 0, None, {}, {}, {})
         start, old = thread.hidden_seq or 0, self._known.get(name)
@@ -193,7 +193,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return known
 
     async def _lines(self, name: str) -> list[Any] | None:
-        thread = await self._thread(name)
+        thread = await self._call.found("thread", name, hidden=True)
         if thread is None:
             return None
         refuse_unknown(thread)
@@ -210,10 +210,6 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
                 break
             if not thread.erased_pos:
                 found.append((json.loads(thread.thread_id), thread))
-        return found
-
-    async def _thread(self, name: str) -> Thread | None:
-        found: Thread | None = await self._call.found("thread", name, hidden=True)
         return found
 
 

@@ -84,7 +84,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         now = Event(author="user").timestamp
         app, user, own = _scoped(to_jsonable_python(state or {}, serialize_unknown=True))
         started = {"type": _STARTED, "state": own, "timestamp": now}
-        found = await self._thread(name, hidden=True)
+        found = await self._call.found("thread", name, hidden=True)
         if found is not None and not found.hidden:
             raise taken
         try:
@@ -99,7 +99,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
         """Returns the session, including events that a compaction covers, because the ADK itself skips those."""
-        thread = await self._thread(thread_id(app_name, user_id, session_id))
+        thread = await self._call.found("thread", thread_id(app_name, user_id, session_id))
         if thread is None:
             return None
         states = self._state(app_name), self._state(app_name, user_id)
@@ -129,15 +129,14 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         found.sort(key=lambda each: each[:2])
         users = {names[1]: await self._state(app_name, names[1]) for _, names, _ in found}
         app = await self._state(app_name)
-        return ListSessionsResponse(
-            sessions=[
-                Session(
-                    app_name=app_name, user_id=names[1], id=names[2], last_update_time=updated,
-                    state=_merge(app, users[names[1]], own),
-                )
-                for updated, names, own in found
-            ]
-        )  # fmt: skip
+        sessions = [
+            Session(
+                app_name=app_name, user_id=names[1], id=names[2], last_update_time=updated,
+                state=_merge(app, users[names[1]], own),
+            )
+            for updated, names, own in found
+        ]  # fmt: skip
+        return ListSessionsResponse(sessions=sessions)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Hides the session, or erases its thread, as `on_delete` says. The state of the user and of the app stays."""
@@ -154,7 +153,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         name = thread_id(session.app_name, session.user_id, session.id)
         payload = _payload(event)
         app, user, _ = _scoped(payload["actions"]["stateDelta"])
-        thread = await self._thread(name)
+        thread = await self._call.found("thread", name)
         if thread is None:
             raise SessionNotFoundError(f"Session {session.id} not found.")
         await self._change_states(session.app_name, session.user_id, app, user)
@@ -169,7 +168,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         """Writes a compaction record for an ADK compaction. Returns False if the view has nothing to replace."""
         compaction = payload["actions"]["compaction"]
         while True:
-            thread = await self._thread(name)
+            thread = await self._call.found("thread", name)
             stored = None if thread is None else await self._stored(thread)
             if stored is None:
                 return False
@@ -231,10 +230,6 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             with suppress(Conflict):
                 await self._call("adopt", _name(names), [folded], view=view, reason="state", actor=self._actor)
         return state
-
-    async def _thread(self, name: str, *, hidden: bool = False) -> Thread | None:
-        found: Thread | None = await self._call.found("thread", name, hidden=hidden)
-        return found
 
 
 def thread_id(app_name: str, user_id: str, session_id: str) -> str:

@@ -17,13 +17,11 @@ from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 
 OURS = "langchain"
+_NAMES = ("Human", "AI", "System", "Tool", "Function", "Chat")
 _KINDS: dict[str, type[Any]] = {
-    "human": lc.HumanMessage, "ai": lc.AIMessage, "system": lc.SystemMessage, "tool": lc.ToolMessage,
-    "function": lc.FunctionMessage, "chat": lc.ChatMessage, "remove": lc.RemoveMessage,
-    "HumanMessageChunk": lc.HumanMessageChunk, "AIMessageChunk": lc.AIMessageChunk,
-    "SystemMessageChunk": lc.SystemMessageChunk, "ToolMessageChunk": lc.ToolMessageChunk,
-    "FunctionMessageChunk": lc.FunctionMessageChunk, "ChatMessageChunk": lc.ChatMessageChunk,
-}  # fmt: skip
+    **{name.lower(): getattr(lc, f"{name}Message") for name in (*_NAMES, "Remove")},
+    **{f"{name}MessageChunk": getattr(lc, f"{name}MessageChunk") for name in _NAMES},
+}
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "function"}
 _OF_ROLE = {role: kind for kind, role in _ROLES.items()}
 _CALL = {"id", "name", "args", "type"}

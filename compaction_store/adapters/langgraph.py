@@ -137,18 +137,6 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
     def config_specs(self) -> Any:
         return self.inner.config_specs
 
-    get_tuple = _passed("get_tuple")
-    aget_tuple = _passed("aget_tuple")
-    list = _passed("list")
-    alist = _passed("alist")
-    put_writes = _passed("put_writes")
-    aput_writes = _passed("aput_writes")
-    delete_for_runs = _passed("delete_for_runs")
-    adelete_for_runs = _passed("adelete_for_runs")
-    prune = _passed("prune")
-    aprune = _passed("aprune")
-    get_delta_channel_history = _passed("get_delta_channel_history")
-    aget_delta_channel_history = _passed("aget_delta_channel_history")
     get_next_version = _passed("get_next_version")
 
     def with_allowlist(self, extra_allowlist: Any) -> Any:
@@ -158,6 +146,11 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         clone = copy.copy(self)
         clone.inner, clone.serde = inner, inner.serde
         return clone
+
+
+for _each in ("get_tuple", "list", "put_writes", "delete_for_runs", "prune", "get_delta_channel_history"):
+    setattr(StoreSaver, _each, _passed(_each))
+    setattr(StoreSaver, f"a{_each}", _passed(f"a{_each}"))
 
 
 @cache

@@ -68,11 +68,8 @@ class _Gap(NamedTuple):
     last_at: datetime
 
 
-class _Note(NamedTuple):
-    """A message for the logger's own thread, with its idempotency key."""
-
-    key: str
-    payload: Payload
+# A message for the logger's own thread, with its idempotency key.
+_Note = tuple[str, Payload]
 
 
 class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an extra
@@ -158,7 +155,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             self._work()
         with self._changed:
             left = len(self._waiting) + sum(gap.calls for gap in self._gaps.values())
-            left += sum(note.payload.get("calls", 0) for note in self._notes)
+            left += sum(payload.get("calls", 0) for _, payload in self._notes)
         if left:
             _LOG.error("%d calls of LiteLLM were not stored before the logger was closed", left)
         return not left
@@ -170,7 +167,9 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             call = call_of(kwargs, response, at.astimezone(UTC), self._thread_id)
         except Exception as error:  # noqa: BLE001 — a logger must not harm a request
             _LOG.warning("a call of LiteLLM cannot be read: %s", type(error).__name__)
-            self._lose(None, type(error).__name__, at.astimezone(UTC))
+            with self._changed:
+                self._note_gap(None, type(error).__name__, at.astimezone(UTC))
+                self._wake()
             return
         if call is None:
             return
@@ -180,11 +179,6 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             else:
                 self._waiting.append(call)
                 self._bytes += call.size
-            self._wake()
-
-    def _lose(self, session: str | None, reason: str, at: datetime) -> None:
-        with self._changed:
-            self._note_gap(session, reason, at)
             self._wake()
 
     def _note_gap(self, session: str | None, reason: str, at: datetime) -> None:
@@ -261,11 +255,11 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         return True
 
     def _note(self, key: str, what: Payload) -> _Note:
-        return _Note(f"{self._run} {key}", what | {"run": self._run})
+        return f"{self._run} {key}", what | {"run": self._run}
 
     def _append(self, store: Store, note: _Note) -> None:
         """Appends a note. Its key prevents a second copy if an earlier attempt succeeded but its answer was lost."""
-        store.append(self._log_thread, note.payload, key=note.key, raw=True)
+        store.append(self._log_thread, note[1], key=note[0], raw=True)
 
     def _insisted(self, work: Callable[[int], Any]) -> Any:
         """Calls `work` until it succeeds. Returns None if the time for closing the logger runs out first."""
@@ -366,7 +360,9 @@ class Sessions:
             view: View = yield from self._threads.call("view", thread_id)
             shown = [each for each in view.elements if not any(is_system(m) for m in each.messages)]
             kept = 0
-            while kept < len(shown) - 1 and _is_sent(shown[-1 - kept].messages, sent):
+            while kept < len(shown) - 1 and all(
+                not is_erased(each) and compared(each) in sent for each in shown[-1 - kept].messages
+            ):
                 kept += 1
             folded = shown[: len(shown) - kept]
             block = {"role": "assistant", "content": [{"type": "compaction", "content": summary}]}
@@ -453,10 +449,6 @@ def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
         return None
     written = [each for each in known if text == each or text.startswith(f"{each}\n\n")]
     return max(written, key=len, default=text)
-
-
-def _is_sent(messages: tuple[Payload, ...], sent: list[Payload]) -> bool:
-    return all(not is_erased(each) and compared(each) in sent for each in messages)
 
 
 def _begins(known: list[Payload], state: list[Payload]) -> bool:

@@ -62,8 +62,9 @@ def call_of(
         raise InvalidInput("messages must not be redacted: LiteLLM's message logging is off")
     is_anthropic = kwargs["call_type"] == "anthropic_messages"
     sent = _sent(kwargs) if is_anthropic else []
-    system = _system(about, kwargs, sent) if is_anthropic else _instructions(kwargs)
-    messages = [*system, *messages]
+    prompt = _system(about, kwargs, sent) if is_anthropic else (kwargs.get("optional_params") or {}).get("instructions")
+    if isinstance(prompt, str | list) and prompt and (is_anthropic or isinstance(prompt, str)):
+        messages = [{"role": "system", "content": prompt}, *messages]
     replies = _replies(response, is_anthropic)
     meta: Payload = {"call_id": kwargs.get("litellm_call_id"), "model": kwargs.get("model"), "at": at.isoformat()}
     if response is None:
@@ -75,7 +76,7 @@ def call_of(
     session = _session(about) if session_of is None else session_of(dict(kwargs))
     if session is not None:
         arguments.check_thread_id(session)
-    texts = [_text(each) for part in (messages, replies, sent) for each in part]
+    texts = [encoding.encode(_plain(each)).text for part in (messages, replies, sent) for each in part]
     first, second = len(messages), len(messages) + len(replies)
     metadata = about.get("metadata") or {}
     size = sum(map(len, texts)) + len(encoding.encode(meta).text)
@@ -97,19 +98,14 @@ def _sent(kwargs: Mapping[str, Any]) -> list[Any]:
     return list(found) if isinstance(first, str) and first.startswith(SUMMARY_PREFIX) else []  # type: ignore[arg-type]
 
 
-def _system(about: Mapping[str, Any], kwargs: Mapping[str, Any], sent: Sequence[Any]) -> list[Payload]:
+def _system(about: Mapping[str, Any], kwargs: Mapping[str, Any], sent: Sequence[Any]) -> Any:
     """Returns the system prompt of a request to `/v1/messages`, where it is in a field beside the messages."""
     request = about.get("proxy_server_request") or {}
     found = (request.get("body") or {}).get("system") or (kwargs.get("optional_params") or {}).get("system")
     first = (kwargs.get("input") or [None])[0]
     if found is None and not sent and field(first, "role") == "system":
         found = field(first, "content")
-    return [{"role": "system", "content": found}] if isinstance(found, str | list) and found else []
-
-
-def _instructions(kwargs: Mapping[str, Any]) -> list[Payload]:
-    found = (kwargs.get("optional_params") or {}).get("instructions")
-    return [{"role": "system", "content": found}] if isinstance(found, str) and found else []
+    return found
 
 
 def _replies(response: Any, is_anthropic: bool) -> list[Any]:
@@ -160,10 +156,6 @@ def _text_of(content: Any) -> str:
     return "\n".join(text for part in parts if isinstance(text := field(part, "text"), str))
 
 
-def _text(message: Any) -> str:
-    return encoding.encode(_plain(message)).text
-
-
 def _plain(message: Any) -> Payload:
     """Returns a message as a dict without null fields. Drops `provider_specific_fields` of an SDK's object too."""
     if callable(dump := getattr(message, "model_dump", None)):
@@ -203,8 +195,7 @@ def compared(payload: Payload) -> Payload:
 def _content(content: Any) -> Any:
     if not isinstance(content, list):
         return content or ""
-    blocks = [_block(each) for each in content]
-    blocks = [each for each in blocks if each is not None]
+    blocks = [each for each in map(_block, content) if each is not None]
     if len(blocks) == 1 and isinstance(blocks[0], str):
         return blocks[0]
     return blocks or ""

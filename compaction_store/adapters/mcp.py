@@ -244,10 +244,9 @@ class McpTools:
         found = await in_thread(lambda: lost_in(replace(thread, sent=sent)))
         page, last = self._page("losses", {"records": len(records)}), after
         for probe in found[after:]:
-            loss = {
-                "type": probe.type, "record": probe.record, "seq": probe.place.seq, "text": page.short(probe.text),
-                "again_at_seq": None if probe.again is None else probe.again.seq,
-            }  # fmt: skip
+            again = None if probe.again is None else probe.again.seq
+            loss: Payload = {"type": probe.type, "record": probe.record, "seq": probe.place.seq, "again_at_seq": again}
+            loss["text"] = page.short(probe.text)
             if not page.add(dump({name: value for name, value in loss.items() if value is not None}), {"after": last}):
                 return page.written({"after": last})
             last += 1

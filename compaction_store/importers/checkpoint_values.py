@@ -46,9 +46,19 @@ def check_installed() -> None:
         raise MissingExtra("an import of LangGraph's checkpoints", "importers")
 
 
-def decode(data: bytes) -> Any:
-    """Decodes the bytes of exactly one value."""
-    return _decode(data, 0)
+def decode(data: bytes, depth: int = 0) -> Any:
+    """Decodes the bytes of exactly one value.
+
+    They are checked first, because msgpack would allocate memory for each element that the header of an array claims.
+    """
+    unpacker = _unpacker(data)
+    with _translated():
+        unpacker.skip()
+    if unpacker.tell() != len(data):
+        raise Undecodable("there is more than one value")
+    with _translated():
+        value = _unpacker(data).unpack()
+    return _plain(value, depth)
 
 
 def array_header(data: bytes, at: int = 0) -> tuple[int, int] | None:
@@ -119,44 +129,20 @@ def _unpacker(data: bytes, at: int = 0) -> Any:
     return unpacker
 
 
-def _check(data: bytes) -> None:
-    """Raises Undecodable unless the bytes are exactly one value.
-
-    This check comes before decoding, because msgpack would allocate memory for every element that the header of an
-    array claims.
-    """
-    unpacker = _unpacker(data)
-    with _translated():
-        unpacker.skip()
-    if unpacker.tell() != len(data):
-        raise Undecodable("there is more than one value")
-
-
-def _decode(data: bytes, depth: int) -> Any:
-    _check(data)
-    with _translated():
-        value = _unpacker(data).unpack()
-    return _plain(value, depth)
-
-
 def _plain(value: Any, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise Undecodable("the value is nested too deeply")
     if isinstance(value, _Pairs):
-        return {_name(_plain(name, depth + 1)): _plain(found, depth + 1) for name, found in value}
+        return {str(_plain(name, depth + 1)): _plain(found, depth + 1) for name, found in value}
     if isinstance(value, list):
         return [_plain(found, depth + 1) for found in value]
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, msgpack.ExtType):
-        return _extension(value.code, _decode(value.data, depth + 1))
+        return _extension(value.code, decode(value.data, depth + 1))
     if isinstance(value, msgpack.Timestamp):
         raise Undecodable("an object is of an unknown kind")
     return value
-
-
-def _name(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _extension(code: int, value: Any) -> Any:

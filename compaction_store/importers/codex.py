@@ -106,7 +106,14 @@ class Codex(Files):
             item = body if kind == "response_item" else None if "payload" in found else found
             name = _name(found)
             if name in _LEFT_OUT or not isinstance(item, dict) or not isinstance(item.get("type"), str):
-                self._leave_out(notes, name, found, own.where(line.number), line)
+                what = name or "session_meta"
+                if (why := _LEFT_OUT.get(what) or _LEFT_OUT.get(what.partition("/")[0])) is None:
+                    notes.unknown[what] += 1
+                elif name is None and not is_line(found):
+                    notes.refuse(own.where(line.number), "it is not a line of a rollout", line.number)
+                else:
+                    notes.is_recognised = True
+                    notes.leave_out(what, why)
                 continue
             notes.is_recognised = True
             about = found.get("metadata")
@@ -120,16 +127,6 @@ class Codex(Files):
             message = to_load(item, meta, notes, own.where(line.number), line.number)
             if message is not None:
                 yield message
-
-    def _leave_out(self, notes: Notes, name: str | None, found: dict[str, Any], where: str, line: Line) -> None:
-        kind = name or "session_meta"
-        if (why := _LEFT_OUT.get(kind) or _LEFT_OUT.get(kind.partition("/")[0])) is None:
-            notes.unknown[kind] += 1
-        elif name is None and not is_line(found):
-            notes.refuse(where, "it is not a line of a rollout", line.number)
-        else:
-            notes.is_recognised = True
-            notes.leave_out(kind, why)
 
     def _lines(
         self, file: LineFile, notes: Notes, before: int | None = None, depth: int = 0

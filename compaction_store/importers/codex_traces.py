@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,11 +34,10 @@ _OF_SHAPE = {"system": "instructions", "tools": "tools"}
 
 
 class Bundle(NamedTuple):
-    """A bundle: its folder, its id, and the id of the session whose run it is of."""
+    """A bundle: its folder and its id."""
 
     path: Path
     id: str
-    session: str
 
 
 def bundles(root: Path) -> dict[str, list[Bundle]]:
@@ -48,25 +47,21 @@ def bundles(root: Path) -> dict[str, list[Bundle]]:
         try:
             manifest = json_object(path.read_bytes())
         except OSError as error:
-            raise InvalidSource(f"cannot read {path.relative_to(root)}: {error.strerror}") from None
-        where = path.relative_to(root).as_posix()
-        if isinstance(manifest, str):
-            raise InvalidSource(f"{where}: {manifest}")
-        if manifest.get("schema_version") != _SCHEMA:
-            raise InvalidSource(f"{where}: schema_version must be {_SCHEMA}, the only one that is known")
-        session, trace = manifest.get("root_thread_id"), manifest.get("trace_id")
-        if not isinstance(session, str) or not isinstance(trace, str):
-            raise InvalidSource(f"{where}: trace_id and root_thread_id must be text")
-        found.setdefault(session, []).append(Bundle(path.parent, trace, session))
+            manifest = str(error.strerror)
+        about = {} if isinstance(manifest, str) else manifest
+        session, trace = about.get("root_thread_id"), about.get("trace_id")
+        why = manifest if isinstance(manifest, str) else None
+        if about.get("schema_version") != _SCHEMA:
+            why = why or f"schema_version must be {_SCHEMA}, the only one that is known"
+        if why or not isinstance(session, str) or not isinstance(trace, str):
+            why = why or "trace_id and root_thread_id must be text"
+            raise InvalidSource(f"{path.relative_to(root).as_posix()}: {why}")
+        found.setdefault(session, []).append(Bundle(path.parent, trace))
     return found
 
 
-class _Asked(NamedTuple):
-    """A request in the events: its id, its source, and the ids of the items that followed it."""
-
-    id: str
-    source: str
-    answers: list[str]
+# A request in the events: its id, its source, and the ids of the items that followed it.
+_Asked = tuple[str, str, list[str]]
 
 
 class Requests:
@@ -94,9 +89,8 @@ class Requests:
             data = canonical(line).encode("utf-8", "surrogatepass")
             requests.add(KeptLine(seq, data), line)
             seq += sum(1 for _ in _pieces(data))
-            if asked is not None and requests.last is not None and asked.source == "inference":
-                receipt = requests.last.receipt() | {"lines": self.source_id}
-                found.update(dict.fromkeys(asked.answers, receipt))
+            if asked is not None and requests.last is not None and asked[1] == "inference":
+                found.update(dict.fromkeys(asked[2], requests.last.receipt() | {"lines": self.source_id}))
         return found
 
     def _items(self) -> Iterator[ToLoad]:
@@ -110,12 +104,13 @@ class Requests:
         known: set[str] = set()
         last: str | None = None
         before: list[str] = []
-        for payload_id, body in self._payloads():
+        paths = sorted((self._bundle.path / "payloads").glob("*.zst"))
+        for payload_id, body in chain.from_iterable(map(_records, paths)):
             if (asked := events.get(payload_id)) is None:
                 continue
             found = json_object(body)
             given = found.get("input") if isinstance(found, dict) else None
-            if isinstance(found, str) or not isinstance(given, list):
+            if isinstance(found, str) or not isinstance(given, list) or not all(isinstance(m, dict) for m in given):
                 self._notes.refuse(f"{payload_id} of {self._bundle.path.name}", "it must be a request with an input")
                 continue
             hashes = []
@@ -131,12 +126,12 @@ class Requests:
                 yield {"type": "api-request-shape", "shapeHash": name, "shape": shape}, None
             keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, hashes, strict=False)))
             line = {
-                "type": "api-request", "id": asked.id, "querySource": asked.source, "shapeHash": name, "keep": keep,
+                "type": "api-request", "id": asked[0], "querySource": asked[1], "shapeHash": name, "keep": keep,
                 "params": {n: v for n, v in found.items() if n not in ("input", *_OF_SHAPE.values())},
                 "tail": hashes[keep:],
             }  # fmt: skip
             yield line if last is None or not keep else {**line, "base": last}, asked
-            last, before = asked.id, hashes
+            last, before = asked[0], hashes
 
     def _events(self) -> dict[str, _Asked]:
         """Returns the requests, by the id of the payload that has the body."""
@@ -156,15 +151,11 @@ class Requests:
             if (source := _STARTED.get(str(kind))) is not None:
                 body = payload.get("request_payload")
                 own = payload.get("inference_call_id") or payload.get("compaction_request_id")
-                asked = _Asked(str(own), source, [])
+                asked = (str(own), source, [])
                 found[str(body.get("raw_payload_id") if isinstance(body, dict) else None)] = asked
             elif kind == "history_item_accepted" and asked is not None and isinstance(item, str):
-                asked.answers.append(item)
+                asked[2].append(item)
         return found
-
-    def _payloads(self) -> Iterator[tuple[str, bytes]]:
-        for path in sorted((self._bundle.path / "payloads").glob("*.zst")):
-            yield from _records(path)
 
 
 def _pieces(line: bytes) -> Iterator[Payload]:
@@ -188,9 +179,7 @@ def _records(path: Path) -> Iterator[tuple[str, bytes]]:
                 while len(found) - at >= _HEADER.size:
                     name, size = _HEADER.unpack_from(found, at)
                     if size > LONGEST_LINE:
-                        raise InvalidSource(
-                            f"{path.name}: a payload must have at most {LONGEST_LINE:,} bytes, not {size:,}"
-                        )
+                        raise InvalidSource(f"{path.name}: a payload must have at most {LONGEST_LINE:,} bytes")
                     start = at + _HEADER.size + name
                     if len(found) < start + size:
                         break

@@ -54,7 +54,7 @@ def _database(database: databases.Database, form: str, skip_bad: bool, options: 
     if form == agents.FORMAT and options.keys() <= {"messages_table"}:
         return agents.AgentSessions(database, skip_bad=skip_bad, **options)
     if form == langgraph.FORMAT and options.keys() <= {"channel"}:
-        return langgraph.open_checkpoints(database, skip_bad=skip_bad, **options)
+        return langgraph.Checkpoints(database, skip_bad=skip_bad, **options)
     if form not in _DATABASES:
         raise InvalidInput(f"format must be {' or '.join(_DATABASES)} for a database, not {form!r}")
     unknown = min(options.keys() - _DATABASES[form])

@@ -14,7 +14,6 @@ In Postgres, each version of the messages is in a separate row; in SQLite, every
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -29,6 +28,8 @@ from compaction_store.models import Observed
 from compaction_store.module_data import ModuleData
 
 FORMAT = "langgraph"
+# The messages of a checkpoint as they are stored: its id, its time, their form, and their bytes if they are there.
+_Stored = tuple[str, Any, str, bytes | None]
 
 
 class StateMessage(NamedTuple):
@@ -58,11 +59,8 @@ def read_state(kind: str, blob: bytes, checkpoint: str, comparison: StateCompari
                 return comparison.state([(blob, checkpoint_values.decode(blob))])
             comparison.body = body = blob[header[1] :]
             goes_on = bool(before) and body.startswith(before)
-            found = (
-                (raw, checkpoint_values.decode(raw))
-                for raw in checkpoint_values.split(body, len(before) if goes_on else 0)
-            )
-            state = comparison.state(found, goes_on=goes_on)
+            new = checkpoint_values.split(body, len(before) if goes_on else 0)
+            state = comparison.state(((raw, checkpoint_values.decode(raw)) for raw in new), goes_on=goes_on)
             comparison.length = header[0]
             return state
         if kind == "json":
@@ -190,10 +188,8 @@ _NOTHING: tuple[Any, ...] = (None, "", [], {}, False)
 
 def identity(value: Any) -> str | None:
     """Returns the message's own id, if it has one."""
-    found = (
-        value.fields.get("id") if isinstance(value, Object) else value.get("id") if isinstance(value, dict) else None
-    )
-    return found if isinstance(found, str) and found else None
+    fields = value.fields if isinstance(value, Object) else value if isinstance(value, dict) else {}
+    return text(fields.get("id"))
 
 
 def is_summary(value: Any) -> bool:
@@ -259,14 +255,8 @@ def has_tables(database: Database) -> bool:
     return wanted <= database.tables()
 
 
-def open_checkpoints(database: Database, *, skip_bad: bool = False, channel: str = "messages") -> Checkpoints:
-    """Returns the checkpoints of a Postgres or SQLite database."""
-    kind = PostgresCheckpoints if is_postgres(database) else SqliteCheckpoints
-    return kind(database, skip_bad=skip_bad, channel=channel)
-
-
-class Checkpoints(ABC):
-    """A database with LangGraph's checkpoints. `channel` is the key of the state that holds the messages."""
+class Checkpoints:
+    """A database with the tables of `PostgresSaver` or `SqliteSaver`. `channel` is the key of the state's messages."""
 
     format = FORMAT
     unit = "threads"
@@ -287,11 +277,11 @@ class Checkpoints(ABC):
 
     def _items(self, thread: str, notes: Notes) -> Iterator[Item]:
         comparison = StateComparison(notes)
-        for checkpoint, at, kind, blob in self._states(thread, comparison):
+        states = self._of_postgres if is_postgres(self._database) else self._of_sqlite
+        for checkpoint, at, kind, blob in states(thread, comparison):
             if blob is None or kind == "empty":
-                raise InvalidSource(
-                    f"checkpoint {checkpoint} has no {self._channel}; a DeltaChannel cannot be imported"
-                )
+                why = f"checkpoint {checkpoint} has no {self._channel}; a DeltaChannel cannot be imported"
+                raise InvalidSource(why)
             yield from comparison.items(checkpoint, at, read_state(kind, bytes(blob), checkpoint, comparison))
 
     def close(self) -> None:
@@ -300,34 +290,13 @@ class Checkpoints(ABC):
     def _statement(self, name: str) -> Any:
         return self._database.statement(_SQL.text(name), checkpoints=CHECKPOINTS, blobs=BLOBS)
 
-    @abstractmethod
-    def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
-        """Yields the versions of a thread's messages, in order."""
-
-
-class _Stored(NamedTuple):
-    """The messages of a checkpoint as they are stored; `blob` is None if they are missing."""
-
-    checkpoint: str
-    at: Any
-    kind: str
-    blob: bytes | None
-
-
-class PostgresCheckpoints(Checkpoints):
-    """The tables of `PostgresSaver`."""
-
-    def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:  # noqa: ARG002
+    def _of_postgres(self, thread: str, _comparison: StateComparison) -> Iterator[_Stored]:
         # A state may be large: fetch one at a time.
         parameters: Any = {"thread": thread, "channel": self._channel}
-        for row in self._database.rows(self._statement("postgres_states"), parameters, page=1):
-            yield _Stored(*row)
+        for checkpoint, at, kind, blob in self._database.rows(self._statement("postgres_states"), parameters, page=1):
+            yield checkpoint, at, kind, blob
 
-
-class SqliteCheckpoints(Checkpoints):
-    """The tables of `SqliteSaver`."""
-
-    def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
+    def _of_sqlite(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
         parameters: Any = {"thread": thread}
         for (checkpoint,) in list(self._database.rows(_SQL.text("sqlite_chain"), parameters)):
             [(kind, blob)] = self._database.rows(_SQL.text("sqlite_state"), parameters | {"checkpoint": checkpoint})
@@ -348,7 +317,7 @@ class SqliteCheckpoints(Checkpoints):
             values, versions = (whole.get(name) or {} for name in ("channel_values", "channel_versions"))
             found = values.get(self._channel)
             data = None if found is None else json.dumps(found).encode()
-            return None if self._channel not in versions else _Stored(checkpoint, whole.get("ts"), kind, data)
+            return None if self._channel not in versions else (checkpoint, whole.get("ts"), kind, data)
         if kind != "msgpack":
             raise Undecodable(f"the checkpoint is stored as {kind}")
         messages = checkpoint_values.find(
@@ -357,4 +326,4 @@ class SqliteCheckpoints(Checkpoints):
         if messages is None and checkpoint_values.find(blob, "channel_versions", self._channel) is None:
             return None
         written = checkpoint_values.find(blob, "ts")
-        return _Stored(checkpoint, None if written is None else checkpoint_values.decode(written), kind, messages)
+        return checkpoint, None if written is None else checkpoint_values.decode(written), kind, messages

@@ -359,7 +359,7 @@ def test_reading_holds_one_page_and_one_state_at_a_time(filled: Filled) -> None:
         )
         assert [next(rows)[0] for _ in range(10)] == list(range(1, 11))
         rows.close()  # type: ignore[attr-defined]
-        source = langgraph.PostgresCheckpoints(database)
+        source = langgraph.Checkpoints(database)
         threads = source.threads()
         # Two threads are open at once, and read in turn.
         one, two = iter(next(threads).items), iter(next(threads).items)
