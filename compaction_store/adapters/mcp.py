@@ -13,20 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from compaction_store import __version__, arguments, tokens
+from compaction_store import __version__, arguments, errors, tokens
 from compaction_store.audit import words
 from compaction_store.compaction.element_json import dump
-from compaction_store.errors import (
-    CompactionNotFound,
-    CompactionStoreError,
-    InvalidInput,
-    MessageNotFound,
-    MissingExtra,
-    PositionNotFound,
-    ThreadErased,
-    ThreadNotFound,
-    UnknownEntry,
-)
 from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Element, Payload
 from compaction_store.models.vocabulary import Kind, Outcome
@@ -42,15 +31,15 @@ try:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
 except ImportError as error:
-    raise MissingExtra("the MCP server", "mcp") from error
+    raise errors.MissingExtra("the MCP server", "mcp") from error
 
 _LOG = logging.getLogger(__name__)
 _OWN = tools_in(ModuleData(__file__))
 _THREAD = next(tool.fields["thread_id"] for tool in _OWN if tool.name == "explain_message")
 # Errors in a call's arguments. The model gets their texts, which name threads, seqs and rules but quote no messages.
 _OF_CALLS = (
-    BadCall, CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound,
-    UnknownEntry,
+    BadCall, errors.CompactionNotFound, errors.InvalidInput, errors.MessageNotFound, errors.PositionNotFound,
+    errors.ThreadErased, errors.ThreadNotFound, errors.UnknownEntry,
 )  # fmt: skip
 _INSTRUCTIONS = (
     "Conversations are stored here as threads, whose messages never change. A model is sent a view of a thread, in"
@@ -118,7 +107,7 @@ class McpTools:
             raise BadCall(f"the tool must be one of {', '.join((*self._own, *self._recall))}")
         except _OF_CALLS as error:
             return Recalled(f"Error: {str(error).removesuffix('.')}.", is_error=True)
-        except CompactionStoreError as error:
+        except errors.CompactionStoreError as error:
             _LOG.warning("%s failed: %s", name, error)
             return Recalled(f"Error: the store failed with {type(error).__name__}.", is_error=True)
 

@@ -80,7 +80,7 @@ class Codex(Files):
         thread = text(header.get("id"))
         for bundle in self._bundles.get(text(header.get("session_id")) or thread or "", ()):
             requests = Requests(bundle, thread or "", notes)
-            if requests.has_any:
+            if requests.events():
                 yield requests
 
     def _items(self, file: LineFile, notes: Notes) -> Iterator[Item]:

@@ -73,10 +73,6 @@ class Requests:
         self._notes = notes
         self.source_id = f"{thread_id}{REQUESTS}{bundle.id}"
 
-    @property
-    def has_any(self) -> bool:
-        return bool(self._events())
-
     def thread(self, session: str) -> SourceThread:
         return SourceThread(self.source_id, self._items(), self._notes, lines_of=session)
 
@@ -100,7 +96,7 @@ class Requests:
 
     def _lines(self) -> Iterator[tuple[Payload, _Asked | None]]:
         """Yields the lines of each request: the messages and the shape that are new, and then the request itself."""
-        events = self._events()
+        events = self.events()
         known: set[str] = set()
         last: str | None = None
         before: list[str] = []
@@ -133,7 +129,7 @@ class Requests:
             yield line if last is None or not keep else {**line, "base": last}, asked
             last, before = asked[0], hashes
 
-    def _events(self) -> dict[str, _Asked]:
+    def events(self) -> dict[str, _Asked]:
         """Returns the requests, by the id of the payload that has the body."""
         found: dict[str, _Asked] = {}
         asked: _Asked | None = None

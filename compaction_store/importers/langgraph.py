@@ -40,14 +40,8 @@ class StateMessage(NamedTuple):
     value: Any
 
 
-class State(NamedTuple):
-    """The messages of a checkpoint.
-
-    If `goes_on` is true, `elements` contains only the messages that the checkpoint adds to the previous one.
-    """
-
-    elements: list[StateMessage]
-    goes_on: bool
+# The messages of a checkpoint. If the second value is true, they are only those that it adds to the previous one.
+State = tuple[list[StateMessage], bool]
 
 
 def read_state(kind: str, blob: bytes, checkpoint: str, comparison: StateComparison) -> State:
@@ -66,8 +60,7 @@ def read_state(kind: str, blob: bytes, checkpoint: str, comparison: StateCompari
         if kind == "json":
             values = parsed(blob)
             values = values if isinstance(values, list) else [values]
-            pairs = [(json.dumps(value).encode(), _constructed(value)) for value in values]
-            return comparison.state(pairs)
+            return comparison.state([(json.dumps(value).encode(), _constructed(value)) for value in values])
         failure = f"they are stored as {kind}"
     except ValueError as error:
         failure = str(error)
@@ -111,20 +104,19 @@ class StateComparison:
                 self._alike[form] = self._alike.get(form, 0) + 1
                 name = f"{form.hex()} {self._alike[form]}"
             elements.append(StateMessage(name, form, value))
-        return State(elements, goes_on)
+        return elements, goes_on
 
     def items(self, checkpoint: str, at: Any, state: State) -> Iterator[Item]:
         about = {"checkpoint_id": checkpoint, "occurred_at": moment(at)}
-        new = [element for element in state.elements if element.name not in self._places]
-        if not state.goes_on:
-            yield from self._gone(about, state.elements, new)
-        yield from self._rewritten(about, state.elements)
+        elements, goes_on = state
+        new = [element for element in elements if element.name not in self._places]
+        if not goes_on:
+            yield from self._gone(about, elements, new)
+        yield from self._rewritten(about, elements)
         for element in new:
             yield from self._message(about, element)
-        if not state.goes_on:
-            self._shown = set()
-        self._shown.update(element.name for element in state.elements)
-        self._forms.update((element.name, element.form) for element in state.elements)
+        self._shown = {element.name for element in elements} | (self._shown if goes_on else set())
+        self._forms.update((element.name, element.form) for element in elements)
 
     def _gone(self, about: dict[str, Any], elements: list[StateMessage], new: list[StateMessage]) -> Iterator[Item]:
         """Yields a record for each span of messages that are no longer in the state, with their summary, if any."""
@@ -293,8 +285,8 @@ class Checkpoints:
     def _of_postgres(self, thread: str, _comparison: StateComparison) -> Iterator[_Stored]:
         # A state may be large: fetch one at a time.
         parameters: Any = {"thread": thread, "channel": self._channel}
-        for checkpoint, at, kind, blob in self._database.rows(self._statement("postgres_states"), parameters, page=1):
-            yield checkpoint, at, kind, blob
+        found: Iterator[Any] = self._database.rows(self._statement("postgres_states"), parameters, page=1)
+        yield from found
 
     def _of_sqlite(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
         parameters: Any = {"thread": thread}
