@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from compaction_store.watching.watcher import Report
 
 _TEXTS = ModuleData(__file__)
-# A watcher must not wait long for a database that is away: it looks at the files instead.
-_DEADLINE = 5.0
 
 
 def watch(
@@ -45,31 +44,28 @@ def watch(
     if install:
         _install(paths or [], db, yes=yes)
         return
-    roots = paths or [root for root in sessions.default_roots() if root.exists()]
-    if not roots and once:
-        raise misuse(f"must be given: there is no folder {' or '.join(sessions.PLACES)} in your home folder", "PATHS")
-    for path in paths or ():
-        if not path.exists():
-            raise misuse(f"{line(str(path))} does not exist", "PATHS")
+    home = [Path.home() / name for name in sessions.PLACES]
+    roots = paths or (home if not once else [root for root in home if root.exists()])
+    if not roots or not all(path.exists() for path in paths or ()):
+        raise misuse(f"must be there, or without PATHS one of the folders {' and '.join(map(str, home))}", "PATHS")
     out = printed.output()
     with db.reachable() as address:
         # One watcher for each store and tenant.
         name = hashlib.sha256(f"{address}\n{db.tenant}".encode()).hexdigest()[:16]
         folder = watcher.state_folder() / name
+        # A watcher must not wait long for a database that is away: it looks at the files instead.
+        opening = partial(
+            compaction_store.Store.open, address, tenant=db.tenant, pool_size=2, actor=options.user_at_host(),
+            deadline=5, connect_timeout=5,
+        )  # fmt: skip
         with watcher.Waker(folder) as waker:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: waker.stop())
-            loop = watcher.Watcher(
-                lambda: compaction_store.Store.open(
-                    address, tenant=db.tenant, pool_size=2, actor=options.user_at_host(), deadline=_DEADLINE,
-                    connect_timeout=_DEADLINE,
-                ),
-                roots or sessions.default_roots(), folder, waker,
-            )  # fmt: skip
+            loop = watcher.Watcher(opening, roots, folder, waker, every, partial(_show, out))
             if not once:
-                note(f"watching {', '.join(line(str(root)) for root in roots or sessions.default_roots())}")
-                loop.run(every, lambda report: _show(out, report))
-            elif not loop.run_once(lambda report: _show(out, report)):
+                note(f"watching {', '.join(line(str(root)) for root in roots)}")
+                loop.run()
+            elif not loop.run_once():
                 raise typer.Exit(exits.REFUSED)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from compaction_store.errors import InvalidInput, InvalidSource
@@ -32,13 +33,13 @@ _ROOTS = frozenset({"projects", "sessions", "archived_sessions"})
 
 def kept(file: LineFile, source_id: str, form: str) -> SourceThread:
     """Returns the thread of a file's lines. `source_id` is the id of the session's thread."""
-    about = {"file": place_of(file), "format": form}
+    about = {"file": place_of(file.path), "format": form}
     return SourceThread(source_id + LINES, _items(file), Notes(skip_bad=False), metadata=about, lines_of=source_id)
 
 
-def place_of(file: LineFile) -> str:
+def place_of(path: Path) -> str:
     """Returns the path of a session file below the folder in which its program keeps all sessions."""
-    parts = file.path.absolute().parts
+    parts = path.absolute().parts
     root = next((at for at in range(len(parts) - 2, -1, -1) if parts[at] in _ROOTS), None)
     return "/".join(parts[-2:] if root is None else parts[root + 1 :])
 

@@ -10,20 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from compaction_store import Store
 from compaction_store.errors import IdempotencyConflict, ThreadNotFound
-from compaction_store.importers import SourceThread, ThreadImported, import_into
+from compaction_store.importers import ThreadImported, import_into
 from compaction_store.importers.kept_lines import REWRITTEN
 from compaction_store.importers.line_files import Files
 from compaction_store.messages import encoding
-from compaction_store.models import Thread, ToLoad
+from compaction_store.models import Thread
 
-#: The most messages and bytes of one append.
-BATCH_MESSAGES, BATCH_BYTES = 1000, 4 * 1024 * 1024
-#: The reason of the record that hides what a rewritten file no longer has.
-REPLACED = "the session's file was rewritten"
+# The most messages and bytes of one append.
+_MESSAGES, _BYTES = 1000, 4 * 1024 * 1024
+# The reason of the record that hides what a rewritten file no longer has.
+_REPLACED = "the session's file was rewritten"
 
 Payload = dict[str, Any]
 
@@ -52,22 +53,18 @@ class Erased(Exception):
     """The thread of a file was erased, so nothing of the file may be stored again."""
 
 
-def batches(messages: Iterable[Payload], size_of: Callable[[Payload], int]) -> Iterator[list[Payload]]:
+def batches(messages: Iterable[Payload]) -> Iterator[list[Payload]]:
     """Divides messages into parts that one append can take."""
     batch: list[Payload] = []
     size = 0
     for message in messages:
         batch.append(message)
-        size += size_of(message)
-        if len(batch) == BATCH_MESSAGES or size >= BATCH_BYTES:
+        size += len(message.get("text") or message.get("base64") or "")
+        if len(batch) == _MESSAGES or size >= _BYTES:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def size_of(message: Payload) -> int:
-    return len(message.get("text") or message.get("base64") or "")
 
 
 class Keeper:
@@ -82,15 +79,13 @@ class Keeper:
         except ThreadNotFound:
             return None
 
-    # ---- lines
-
     def append(self, to: Target, seq: int, messages: list[Payload]) -> int:
         """Appends messages after a seq, and returns the last seq. Raises `Conflict` if the thread ends elsewhere."""
-        done = self.store.append(
-            to.thread, messages, key=f"{to.key}#{seq}" if seq else to.key, expected_seq=seq, tokens=0, raw=True,
-            subject=None if seq else to.subject,
-        )  # fmt: skip
-        return done[-1].seq
+        key = f"{to.key}#{seq}" if seq else to.key
+        subject = None if seq else to.subject
+        return self.store.append(
+            to.thread, messages, key=key, expected_seq=seq, tokens=0, raw=True, subject=subject
+        )[-1].seq  # fmt: skip
 
     def settle(
         self, to: Target, messages: Iterable[Payload], *, skip: int = 0, is_whole: bool = True, uid: str = ""
@@ -103,25 +98,19 @@ class Keeper:
         stored, seq = self._stored(to.thread, uid)
         at = min(skip, len(stored))
         rest = iter(messages)
+        new: list[Payload] = []
         for message in rest:
             if at == len(stored) or stored[at] not in (None, _digest(message)):
-                rest = chain([message], rest)
+                new.append(message)
                 break
             at += 1
-        else:
-            rest = iter(())
-        new: list[Payload] = []
-        added = 0
-        differs = next(rest, None)
-        is_rewritten = at < len(stored) and (differs is not None or is_whole)
+        is_rewritten = at < len(stored) and (bool(new) or is_whole)
         if is_rewritten:
-            new.append({"type": REWRITTEN, "keeps": at})
-        if differs is not None:
-            rest = chain([differs], rest)
-        for batch in batches(chain(new, rest), size_of):
+            new.insert(0, {"type": REWRITTEN, "keeps": at})
+        added = -is_rewritten
+        for batch in batches(chain(new, rest)):
             seq = self.append(to, seq, batch)
             added += len(batch)
-        added -= is_rewritten
         return Kept(at + added, seq, added, is_rewritten)
 
     def _stored(self, thread: str, uid: str) -> tuple[list[bytes | None], int]:
@@ -129,11 +118,9 @@ class Keeper:
         stored: list[bytes | None] = []
         seq = 0
         found = self.thread(thread)
-        if (found is None or str(found.thread_uid) != uid) and uid and self.thread(f"erased:{uid}") is not None:
+        if uid and (found is None or str(found.thread_uid) != uid) and self.thread(f"erased:{uid}") is not None:
             raise Erased
-        if found is None:
-            return stored, seq
-        for message in self.store.replay(thread):
+        for message in () if found is None else self.store.replay(thread):
             seq = message.seq
             if message.payload is not None and message.payload.get("type") == REWRITTEN:
                 del stored[message.payload["keeps"] :]
@@ -142,7 +129,7 @@ class Keeper:
         return stored, seq
 
     def describe(self, thread: str, subject: str, about: Payload) -> str:
-        """Gives a thread its metadata and its subject, unless it has others. Returns the thread's uid."""
+        """Gives a thread its metadata, and its subject unless it has another. Returns the thread's uid."""
         found = self.store.thread(thread, hidden=True)
         if about.items() - found.metadata.items():
             self.store.set_metadata(thread, {**found.metadata, **about})
@@ -150,66 +137,42 @@ class Keeper:
             self.store.custody.set_subject(thread, subject)
         return str(found.thread_uid)
 
-    # ---- conversations
-
     def converse(
-        self, open_source: Callable[[], Files], prefix: str, subject: str, progress: Callable[[Any], object]
-    ) -> list[ThreadImported]:
+        self, open_source: Callable[[], Files], prefix: str, subject: str, progress: Callable[[Any], object],
+        was_rewritten: bool,
+    ) -> Iterator[ThreadImported]:  # fmt: skip
         """Imports the conversations of a file. If the file was rewritten, the views become those of the new file.
 
         Each version that is no continuation of the one before is loaded under a key of its own, after a rewind has
-        hidden what was loaded before. The rewinds tell which version was loaded last.
+        hidden what was loaded before. The rewinds tell which version was loaded last. A thread with a redacted message
+        is not loaded again, because the file may still have the message.
         """
-        results = []
-        for thread in open_source().threads():
-            name, number = prefix + thread.source_id, 0
+        for source_id in [thread.source_id for thread in open_source().threads()]:
+            name, number = prefix + source_id, 0
             if self.thread(name) is not None:
-                number = sum(record.reason == REPLACED for record in self.store.compactions(name, kind="rewind"))
-            result = self._load(open_source(), thread.source_id, name, number, progress)
-            if isinstance(result.refused, IdempotencyConflict):
-                self.store.rewind(name, 0, reason=REPLACED)
-                result = self._load(open_source(), thread.source_id, name, number + 1, progress)
+                number = sum(record.reason == _REPLACED for record in self.store.compactions(name, kind="rewind"))
+            result = self._load(open_source(), source_id, name, number, progress)
+            is_other = was_rewritten and isinstance(result.refused, IdempotencyConflict)
+            if is_other and not any(message.redacted for message in self.store.replay(name)):
+                self.store.rewind(name, 0, reason=_REPLACED)
+                result = self._load(open_source(), source_id, name, number + 1, progress)
             if result.loaded is not None:
                 self.describe(name, subject, {})
-            results.append(result)
-        return results
+            yield result
 
     def _load(
         self, source: Files, source_id: str, name: str, number: int, progress: Callable[[Any], object]
     ) -> ThreadImported:
-        key_id = f"{source_id}@{number}" if number else source_id
-        how: dict[str, Any] = {"thread_id": name} if number else {"prefix": name.removesuffix(source_id)}
-        [result] = import_into(
-            self.store, _OneThread(source, source_id, key_id), skip_bad=True, adopt=True, progress=progress, **how
-        )  # fmt: skip
+        """Imports one version of one thread. The id in the source makes the key of the load."""
+        thread = next(thread for thread in source.threads() if thread.source_id == source_id)
+        how: dict[str, Any] = {"prefix": name.removesuffix(source_id)}
+        if number:
+            thread = replace(thread, source_id=f"{source_id}@{number}")
+            how = {"thread_id": name}
+        one: Any = SimpleNamespace(format=source.format, unit=source.unit, total=None, done=0, close=source.close)
+        one.threads = lambda: iter([thread])
+        [result] = import_into(self.store, one, skip_bad=True, adopt=True, progress=progress, **how)
         return result
-
-
-class _OneThread:
-    """One thread of a source, under an id from which the key of its load is made."""
-
-    def __init__(self, source: Files, source_id: str, key_id: str) -> None:
-        self._source, self._ids = source, (source_id, key_id)
-        self.format, self.unit, self.total, self.close = source.format, source.unit, source.total, source.close
-
-    @property
-    def done(self) -> int:
-        return self._source.done
-
-    def threads(self) -> Iterator[SourceThread]:
-        source_id, key_id = self._ids
-        for thread in self._source.threads():
-            if thread.source_id == source_id:
-                # The receipt of a request names lines by their number in the file, which is their seq if there is only
-                # one version.
-                items = thread.items if key_id == source_id else map(_without_receipt, thread.items)
-                yield replace(thread, source_id=key_id, items=items)
-
-
-def _without_receipt(item: Any) -> Any:
-    if not isinstance(item, ToLoad) or item.meta is None:
-        return item
-    return replace(item, meta={name: value for name, value in item.meta.items() if name != "request"})
 
 
 def _digest(message: Payload) -> bytes:

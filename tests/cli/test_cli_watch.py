@@ -386,6 +386,18 @@ def test_a_redacted_line_is_not_stored_again(run: Run, store: cs.Store, session:
     assert next(target.rglob("*.jsonl")).read_bytes() == b"".join([lines[0], *lines[2:]])
 
 
+def test_a_redacted_message_is_not_stored_again(run: Run, store: cs.Store, session: Session) -> None:
+    run("watch", "--once")
+    store.custody.redact(session.thread, [2], reason="asked")
+    session.add(1)
+    [report] = run.json("watch", "--once", code=1)
+    assert report["lines"] == 1
+    assert any("is not imported" in finding for finding in report["findings"])
+    session.path.write_bytes(session.line("new") + session.data())
+    run("watch", "--once", code=1)
+    assert store.thread(session.thread).last_seq == 5
+
+
 def test_the_doctor_says_how_long_claude_code_keeps_transcripts(run: Run, tmp_path: Path) -> None:
     def found() -> list[str]:
         return [check["what"] for check in run.json("doctor") if check["name"] == "transcripts"]

@@ -14,7 +14,7 @@ from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import kept_lines
-from compaction_store.importers.line_files import LineFile, json_object
+from compaction_store.importers.line_files import json_object
 from compaction_store.messages import encoding
 
 SESSION = "5c0f3a52-6d0e-4b43-9a55-0f6f5a3c9b11"
@@ -167,4 +167,4 @@ def test_the_place_of_a_file(tmp_path: Path, path: str, place: str) -> None:
     file = tmp_path / path
     file.parent.mkdir(parents=True)
     file.touch()
-    assert kept_lines.place_of(LineFile(file)) == place
+    assert kept_lines.place_of(file) == place
