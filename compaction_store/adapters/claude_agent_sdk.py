@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
-from compaction_store.adapters.common import Calls, batches, remember
-from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict
+from compaction_store.adapters.common import Calls, batches, joined_name, remember
+from compaction_store.errors import Conflict, HeadConflict, MissingExtra, SequenceConflict
 from compaction_store.importers.claude_code import preserved_by, summary_in
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
@@ -204,13 +204,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
 
     async def _threads(self, *names: str) -> list[tuple[list[str], Thread]]:
         """Returns the threads of a project or of a session, with the parts of their names."""
-        prefix, found = _name(names)[:-1] + ", ", []
-        for thread in await self._call.listed("threads", after=prefix):
-            if not thread.thread_id.startswith(prefix):
-                break
-            if not thread.erased_pos:
-                found.append((json.loads(thread.thread_id), thread))
-        return found
+        found = await self._call.listed("threads", prefix=_name(names)[:-1] + ", ")
+        return [(json.loads(thread.thread_id), thread) for thread in found if not thread.erased_pos]
 
 
 def thread_id(project_key: str, session_id: str, subpath: str | None = None) -> str:
@@ -219,10 +214,7 @@ def thread_id(project_key: str, session_id: str, subpath: str | None = None) -> 
 
 
 def _name(names: tuple[str, ...]) -> str:
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidInput(f"the parts of a session's key must be strings, not {type(name).__name__}")
-    return json.dumps(names, ensure_ascii=False)
+    return joined_name(names, "the parts of a session's key")
 
 
 def _payload(entry: Payload) -> Payload:
@@ -250,7 +242,6 @@ def _unknown(entries: list[Any], seqs: dict[str, int]) -> list[Any]:
 
 
 def _note(known: _KnownLines, seq: int, entry: Payload) -> None:
-    """Adds a stored line to the known state of the thread."""
     if isinstance(own := entry.get("uuid"), str):
         known.seqs[own] = seq
     if entry.get("type") == "system" and entry.get("subtype") == "compact_boundary":

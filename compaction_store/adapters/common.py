@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -55,6 +56,14 @@ class Calls:
         """Erases a thread or hides its messages, as `how` says. Does nothing if there is no such thread."""
         method, options = deletion(how)
         await self.found(method, thread_id, reason=reason, actor=actor, **options)
+
+
+def joined_name(names: Sequence[object], what: str) -> str:
+    """Returns the name of a thread that has several parts. `what` says what they are, for an error."""
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInput(f"{what} must be strings, not {type(name).__name__}")
+    return json.dumps(names, ensure_ascii=False)
 
 
 def deletion(how: str) -> tuple[str, dict[str, Any]]:

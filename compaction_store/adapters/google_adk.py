@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
-from compaction_store.adapters.common import Calls
-from compaction_store.errors import Conflict, InvalidInput, MissingExtra, SequenceConflict
+from compaction_store.adapters.common import Calls, joined_name
+from compaction_store.errors import Conflict, MissingExtra, SequenceConflict
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
 from compaction_store.store.threads import refuse_unknown
@@ -92,7 +92,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         except SequenceConflict:
             raise taken from None
         await self._change_states(app_name, user_id, app, user)
-        merged = await self._merged(app_name, user_id, own)
+        merged = _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
         return Session(app_name=app_name, user_id=user_id, id=session_id, state=merged, last_update_time=now)
 
     async def get_session(
@@ -119,9 +119,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Returns the sessions of an app, or of one user, without their events, in the order of their last update."""
         found = []
-        for thread in await self._call.listed("threads", after=_prefix(app_name, user_id)):
-            if not thread.thread_id.startswith(_prefix(app_name, user_id)):
-                break
+        for thread in await self._call.listed("threads", prefix=_prefix(app_name, user_id)):
             names = json.loads(thread.thread_id)
             stored = await self._stored(thread) if names[2:] and not thread.erased_pos else None
             if stored is not None:
@@ -215,9 +213,6 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             if change:
                 await self._call("append", _name(names), {"type": _STATE, "state": change}, raw=True)
 
-    async def _merged(self, app_name: str, user_id: str, own: Payload) -> Payload:
-        return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
-
     async def _state(self, *names: str) -> Payload:
         """Returns the state of an app or a user. If the view has many changes, replaces them by one in the view."""
         view = await self._call.found("view", _name(names))
@@ -238,10 +233,7 @@ def thread_id(app_name: str, user_id: str, session_id: str) -> str:
 
 
 def _name(names: Sequence[str]) -> str:
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidInput(f"names of apps, users and sessions must be strings, not {type(name).__name__}")
-    return json.dumps(names, ensure_ascii=False)
+    return joined_name(names, "names of apps, users and sessions")
 
 
 def _prefix(app_name: str, user_id: str | None) -> str:

@@ -143,7 +143,6 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return False
 
     def _change(self, key: str, view: View, items: list[ViewItem], given: list[Payload]) -> None:
-        """Makes the view equal to `given`."""
         now = [item.payload for item in items]
         start = _common(now, given)
         if start == len(now):

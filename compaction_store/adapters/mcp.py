@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -196,25 +196,17 @@ class McpTools:
 
     async def _seen_by_reply(self, thread_id: str, seq: int, after_seq: int = 0) -> Recalled:
         seen = await self._reader.seen_by(thread_id, seq)
-        if seen.messages is not None:
-            return self._request(seen.messages, {"evidence": seen.evidence, "where": seen.where}, after_seq)
-        page = self._page("elements", {"evidence": seen.evidence, "pos": seen.view.pos, "tokens": seen.view.tokens})
-        last = after_seq
-        for element in seen.view.elements:
-            if element.seq > after_seq:
-                if not page.add(dump(_element(element)), {"after_seq": last}):
-                    return page.written({"after_seq": last})
-                last = element.seq
-        return page.written(None)
-
-    def _request(self, messages: list[Payload], header: Payload, after: int) -> Recalled:
-        """Lists the messages of an agent's own request."""
-        page = self._page("request", header)
-        for number, message in enumerate(messages[after:], after + 1):
-            shown = {"number": number, "role": message.get("role"), "text": page.short(words.said(message))}
-            if not page.add(dump(shown), {"after_seq": number - 1}):
-                return page.written({"after_seq": number - 1})
-        return page.written(None)
+        if seen.messages is None:
+            page = self._page("elements", {"evidence": seen.evidence, "pos": seen.view.pos, "tokens": seen.view.tokens})
+            shown = ((each.seq, _element(each)) for each in seen.view.elements if each.seq > after_seq)
+            return _filled(page, shown, "after_seq", after_seq)
+        # The messages of an agent's own request.
+        page = self._page("request", {"evidence": seen.evidence, "where": seen.where})
+        sent = (
+            (number, {"number": number, "role": message.get("role"), "text": page.short(words.said(message))})
+            for number, message in enumerate(seen.messages[after_seq:], after_seq + 1)
+        )
+        return _filled(page, sent, "after_seq", after_seq)
 
     async def _what_was_lost(self, thread_id: str, after: int = 0) -> Recalled:
         # This takes long to import, and an agent may never call it.
@@ -231,15 +223,28 @@ class McpTools:
             if seen.evidence == "proved" and seen.messages is not None:
                 sent[record] = besides(seen.messages, said)
         found = await in_thread(lambda: lost_in(replace(thread, sent=sent)))
-        page, last = self._page("losses", {"records": len(records)}), after
-        for probe in found[after:]:
-            again = None if probe.again is None else probe.again.seq
-            loss: Payload = {"type": probe.type, "record": probe.record, "seq": probe.place.seq, "again_at_seq": again}
-            loss["text"] = page.short(probe.text)
-            if not page.add(dump({name: value for name, value in loss.items() if value is not None}), {"after": last}):
-                return page.written({"after": last})
-            last += 1
-        return page.written(None)
+        page = self._page("losses", {"records": len(records)})
+        losses = (
+            {
+                "type": probe.type, "record": probe.record, "seq": probe.place.seq, "text": page.short(probe.text),
+                "again_at_seq": None if probe.again is None else probe.again.seq,
+            }
+            for probe in found[after:]
+        )  # fmt: skip
+        return _filled(page, enumerate(map(_known, losses), after + 1), "after", after)
+
+
+def _filled(page: ResultPage, rows: Iterable[tuple[int, Payload]], cursor: str, after: int) -> Recalled:
+    """Adds rows, each with the cursor of the next page if it ends there, until the page is full."""
+    for place, shown in rows:
+        if not page.add(dump(shown), {cursor: after}):
+            return page.written({cursor: after})
+        after = place
+    return page.written(None)
+
+
+def _known(found: Payload) -> Payload:
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _element(element: Element) -> Payload:
@@ -252,7 +257,7 @@ def _element(element: Element) -> Payload:
 
 
 def _listed(page: ResultPage, record: Compaction) -> Payload:
-    found = {
+    return _known({
         "thread_id": record.thread_id, "record": record.number, "kind": record.kind, "outcome": record.outcome,
         "status": record.status, "at": time_text(record.created_at), "actor": page.short(record.actor),
         "login": page.short(record.login), "callback": page.short(record.callback), "model": page.short(record.model),
@@ -260,8 +265,7 @@ def _listed(page: ResultPage, record: Compaction) -> Payload:
         "messages": None if record.start_seq is None else [record.start_seq, record.end_seq],
         "tokens": None if record.tokens_before is None else [record.tokens_before, record.tokens_after],
         "error": None if record.error is None else page.short(record.error.get("type")),
-    }  # fmt: skip
-    return {name: value for name, value in found.items() if value is not None}
+    })  # fmt: skip
 
 
 def _session(parameters: types.CallToolRequestParams) -> str | None:
