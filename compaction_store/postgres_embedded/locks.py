@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 FOLDER = "locks"
@@ -26,6 +28,16 @@ PAUSE = 0.02
 
 def open_lock(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Opens a lock. It is released at the end, unless another process has inherited it."""
+    lock = open_lock(path)
+    try:
+        yield lock
+    finally:
+        os.close(lock)
 
 
 def try_lock(lock: int, how: int = fcntl.LOCK_EX) -> bool:

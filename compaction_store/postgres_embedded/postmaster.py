@@ -9,7 +9,7 @@ import signal
 import time
 from pathlib import Path
 
-from .locks import PAUSE, RUNNING, open_lock, try_lock
+from .locks import PAUSE, RUNNING, opened, try_lock
 
 DATA = "data"
 # A fast shutdown writes dirty pages, which may take this many seconds on a slow disk.
@@ -35,11 +35,8 @@ def is_ready(data: Path) -> bool:
 
 def is_running(folder: Path) -> bool:
     """Returns whether any process of the server still runs."""
-    running = open_lock(folder / RUNNING)
-    try:
+    with opened(folder / RUNNING) as running:
         return not try_lock(running, fcntl.LOCK_SH)
-    finally:
-        os.close(running)
 
 
 def works_in(pid: int, folder: Path) -> bool | None:
@@ -73,10 +70,9 @@ def stop(folder: Path, timeout: float) -> bool:
     Postgres 18 can hang if a fast shutdown arrives during recovery. So after ten seconds, this requests an immediate
     shutdown. The next start recovers as after a crash, and no acknowledged message is lost.
     """
-    running = open_lock(folder / RUNNING)
     start = time.monotonic()
     sent = None
-    try:
+    with opened(folder / RUNNING) as running:
         while not try_lock(running):
             waited = time.monotonic() - start
             if waited >= timeout:
@@ -90,5 +86,3 @@ def stop(folder: Path, timeout: float) -> bool:
                 sent = pid, how
             time.sleep(PAUSE)
         return True
-    finally:
-        os.close(running)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from . import postmaster, socket_links
-from .locks import LINGER, USERS, open_lock
+from .locks import LINGER, USERS, open_lock, opened
 
 # The maximum time in seconds that a server lingers. A longer time means that the clock was set back.
 LONGEST = 3600
@@ -54,11 +54,8 @@ def let_linger(folder: Path, seconds: float) -> None:
     until = time.time() + seconds
     # Replace the file, because a file of another account, such as root, cannot be changed.
     (folder / LINGER).unlink(missing_ok=True)
-    mark = open_lock(folder / LINGER)
-    try:
+    with opened(folder / LINGER) as mark:
         os.utime(mark, (until, until))
-    finally:
-        os.close(mark)
 
 
 def _time_left(folder: Path) -> float:

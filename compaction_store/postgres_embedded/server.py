@@ -16,7 +16,7 @@ from compaction_store.errors import DatabaseUnavailable
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres_embedded import data_folder, locks, postmaster, reaper, socket_links
 from compaction_store.postgres_embedded.data_folder import DataFolder
-from compaction_store.postgres_embedded.locks import PAUSE, open_lock, try_lock
+from compaction_store.postgres_embedded.locks import PAUSE, open_lock, opened, try_lock
 
 # These settings are passed on the command line, so that neither postgresql.conf nor ALTER SYSTEM can override them.
 _SETTINGS = ModuleData(__file__).values["settings"]
@@ -74,26 +74,19 @@ def leave(folder: DataFolder, users: int, *, linger: float) -> None:
     if lingers:
         return
     end = time.monotonic() + folder.timeout
-    with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
-        last = open_lock(folder.path / locks.USERS)
-        try:
-            # If even a shared lock is refused, the reaper holds the lock. Wait until the reaper has stopped the server.
-            is_last = try_lock(last)
-            if is_last or not try_lock(last, fcntl.LOCK_SH):
-                postmaster.stop(folder.path, folder.timeout)
-                socket_links.remove(folder.path)
-        finally:
-            os.close(last)
+    with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end), opened(folder.path / locks.USERS) as last:
+        # If even a shared lock is refused, the reaper holds the lock. Wait until the reaper has stopped the server.
+        is_last = try_lock(last)
+        if is_last or not try_lock(last, fcntl.LOCK_SH):
+            postmaster.stop(folder.path, folder.timeout)
+            socket_links.remove(folder.path)
 
 
 def _let_linger(folder: DataFolder, seconds: float) -> bool:
     with suppress(OSError):
-        reaper_lock = open_lock(folder.path / locks.REAPER)
-        try:
+        with opened(folder.path / locks.REAPER) as reaper_lock:
             if try_lock(reaper_lock, fcntl.LOCK_SH):
                 return False
-        finally:
-            os.close(reaper_lock)
         reaper.let_linger(folder.path, seconds)
         return True
     return False
@@ -124,8 +117,7 @@ def _locked(folder: DataFolder, name: str, how: int, end: float) -> Iterator[int
 def _start_reaper(folder: DataFolder) -> None:
     """Starts a reaper unless one is running or there is no interpreter for it. It must start before the server does."""
     python = _python()
-    lock = open_lock(folder.path / locks.REAPER)
-    try:
+    with opened(folder.path / locks.REAPER) as lock:
         if python is not None and try_lock(lock):
             # With -P and -S, the reaper can import only the standard library.
             data_folder.run_detached(
@@ -133,8 +125,6 @@ def _start_reaper(folder: DataFolder) -> None:
                 None, cwd=folder.path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 pass_fds=(lock,),
             )  # fmt: skip
-    finally:
-        os.close(lock)
 
 
 def _python() -> Path | None:
@@ -150,8 +140,7 @@ def _start_server(folder: DataFolder, account: pwd.struct_passwd | None, end: fl
     with data_folder.open_log(folder) as (log, failure):
         started = False
         while True:
-            running = open_lock(folder.path / locks.RUNNING)
-            try:
+            with opened(folder.path / locks.RUNNING) as running:
                 if try_lock(running):
                     if started:
                         raise DatabaseUnavailable(f"the embedded Postgres in {folder.path} did not start: {failure()}")
@@ -160,8 +149,6 @@ def _start_server(folder: DataFolder, account: pwd.struct_passwd | None, end: fl
                     started = True
                 elif postmaster.is_ready(folder.data):
                     return
-            finally:
-                os.close(running)
             if time.monotonic() >= end:
                 raise DatabaseUnavailable(
                     f"the embedded Postgres in {folder.path} was not ready after {folder.timeout:g} seconds"
@@ -175,12 +162,9 @@ def _is_running(folder: DataFolder) -> bool:
 
 def _stop_lingering_stranger(folder: DataFolder) -> None:
     """Stops a server without users if its program is from another installation, which may have been removed."""
-    users = open_lock(folder.path / locks.USERS)
-    try:
+    with opened(folder.path / locks.USERS) as users:
         if try_lock(users) and postmaster.runs(folder.data, folder.program("postgres")) is False:
             postmaster.stop(folder.path, folder.timeout)
-    finally:
-        os.close(users)
 
 
 def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int, running: int) -> None:
