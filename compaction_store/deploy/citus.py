@@ -43,13 +43,7 @@ _SECONDS = 24 * 3600.0
 
 # How often a move is repeated after a deadlock.
 _REPEATS = 10
-# `postgres.cluster` calls these functions inside a transaction too. There, Citus runs only functions with this mark on
-# the node of their argument, and lets them access the rows of one thread only. `cluster_forks` describes the calls that
-# write forks.
-_IN_TRANSACTIONS = [
-    "append", "append_many", "append_observed", "load", "name_thread", "unname_thread", "open_named_thread",
-    "claim_name", "stage", "finish_import", "hold_turn", "end_turns", "join_transaction", "record_in_log",
-]  # fmt: skip
+_IN_TRANSACTIONS = _SQL["in_transactions"].split()
 
 
 class Distributed(NamedTuple):

@@ -37,12 +37,6 @@ _PATIENCE = 30.0
 _REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*;.*\bextra == ["']([\w.-]+)["']""")
 # The extras for the development of the package.
 _OF_DEVELOPERS = frozenset({"adapters", "browser", "dev", "test"})
-_SETTINGS = (
-    "fsync", "full_page_writes", "synchronous_commit", "data_checksums", "default_transaction_read_only",
-    "default_transaction_isolation", "statement_timeout", "transaction_timeout", "max_connections", "autovacuum",
-    "zero_damaged_pages", "ignore_checksum_failure", "server_encoding", "log_statement", "log_min_duration_statement",
-    "log_parameter_max_length",
-)  # fmt: skip
 _SKEW_SECONDS = 5.0
 _FAR_SECONDS = 0.02
 _SHORT_TIMEOUT_MS = 30_000
@@ -145,7 +139,7 @@ def _read(connection: Connection, given: str | None) -> Seen:
     [(pid, now)] = rows("SELECT pg_backend_pid(), clock_timestamp()")
     round_trip = time.monotonic() - start
     skew = (now - datetime.now(UTC)).total_seconds()
-    settings = dict(rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", list(_SETTINGS)))
+    settings = dict(rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", _SQL["settings"].split()))
     [(login, is_superuser, bypasses)] = rows(_SQL["login"])
     [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
     tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")

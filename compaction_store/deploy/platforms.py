@@ -50,11 +50,7 @@ PLATFORMS: Mapping[str, Platform] = {name: Platform(**facts) for name, facts in 
 _ADMIN_SINCE = 160000
 # The roles under which Supabase's API runs its requests, and the setting with the schemas that it exposes.
 _API_ROLES = ("anon", "authenticated", "service_role")
-# Settings that can only be set for the whole server, with the values they need.
-_OF_SERVER = {
-    "fsync": "on", "full_page_writes": "on", "autovacuum": "on", "zero_damaged_pages": "off",
-    "ignore_checksum_failure": "off",
-}  # fmt: skip
+_OF_SERVER: Mapping[str, str] = _DATA["of_server"]
 _MADE_UP_FOR = ("fsync", "full_page_writes")
 
 

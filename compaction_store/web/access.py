@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from compaction_store import errors
 from compaction_store.audit.safe_text import named
 from compaction_store.errors import CompactionStoreError, InvalidInput, MissingExtra, own_text
+from compaction_store.module_data import ModuleData
 
 try:
     from starlette.datastructures import Headers, MutableHeaders
@@ -33,23 +34,10 @@ ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
 _LONGEST_FORM = 64 * 1024
 _LONGEST_REASON = 1000
-_FOREIGN = (
-    "Not allowed: the browser did not show that a page of this server sent the form. Browsers show it only over HTTPS,"
-    " or on the server's own machine.\n"
-)
 _PORTS = {"http": ":80", "https": ":443"}
-HEADERS = {
-    # Allow only the style sheet, the charts and the forms of this server: no scripts, frames or other servers.
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none';"
-        " base-uri 'none'"
-    ),
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_DATA = ModuleData(__file__).values
+#: The headers of every response.
+HEADERS: dict[str, str] = _DATA["headers"]
 
 
 class Access(Protocol):
@@ -162,7 +150,7 @@ class Guard:
         if request.method not in ("GET", "HEAD") and not self._is_form(request):
             return PlainTextResponse("Not allowed: this page is read-only.\n", 405, {"Allow": "GET, HEAD"})
         if request.method not in ("GET", "HEAD") and not self._is_own(request.headers):
-            return PlainTextResponse(_FOREIGN, 403)
+            return PlainTextResponse(_DATA["foreign"], 403)
         reader = self._access.who(request)
         if isinstance(reader, Response):
             return reader
@@ -279,11 +267,7 @@ ERRORS: tuple[tuple[Any, tuple[int, str]], ...] = (
     (CompactionStoreError, (500, "This cannot be shown")),
 )
 # The refusals that are not the store's, by their types.
-STATUS = {
-    "InvalidRequest": 400, "Unauthorized": 401, "Forbidden": 403, "NotFound": 404, "MethodNotAllowed": 405,
-    "RequestTimeout": 408, "TooLarge": 413, "UnsupportedMediaType": 415, "WrongHost": 421, "Failed": 500,
-    "Unavailable": 503, "DeadlineExceeded": 504,
-}  # fmt: skip
+STATUS: dict[str, int] = _DATA["status"]
 
 
 class Refusal(Exception):

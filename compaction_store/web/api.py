@@ -364,7 +364,6 @@ class TokenFile:
         return found[0]
 
     def _look(self) -> None:
-        """Reads the file if it has changed."""
         try:
             is_at = self._path.stat()
             state = (is_at.st_ino, is_at.st_size, is_at.st_mtime_ns, is_at.st_ctime_ns)
