@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from math import comb
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -274,10 +276,13 @@ class Coverage(AsDict):
         """
         if not self.drawn or self.judged != self.drawn:
             return None
-        return (
-            _least_bad(self.population, self.drawn, self.bad),
-            _most_bad(self.population, self.drawn, self.bad + self.unsure),
+        likely = partial(_is_likely, self.population, self.drawn)
+        least, most, others = self.bad, self.bad + self.unsure, self.population - self.drawn
+        lower = bisect_left(
+            range(least, least + others), True, key=lambda bad: likely(bad, range(least, self.drawn + 1))
         )
+        upper = bisect_left(range(most + 1, most + others + 1), True, key=lambda bad: not likely(bad, range(most + 1)))
+        return least + lower, most + upper
 
 
 def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Coverage:
@@ -289,34 +294,7 @@ def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Covera
     return Coverage(population, drawn, *counts)
 
 
-def _weight(population: int, drawn: int, bad: int, hits: range) -> int:
-    """Returns the number of possible samples in which the number of bad records is one of `hits`."""
-    return sum(comb(bad, hit) * comb(population - bad, drawn - hit) for hit in hits)
-
-
-def _least_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the lower bound: the smallest number of bad records for which a sample has `seen` or more bad records
-    with a probability above 1 in 40.
-    """
-    low, high = seen, population - drawn + seen
-    while low < high:
-        middle = (low + high) // 2
-        if _weight(population, drawn, middle, range(seen, drawn + 1)) * _ONE_IN > comb(population, drawn):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _most_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the upper bound: the largest number of bad records for which a sample has `seen` or fewer bad records
-    with a probability above 1 in 40.
-    """
-    low, high = seen, population - drawn + seen
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _weight(population, drawn, middle, range(seen + 1)) * _ONE_IN > comb(population, drawn):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _is_likely(population: int, drawn: int, bad: int, hits: range) -> bool:
+    """Returns whether a sample has one of these numbers of bad records with a probability above 1 in 40."""
+    samples = sum(comb(bad, hit) * comb(population - bad, drawn - hit) for hit in hits)
+    return samples * _ONE_IN > comb(population, drawn)

@@ -25,8 +25,6 @@ from compaction_store.probes.own_text import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.tokens import MARK
 
 Mark = Literal["", "kept", "lost", "new"]
-
-
 # The maximum number of messages, and of characters, with which a summary is compared.
 _MOST_COMPARED = 2000
 _MOST_COMPARED_BYTES = 8_000_000
@@ -62,7 +60,6 @@ def _negatives(text: str) -> Iterator[_Negative]:
 
 
 def _without(text: str, negatives: Iterable[_Negative]) -> str:
-    """Returns a text without the given numbers."""
     pieces, last = [], 0
     for each in negatives:
         pieces.append(text[last : each.start])

@@ -132,7 +132,6 @@ def moment(value: datetime | str | None) -> str:
 
 
 def _kept(kept: Kept | None) -> str:
-    """Says whether a thread is on hold or retained."""
     return ", ".join((kept or Kept()).words(moment))
 
 

@@ -146,8 +146,6 @@ def _chain(line: Line, tips: OrderedDict[str, str], last: str | None) -> str | N
 
 
 class _Chain:
-    """The items of one chain."""
-
     def __init__(self, file: LineFile, runs: list[LineRange], notes: Notes) -> None:
         self._file = file
         self._runs = runs

@@ -68,7 +68,6 @@ def read_state(kind: str, blob: bytes, checkpoint: str, comparison: StateCompari
 
 
 def _constructed(value: Any) -> Any:
-    """Reads an object from LangChain's JSON."""
     if isinstance(value, dict) and value.get("lc") and isinstance(value.get("id"), list):
         name = str(value["id"][-1])
         fields = value.get("kwargs")

@@ -348,19 +348,11 @@ class _Import:
         name = self.name(thread)
         self._report(name)
         notes, self.metadata = thread.notes, thread.metadata
+        is_recognised = notes.is_recognised or not notes.unknown
         return ThreadImported(
-            name,
-            thread.source_id,
-            self.source.format,
-            loaded,
-            notes.skipped,
-            notes.left_out,
-            tuple(notes.bad),
-            refused,
-            notes.hint,
-            notes.unknown,
-            notes.is_recognised or not notes.unknown,
-        )
+            name, thread.source_id, self.source.format, loaded, notes.skipped, notes.left_out, tuple(notes.bad),
+            refused, notes.hint, notes.unknown, is_recognised,
+        )  # fmt: skip
 
 
 def _one(threads: Iterator[SourceThread]) -> Iterator[SourceThread]:

@@ -24,8 +24,6 @@ CLAUDE_CODE = "claude-code"
 _TURNS = 200
 # A turn of more lines is one message, or none.
 _LINES_OF_A_TURN = 32
-
-
 # JavaScript writes smaller numbers with an exponent.
 _LEAST_DECIMAL = 1e-6
 
@@ -279,14 +277,9 @@ def sent(receipt: Mapping[str, Any], stored: Iterable[tuple[int, Payload | None]
     request = requests.by_id.get(str(receipt.get("id")))
     if request is None:
         return NOTHING
-    return Sent(request.messages, request.fault or _difference(request.receipt(), receipt))
-
-
-def _difference(made: Payload, receipt: Mapping[str, Any]) -> str | None:
-    for name, what in _COMPARED.items():
-        if made.get(name) != receipt.get(name):
-            return what
-    return None
+    made = request.receipt()
+    difference = next((what for name, what in _COMPARED.items() if made.get(name) != receipt.get(name)), None)
+    return Sent(request.messages, request.fault or difference)
 
 
 _COMPARED = {

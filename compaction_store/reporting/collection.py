@@ -13,7 +13,7 @@ from compaction_store.checkpoints import CheckpointLog
 from compaction_store.checkpoints.compare import completeness
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.jsonable import time_text
-from compaction_store.models import Compaction, Element, Finding, Level, Message, Thread
+from compaction_store.models import Compaction, Element, Finding, Level, Thread
 from compaction_store.reporting.document import (
     FORMAT,
     Gone,
@@ -109,43 +109,33 @@ def _thread(
     checkpoints: CheckpointLog | None,
     stated: Collection[Finding],
 ) -> ReportedThread:
-    """Reads a thread. Starts again if the thread was written to during the reading."""
+    """Reads a thread, and starts again if the thread was written to meanwhile.
+
+    `stated` are findings about the whole store, which are not repeated for the thread.
+    """
+    level: Level = "content" if checkpoints is None else "checkpoint"
     for _ in range(_TRIES):
         thread = reader.thread(name, hidden=True)
-        found = _read(reader, thread, period, content, checkpoints, stated)
+        report = reader.audit.verify(name, level=level, checkpoints=checkpoints)
+        carried = None if checkpoints is None else checkpoints.proof(thread.thread_uid)
+        lines = reader.audit.export(name, bodies=content, checkpoint=carried)
+        is_known = thread.last_pos > 0 and not thread.erased_pos
+        findings = [ReportedFinding(pos=each.pos, what=each.what) for each in report.findings if each not in stated]
+        found = ReportedThread(
+            bundle=[line.decode().removesuffix("\n") for line in lines],
+            view_tokens=thread.view_tokens,
+            unknown_pos=thread.unknown_pos,
+            verdict=ReportedVerification(
+                level=report.level, entries=report.entries, redacted=report.redacted, covered=report.covered,
+                findings=findings, notes=list(report.notes),
+            ),
+            standings=[_standing(record) for record in reader.compactions(name)],
+            steps=_steps(reader, thread) if is_known else [],
+            replies=_replies(reader, thread, period) if is_known else [],
+        )  # fmt: skip
         if reader.thread(name, hidden=True).head == thread.head:
             return found
     raise Conflict(f"the thread was changed during each of {_TRIES} attempts to read it: try again (thread {name!r})")
-
-
-def _read(
-    reader: Reader,
-    thread: Thread,
-    period: Period,
-    content: bool,
-    checkpoints: CheckpointLog | None,
-    stated: Collection[Finding],
-) -> ReportedThread:
-    """Reads a thread. `stated` are findings about the whole store, which are not repeated for the thread."""
-    name = thread.thread_id
-    level: Level = "content" if checkpoints is None else "checkpoint"
-    report = reader.audit.verify(name, level=level, checkpoints=checkpoints)
-    carried = None if checkpoints is None else checkpoints.proof(thread.thread_uid)
-    lines = reader.audit.export(name, bodies=content, checkpoint=carried)
-    is_known = thread.last_pos > 0 and not thread.erased_pos
-    return ReportedThread(
-        bundle=[line.decode().removesuffix("\n") for line in lines],
-        view_tokens=thread.view_tokens,
-        unknown_pos=thread.unknown_pos,
-        verdict=ReportedVerification(
-            level=report.level, entries=report.entries, redacted=report.redacted, covered=report.covered,
-            findings=[ReportedFinding(pos=each.pos, what=each.what) for each in report.findings if each not in stated],
-            notes=list(report.notes),
-        ),
-        standings=[_standing(record) for record in reader.compactions(name)],
-        steps=_steps(reader, thread) if is_known else [],
-        replies=_replies(reader, thread, period) if is_known else [],
-    )  # fmt: skip
 
 
 def _steps(reader: Reader, thread: Thread) -> list[ReportedStep]:
@@ -165,13 +155,12 @@ def _replies(reader: Reader, thread: Thread, period: Period) -> list[Reply]:
     wanted = [
         message.seq
         for message in reader.replay(thread.thread_id)
-        if _is_reply(message) and message.pos <= last_pos and period.has(message.created_at)
+        if message.role == "assistant"
+        and message.seq > 1
+        and message.pos <= last_pos
+        and period.has(message.created_at)
     ]
     return [_reply(reader, thread.thread_id, seq) for seq in wanted[-MOST_REPLIES:]]
-
-
-def _is_reply(message: Message) -> bool:
-    return message.role == "assistant" and message.seq > 1
 
 
 def _reply(reader: Reader, name: str, seq: int) -> Reply:

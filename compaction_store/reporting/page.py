@@ -124,7 +124,6 @@ def _chart(found: Contents) -> Any:
 
 
 def _checkpoints(sections: list[Section]) -> list[dict[str, str]]:
-    """Returns the distinct checkpoints in the bundles."""
     carried = [found for section in sections if (found := section.contents.checkpoint) is not None]
     return list({found["note"]: {"note": found["note"], "key": found["key"]} for found in carried}.values())
 

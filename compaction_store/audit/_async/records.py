@@ -253,7 +253,6 @@ async def text(
 
 
 def _fields(value: Thread | Event | Compaction | Message) -> str:
-    """Returns all fields of a value as JSON for people to read."""
     fields = json.dumps(value.as_dict(), ensure_ascii=False, indent=1).split("\n")
     return "\n".join(map(json_shown, fields))
 

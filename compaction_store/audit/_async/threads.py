@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 from compaction_store.arguments import LOG
@@ -168,19 +168,13 @@ async def summed_costs(
 # ---- events
 
 
-class _Events(NamedTuple):
-    """Events by the names of their threads, newest first. With `more`, earlier events were left out."""
-
-    by_name: defaultdict[str, list[Event]]
-    more: bool
-
-
 async def _events_of(
     reader: AsyncReader, names: Iterable[str] | None, kinds: tuple[EventKind, ...], most: int | None
-) -> _Events:
+) -> tuple[dict[str, list[Event]], bool]:
     """Returns the newest event of each kind of a thread, or the tenant's newest events for several or all threads.
 
-    Several threads take one query, because a page of a list must not send one for each of its rows.
+    Each thread's events are newest first. The second value is true if earlier events were left out. Several threads
+    take one query, because a page of a list must not send one for each of its rows.
     """
     found: defaultdict[str, list[Event]] = defaultdict(list)
     wanted = list(dict.fromkeys(names or ()))
@@ -192,16 +186,16 @@ async def _events_of(
             listed.rows.extend((await first(reader.audit.events(wanted[0], kind=kind, newest_first=True), 1)).rows)
     for each in sorted(listed.rows, key=lambda each: each.pos, reverse=True):
         found[each.thread_id].append(each)
-    return _Events(found, listed.more)
+    return found, listed.more
 
 
 async def kept_threads(
     reader: AsyncReader, names: Iterable[str] | None, most: int | None = MOST_EVENTS
 ) -> tuple[dict[str, Kept], bool]:
     """Returns which of these threads, or of all, are on hold or retained, and whether one may be missing."""
-    events = await _events_of(reader, names, KEEPING, most)
-    kept = {name: kept_by(its) for name, its in events.by_name.items()}
-    return {name: its for name, its in kept.items() if its != Kept()}, events.more
+    events, more = await _events_of(reader, names, KEEPING, most)
+    kept = {name: kept_by(its) for name, its in events.items()}
+    return {name: its for name, its in kept.items() if its != Kept()}, more
 
 
 async def log_of(reader: AsyncReader) -> list[Thread]:
@@ -229,8 +223,8 @@ async def copied(
 
     `names` are the threads to look at, or None for all threads of the tenant.
     """
-    events = await _events_of(reader, names, ("origin",), most)
-    origins = {name: its[-1] for name, its in events.by_name.items() if its[-1].pos == 1}
+    events, more = await _events_of(reader, names, ("origin",), most)
+    origins = {name: its[-1] for name, its in events.items() if its[-1].pos == 1}
     uids = {name: _uid_of(origin.body.get("parent")) for name, origin in origins.items()}
     known = await reader.audit.names_of({uid for uid in uids.values() if uid is not None})
     found = {
@@ -238,7 +232,7 @@ async def copied(
         for name, origin in origins.items()
         if type(origin.body.get("pos")) is int
     }
-    return found, events.more
+    return found, more
 
 
 async def fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[int, str | None]:
