@@ -32,8 +32,7 @@ DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 
 Connection = PoolProxiedConnection
 # The OIDs of the types of binary parameters.
-UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
-TEXTS, INT4S = 1009, 1007
+_OIDS = {"uuid": 2950, "text": 25, "bytea": 17, "int4": 23, "int8": 20, "bool": 16, "text[]": 1009, "int4[]": 1007}
 # The intervals at which `_work_until_answer` polls for the server's answer, and lets the event loop run.
 _POLL_SECONDS = 0.001
 _YIELD_SECONDS = 0.005
@@ -46,6 +45,11 @@ _FINE = {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK}
 Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 Parameters = Sequence[Any] | Mapping[str, Any]
 _T = TypeVar("_T", bound=tuple[Any, ...])
+
+
+def types_of(names: str) -> tuple[int, ...]:
+    """Returns the types of binary parameters by their names, for `execute_binary`."""
+    return tuple(map(_OIDS.__getitem__, names.split()))
 
 
 def driver_of(connection: Connection) -> Driver:
@@ -161,7 +165,7 @@ def _prepared(driver: Driver, key: prepared.Key) -> bytes | None:
     if name is None and here.is_wanted(key):
         if here.is_possible is None:
             pid = driver.pgconn.backend_pid.to_bytes(4, signed=True)
-            driver.pgconn.send_query_params(prepared.IS_DIRECT, [pid], [INT4], [Format.BINARY], Format.BINARY)
+            driver.pgconn.send_query_params(prepared.IS_DIRECT, [pid], types_of("int4"), [Format.BINARY], Format.BINARY)
             here.is_possible = _result(driver).get_value(0, 0) == b"\1"
         if here.is_possible:
             name = prepared.name_of(key)

@@ -40,13 +40,6 @@ from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEA
 _SQL = ModuleData(__file__).values
 # With this setting, a function that Citus calls on a node may run statements, but only on rows of the same shard.
 NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
-# A span whose node is after the end of this span also ends after this span.
-_STARTING = {"around": "later.start_seq <= compactions.start_seq", "order": "later.start_seq DESC, later.number"}
-_ENDING = {
-    "around": "later.start_seq + 0 <= compactions.start_seq"
-    " AND ROW(later.end_seq, later.number) > ROW(compactions.end_seq, compactions.number)",
-    "order": "later.end_seq, later.number",
-}
 # JSON writes a text of only these characters either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 # The parent and the last copied pos in the body of a fork's origin, which `fork` writes.
@@ -220,11 +213,8 @@ def _superseded_by(given: tuple[str, ...]) -> sa.TextClause:
     """
     named = " AND {}.thread_uid = :thread_uid" if "thread_uid" in given else ""
     of_thread = {"named_later": named.format("later"), "named_undone": named.format("undone")}
-    statement = _SQL["superseded_by"].format(
-        named_head=named.format("h"),
-        starting=_SQL["later"].format(**of_thread, **_STARTING), ending=_SQL["later"].format(**of_thread, **_ENDING),
-    )  # fmt: skip
-    text = sa.text(statement)
+    later = {of: _SQL["later"].format(**of_thread, **_SQL[of]) for of in ("starting", "ending")}
+    text = sa.text(_SQL["superseded_by"].format(named_head=named.format("h"), **later))
     return text.bindparams(sa.bindparam("thread_uid", type_=tables.compactions.c.thread_uid.type)) if named else text
 
 

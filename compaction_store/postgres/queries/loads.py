@@ -14,28 +14,23 @@ from compaction_store.bundles import import_rows
 from compaction_store.errors import InvalidBundle, ThreadExists
 from compaction_store.messages import load_chunk
 from compaction_store.postgres.driver.cursor import (
-    BYTEA,
-    INT4S,
-    INT8,
-    TEXT,
-    TEXTS,
-    UUID_TYPE,
     Connection,
     copy,
     driver_of,
     execute_binary,
     fetch,
     transaction,
+    types_of,
 )
 from compaction_store.postgres.queries import functions
 from compaction_store.postgres.queries.functions import BEGIN_IMPORT, FINISH_IMPORT, ThreadKey
 
 _LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
-_LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8, TEXT, TEXT)
+_LOAD_TYPES = types_of("uuid text text text[] bytea text[] int4[] text[] text[] text int8 text text")
 _LOAD_THREADS = (
     b"SELECT thread, written_uid FROM compaction_store.load_threads($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 )
-_LOAD_THREADS_TYPES = (TEXT, TEXTS, TEXTS, INT4S, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, TEXT)
+_LOAD_THREADS_TYPES = types_of("text text[] text[] int4[] text[] bytea text[] int4[] text[] text[] text text")
 # The row of the function `load` in binary: the number of fields, and then the type, length and value of each field.
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
 # The SQLSTATEs for rows that do not form a chain, and for names and documents that no store would have written.

@@ -14,20 +14,15 @@ from compaction_store.messages.keys import Key
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import (
-    BOOL,
-    BYTEA,
     EARLIEST,
-    INT4,
-    INT8,
     LATEST,
-    TEXT,
-    UUID_TYPE,
     Connection,
     call_value,
     driver_of,
     execute_binary,
     fetch,
     select_of,
+    types_of,
 )
 from compaction_store.postgres.queries import functions
 from compaction_store.postgres.queries.functions import ThreadKey
@@ -76,8 +71,8 @@ _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, 
 _APPEND_IN_TURN = (
     b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $19, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
 )
-_TYPES = (
-    UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL, TEXT, TEXT
+_TYPES = types_of(
+    "uuid text text text bytea text int4 text text text text int8 bool bytea bytea bool text text"
 )  # fmt: skip
 # The row of `append` in binary: the number of fields, and then the type, length and value of each field. It is decoded
 # here, because the driver would build a loader for it at every call, and take a tenth of the call's time in Python.
@@ -132,7 +127,7 @@ def append(
     )  # fmt: skip
     if expected.turn_id is None:
         return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
-    in_turn, types = (*values, expected.turn_id.bytes), (*_TYPES, UUID_TYPE)
+    in_turn, types = (*values, expected.turn_id.bytes), (*_TYPES, *types_of("uuid"))
     return _written(connection, execute_binary(connection, _APPEND_IN_TURN, types, in_turn).get_value(0, 0))
 
 
