@@ -29,7 +29,7 @@ _LEFT_OUT: dict[str, str] = {
     name: group["why"] for group in ModuleData(__file__).values["left_out"] for name in group["types"].split()
 }
 _LINE_TYPES = frozenset({"response_item", "compacted", *_LEFT_OUT})
-_OUTPUT = "_output"
+_DEEPEST = 100
 _FOLDERS = ("sessions", "archived_sessions")
 
 
@@ -160,9 +160,6 @@ class Codex(Files):
         return next((LineFile(path) for path in found), None)
 
 
-_DEEPEST = 100
-
-
 def _header(file: LineFile) -> dict[str, Any]:
     """Returns the first header. A forked rollout begins with its own header, and copied headers may follow."""
     for _, found in file.sample():
@@ -194,4 +191,4 @@ def _name(found: dict[str, Any]) -> str | None:
 
 def _is_reply(item: dict[str, Any]) -> bool:
     """Returns whether the model wrote an item: what people and tools give it is a message of theirs, or an output."""
-    return item.get("role", "assistant") == "assistant" and not str(item.get("type")).endswith(_OUTPUT)
+    return item.get("role", "assistant") == "assistant" and not str(item.get("type")).endswith("_output")
