@@ -7,10 +7,11 @@ import json
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -58,15 +59,15 @@ def watch(
             compaction_store.Store.open, address, tenant=db.tenant, pool_size=2, actor=options.user_at_host(),
             deadline=5, connect_timeout=5,
         )  # fmt: skip
-        with watcher.Waker(folder) as waker:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: waker.stop())
-            loop = watcher.Watcher(opening, roots, folder, waker, every, partial(_show, out))
-            if not once:
-                note(f"watching {', '.join(line(str(root)) for root in roots)}")
-                loop.run()
-            elif not loop.run_once():
-                raise typer.Exit(exits.REFUSED)
+        waker = watcher.Waker(folder)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: waker.stop())
+        loop = watcher.Watcher(opening, roots, folder, waker, every, partial(_show, out))
+        if not once:
+            note(f"watching {', '.join(line(str(root)) for root in roots)}")
+            loop.run()
+        elif not loop.run_once():
+            raise typer.Exit(exits.REFUSED)
 
 
 def _show(out: Output, report: Report) -> None:
@@ -75,11 +76,9 @@ def _show(out: Output, report: Report) -> None:
     if out.as_json:
         out.json(asdict(report) | {"files": sorted(report.files)})
     else:
+        lines, new, files = values.count(report.lines, "line"), report.messages, values.count(len(report.files), "file")
         spooled = f", {values.count(report.spooled, 'line')} on disk for later" if report.spooled else ""
-        out.text(
-            f"kept {values.count(report.lines, 'line')} and {values.count(report.messages, 'message')}"
-            f" of {values.count(len(report.files), 'file')}{spooled}"
-        )
+        out.text(f"kept {lines} and {values.count(new, 'message')} of {files}{spooled}")
     out.flush()
 
 
@@ -106,8 +105,6 @@ def _install(paths: list[Path], db: TenantOptions, *, yes: bool) -> None:
         note(f"give --yes to write this to {path}")
         return
     options.confirm(f"Write this to {path}?", yes=yes)
-    if path.exists() and path.read_text() != text:
-        options.confirm(f"{path} exists with other content. Replace it?", yes=yes)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     note(f"written; start it with: {texts['start'].replace('PATH', str(path))}")
@@ -153,12 +150,9 @@ def restore(
 
 def days_kept() -> int | None:
     """Returns after how many days Claude Code deletes its transcripts on this machine; None if it is not used here."""
-    folder = Path.home() / ".claude"
-    if not folder.is_dir():
-        return None
-    try:
-        found = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
+    path = Path.home() / ".claude" / "settings.json"
+    found: Any = None
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
     days = found.get("cleanupPeriodDays") if isinstance(found, dict) else None
-    return days if type(days) is int else 30
+    return (days if type(days) is int else 30) if path.parent.is_dir() else None

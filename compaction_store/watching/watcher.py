@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from compaction_store import Store
 from compaction_store.errors import CompactionStoreError, Conflict, DatabaseError
@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 class Waker:
-    """The lock of a watcher, and the pipe that ends its wait: a hook writes to it, and so does a signal handler."""
+    """The pipe that ends a watcher's wait: hooks and the signal handler write to it. Its lock lasts as the process."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -48,20 +48,12 @@ class Waker:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
             raise Conflict("another process watches for this store; `compaction-store hooks notify` wakes it") from None
         path = folder / "look"
         with suppress(FileExistsError):
             os.mkfifo(path, 0o600)
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         self.is_stopped = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._pipe)
-        os.close(self._lock)
 
     def stop(self) -> None:
         self.is_stopped = True
