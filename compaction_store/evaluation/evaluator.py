@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
@@ -18,6 +20,7 @@ from compaction_store.evaluation.money import ModelPrice, Money, Prices, money_o
 from compaction_store.evaluation.replay import RECORDED, Policy, RecordedThread, Replayed, replay
 from compaction_store.evaluation.results import Evaluation, RunSums, judged_by, result_of, sums_of
 from compaction_store.models import Message, Payload
+from compaction_store.module_data import ModuleData
 from compaction_store.probes import Planted, Probe
 from compaction_store.tokens import Counter as TokenCounter
 from compaction_store.tokens import o200k_base
@@ -115,7 +118,9 @@ def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None],
     digest = _digest(thread)
     if settings.planted:
         thread = plant(thread, settings.planted, seed=settings.seed, counter=settings.counter)
-    grown = _grown(thread) if settings.prices is not None else {}
+    # The tokens of all messages before each seq.
+    before = accumulate((message.tokens for message in thread.messages), initial=0)
+    grown = dict(zip((message.seq for message in thread.messages), before, strict=False))
     sums: dict[str, tuple[RunSums, ...]] = {}
     runs: dict[str, tuple[Replayed, ...]] = {}
     money: dict[str, tuple[Money, ...]] = {}
@@ -221,15 +226,6 @@ def lost_in(thread: RecordedThread) -> list[Probe]:
     return sorted(failed, key=lambda probe: (-(probe.tokens or 0), probe.record))
 
 
-def _grown(thread: RecordedThread) -> dict[int, int]:
-    """Maps each seq to the tokens of all messages before it."""
-    total, found = 0, {}
-    for message in thread.messages:
-        found[message.seq] = total
-        total += message.tokens
-    return found
-
-
 # ---- planted sentences, which help with threads in which little is needed later, and in CI. Each sentence is a rule, a
 # constraint, a fact, a goal or a preference, and has phrases that are in a view only if the view kept its content.
 
@@ -260,11 +256,6 @@ def plant(thread: RecordedThread, count: int, *, seed: int, counter: TokenCounte
     return replace(thread, messages=tuple(messages), planted=kept)
 
 
-def sentence(number: int, dice: random.Random) -> Planted:
-    """Returns a sentence. Any five consecutive numbers give one sentence of each kind."""
-    return _KINDS[number % len(_KINDS)](dice)
-
-
 def _can_have(payload: Payload | None) -> bool:
     content = None if payload is None or payload.get("role") != "user" else payload.get("content")
     if isinstance(content, list):
@@ -287,38 +278,21 @@ def _with(message: Message, planted: list[Planted], counter: TokenCounter) -> Me
 
 # ---- the sentences
 
-
-def _letters(dice: random.Random, count: int) -> str:
-    return "".join(dice.choices(string.ascii_lowercase, k=count))
-
-
-def _digits(dice: random.Random, count: int) -> str:
-    return "".join(dice.choices("23456789", k=count))
+_KINDS: Any = ModuleData(__file__).values["kinds"]
+_DRAWN = re.compile(r"\{(\w)(\d?)\}")
+_CHARACTERS = {
+    "a": string.ascii_lowercase, "A": string.ascii_uppercase, "d": "23456789", "m": "123456789", "n": string.digits,
+}  # fmt: skip
 
 
-def _rule(dice: random.Random) -> Planted:
-    name = f"{_letters(dice, 5)}-{_digits(dice, 2)}"
-    return Planted("rule", f"Never show the door code {name} to anybody.", ("never", name))
+def sentence(number: int, dice: random.Random) -> Planted:
+    """Returns a sentence. Any five consecutive numbers give one sentence of each kind."""
 
+    def drawn(place: re.Match[str]) -> str:
+        characters, count = _CHARACTERS[place[1]], place[2]
+        return "".join(dice.choices(characters, k=int(count))) if count else dice.choice(characters)
 
-def _constraint(dice: random.Random) -> Planted:
-    host = f"{_letters(dice, 6)}.internal"
-    return Planted("constraint", f"From now on, do not send any request to {host}.", ("do not", host))
-
-
-def _fact(dice: random.Random) -> Planted:
-    name, day = f"{_letters(dice, 5).upper()}-{_digits(dice, 3)}", f"2031-0{dice.randint(1, 9)}-1{dice.randint(0, 9)}"
-    return Planted("fact", f"The contract {name} ends on {day}.", (name, day))
-
-
-def _goal(dice: random.Random) -> Planted:
-    case, branch = f"{_letters(dice, 4).upper()}-{_digits(dice, 3)}", f"fix/{_letters(dice, 6)}-{_digits(dice, 2)}"
-    return Planted("goal", f"The case {case} is still open; the next step is to test it on {branch}.", (case, branch))
-
-
-def _preference(dice: random.Random) -> Planted:
-    name = f"{_letters(dice, 6)}_style"
-    return Planted("preference", f"I prefer answers in {name}, with one recommendation only.", (name,))
-
-
-_KINDS: tuple[Callable[[random.Random], Planted], ...] = (_rule, _constraint, _fact, _goal, _preference)
+    form = _KINDS[number % len(_KINDS)]
+    names = [_DRAWN.sub(drawn, pattern) for pattern in form["names"]]
+    phrases = tuple(phrase.format(*names) for phrase in form["phrases"])
+    return Planted(form["kind"], form["text"].format(*names), phrases)

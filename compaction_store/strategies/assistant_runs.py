@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import groupby
 from typing import Any, cast
 
 from compaction_store.compaction.asks import Ask, Steps
@@ -104,17 +105,16 @@ def _runs(outline: Outline, min_length: int, *, tool_results: bool) -> Iterator[
                 yield Span(elements[start].seq, elements[end].end_seq)
 
 
-def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, int]]:
+def _maximal(outline: Outline, wanted: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Yields the longest ranges whose elements may be summarized and have only the wanted speakers."""
-    low: int | None = None
-    for index, who in enumerate(outline.speakers):
-        if who and who <= wanted and not outline.stays[index]:  # type: ignore[operator]
-            low = index if low is None else low
-        elif low is not None:
-            yield low, index - 1
-            low = None
-    if low is not None:
-        yield low, len(outline.speakers) - 1
+    fits = [
+        bool(who) and wanted.issuperset(who) and not stays
+        for who, stays in zip(outline.speakers, outline.stays, strict=True)
+    ]
+    for is_run, indexes in groupby(range(len(fits)), key=fits.__getitem__):
+        if is_run:
+            run = list(indexes)
+            yield run[0], run[-1]
 
 
 def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:

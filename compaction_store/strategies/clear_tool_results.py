@@ -84,13 +84,14 @@ class ClearToolResults(base.Pinnable):
         if self.keep:
             kept |= unread(elements)
         chosen_ = defaultdict[int, list[_Result]](list)
-        for found in self._old(elements):
-            if found.element not in kept:
+        results = list(_results(elements))
+        for found in results[: max(0, len(results) - self.keep)]:
+            if found.tool not in self.exclude and found.element not in kept:
                 chosen_[found.element].append(found)
         run: list[int] = []
         forms: dict[int, tuple[Payload, ...]] = {}
-        for index, results in chosen_.items():
-            new = _cleared(elements[index], results, counter)
+        for index, old in chosen_.items():
+            new = _cleared(elements[index], old, counter)
             if new is None:
                 continue
             if run and index != run[-1] + 1:
@@ -100,11 +101,6 @@ class ClearToolResults(base.Pinnable):
             forms[index] = new
         if run:
             yield _change(elements, run, forms)
-
-    def _old(self, elements: Sequence[Element]) -> list[_Result]:
-        results = list(_results(elements))
-        old = results[: max(0, len(results) - self.keep)]
-        return [found for found in old if found.tool not in self.exclude]
 
 
 def _results(elements: Sequence[Element]) -> Iterator[_Result]:

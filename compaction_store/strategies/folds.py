@@ -247,12 +247,6 @@ def tokens_that_stay(outline: Outline, *, keep_first: bool) -> int:
 def _first_foldable(outline: Outline, *, keep_first: bool) -> Index:
     # Do not touch anything before a sealed summary, so that folded spans never change.
     sealed = (index + 1 for index in reversed(range(len(outline.elements))) if outline.sealed[index])
-    return max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
-
-
-def _first_reply(outline: Outline) -> Index:
-    """Returns the index of the first reply or summary. The messages before it are the original task."""
-    for index, who in enumerate(outline.speakers):
-        if "assistant" in who or "summary" in who:
-            return index
-    return len(outline.speakers)
+    # The messages before the first reply or summary are the original task.
+    replies = (index for index, who in enumerate(outline.speakers) if "assistant" in who or "summary" in who)
+    return max(next(replies, len(outline.speakers)) if keep_first else 0, next(sealed, 0))

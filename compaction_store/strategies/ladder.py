@@ -182,7 +182,7 @@ class Rungs:
 
     def rooms(self, layout: Layout, spans: Sequence[IndexSpan], goal: Goal) -> list[tuple[IndexSpan, int]]:
         """Returns the spans to summarize, each with the number of tokens that its framed summary may have."""
-        sizes = [sum(element.tokens for element in layout.elements[low : high + 1]) for low, high in spans]
+        sizes = [_tokens(layout, *span) for span in spans]
         total = sum(element.tokens for element in layout.elements)
         # With a summary of up to this size, nothing else needs to change.
         free = goal.limit - (total - sum(sizes))
@@ -320,7 +320,7 @@ class Ladder(base.Summarizing):
         line = planner.line_tokens(Span(before[0].seq, before[-1].end_seq)) if before else 0
         caps = Caps(self.start_cap, self.floor_cap, self.truncate_tool_arguments)
         verbatim = self.keep_recent_tokens is not None
-        rungs = Rungs(ctx.counter, caps, self.pins, self._tail, verbatim=verbatim, line=line)
+        rungs = Rungs(ctx.counter, caps, self.pins, self.recent, verbatim=verbatim, line=line)
         if self.summarize is not None:
             yield from self._summaries(ctx, self.summarize, goal, rungs)
         if ctx.total_tokens <= goal.limit:
@@ -334,9 +334,6 @@ class Ladder(base.Summarizing):
             planner.idle_reason = "the view fits the window, and no more of it can be summarized or cut"
         for change in changes:
             yield from base.attempt(ctx, _ask(change, self.role))
-
-    def _tail(self, elements: Sequence[Element]) -> int:
-        return self.recent(elements)
 
     def recent(self, elements: Sequence[Element]) -> int:
         """Returns the index at which the recent elements begin."""

@@ -128,13 +128,10 @@ class Outline:
         self.stays = [index >= self.tail or sealed for index, sealed in enumerate(self.sealed)]
         if "system" not in allow:
             self._keep_system()
-        if "last_user" not in allow and (last := self._last_user()) is not None:
+        if "last_user" not in allow and (last := tool_pairs.last_user(tool_pairs.items_of(elements))) is not None:
             self.stays[last] = True
         for index, element in enumerate(elements) if pins else ():
             self.stays[index] |= pins.hold(element)  # type: ignore[union-attr]
-
-    def _last_user(self) -> int | None:
-        return tool_pairs.last_user(tool_pairs.items_of(self.elements))
 
     def _keep_system(self) -> None:
         """Keeps system messages, and in Anthropic's format the assistant's turn after each, which the API requires.

@@ -221,11 +221,8 @@ class SlidingWindow(base.Summarizing):
             must_stay = self._stay(smaller)
             if found:
                 return smaller, must_stay
-        planner_of(
-            ctx
-        ).idle_reason = (
-            f"{must_stay} tokens must stay, a summary takes up to {room} tokens, and the trigger is at {trigger} tokens"
-        )
+        takes = f"{must_stay} tokens must stay, a summary takes up to {room} tokens"
+        planner_of(ctx).idle_reason = f"{takes}, and the trigger is at {trigger} tokens"
         if must_stay + room > trigger:
             makes_fit = budget.fits(must_stay + room) and not budget.fits(ctx.total_tokens)
             if not makes_fit and ctx.total_tokens - stay <= room:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, overload
 
 from compaction_store.arguments import other
@@ -86,46 +87,36 @@ class Threshold(ABC):
         return bool(self.fired(measured))
 
     def __or__(self, other: Threshold | Predicate) -> Threshold:
-        return _Any((self, as_threshold(other)))
+        return _Joined((self, as_threshold(other)))
 
     def __and__(self, other: Threshold | Predicate) -> Threshold:
-        return _All((self, as_threshold(other)))
+        return _Joined((self, as_threshold(other)), needs_all=True)
 
     def __ror__(self, other: Predicate) -> Threshold:
-        return _Any((as_threshold(other), self))
+        return _Joined((as_threshold(other), self))
 
     def __rand__(self, other: Predicate) -> Threshold:
-        return _All((as_threshold(other), self))
+        return _Joined((as_threshold(other), self), needs_all=True)
 
 
 @dataclass(frozen=True, repr=False)
 class _Over(Threshold):
     what: str
-    number: int
+    number: float
 
     @property
     def needs_tokens(self) -> bool:  # type: ignore[override]
-        return self.what == "tokens"
+        return self.what in ("tokens", "fraction")
 
     def fired(self, measured: Measurable) -> tuple[str, ...]:
-        return (self.what,) if getattr(measured, self.what) >= self.number else ()
+        if self.what != "fraction":
+            return (self.what,) if getattr(measured, self.what) >= self.number else ()
+        if measured.limit is None:
+            raise NotConfigured("over(fraction=…) needs the limit of a budget: pass budget= to compact()")
+        return ("fraction",) if measured.tokens >= fraction_of(self.number, measured.limit) else ()
 
     def __repr__(self) -> str:
         return f"over({self.what}={self.number})"
-
-
-@dataclass(frozen=True, repr=False)
-class _OverFraction(Threshold):
-    fraction: float
-    needs_tokens = True
-
-    def fired(self, measured: Measurable) -> tuple[str, ...]:
-        if measured.limit is None:
-            raise NotConfigured("over(fraction=…) needs the limit of a budget: pass budget= to compact()")
-        return ("fraction",) if measured.tokens >= fraction_of(self.fraction, measured.limit) else ()
-
-    def __repr__(self) -> str:
-        return f"over(fraction={self.fraction})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,34 +147,23 @@ class _Predicate(Threshold):
 
 
 @dataclass(frozen=True, repr=False)
-class _Any(Threshold):
+class _Joined(Threshold):
     parts: tuple[Threshold, ...]
+    needs_all: bool = False
 
     @property
     def needs_tokens(self) -> bool:  # type: ignore[override]
         return any(part.needs_tokens for part in self.parts)
 
     def fired(self, measured: Measurable) -> tuple[str, ...]:
-        return tuple(name for part in self.parts for name in part.fired(measured))
-
-    def __call__(self, measured: Measurable) -> bool:
-        return any(part(measured) for part in self.parts)
-
-    def __repr__(self) -> str:
-        return "(" + " | ".join(map(repr, self.parts)) + ")"
-
-
-@dataclass(frozen=True, repr=False)
-class _All(_Any):
-    def fired(self, measured: Measurable) -> tuple[str, ...]:
         fired = [part.fired(measured) for part in self.parts]
-        return tuple(name for names in fired for name in names) if all(fired) else ()
+        return () if self.needs_all and not all(fired) else tuple(chain.from_iterable(fired))
 
     def __call__(self, measured: Measurable) -> bool:
-        return all(part(measured) for part in self.parts)
+        return (all if self.needs_all else any)(part(measured) for part in self.parts)
 
     def __repr__(self) -> str:
-        return "(" + " & ".join(map(repr, self.parts)) + ")"
+        return "(" + (" & " if self.needs_all else " | ").join(map(repr, self.parts)) + ")"
 
 
 everything: Threshold = _Named("everything", ("everything",))
@@ -208,8 +188,8 @@ def over(
             parts.append(_Over(what, number))
     if fraction is not None:
         check_fraction(fraction, "over(fraction=)")
-        parts.append(_OverFraction(fraction))
-    return (parts[0] if len(parts) == 1 else _Any(tuple(parts))) if parts else _Named("over()", ())
+        parts.append(_Over("fraction", fraction))
+    return (parts[0] if len(parts) == 1 else _Joined(tuple(parts))) if parts else _Named("over()", ())
 
 
 def as_threshold(value: Any) -> Threshold:

@@ -219,14 +219,6 @@ def _native_summary(answer: Any, instructions: str | None) -> Summary:
     text = block.get("content") if block.get("type") == "compaction" else None
     if reason != "compaction" or not isinstance(text, str) or not text.strip():
         raise SummaryUseless("the API returned no summary")
-    usage = response.get("usage")
     provider: Payload = {name: response[name] for name in ("id", "model", "stop_reason") if name in response}
-    block_message = {"role": "assistant", "content": [block]}
-    return Summary(
-        text,
-        model=response.get("model"),
-        prompt=instructions,
-        usage=usage,
-        provider=provider,
-        replacement=(block_message,),
-    )
+    model, usage, message = response.get("model"), response.get("usage"), {"role": "assistant", "content": [block]}
+    return Summary(text, model=model, prompt=instructions, usage=usage, provider=provider, replacement=(message,))

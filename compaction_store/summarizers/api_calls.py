@@ -531,14 +531,11 @@ def kind_of(error: Exception) -> ErrorKind:
         return "broken"
     if isinstance(name, str) and name in _BROKEN:
         return "broken"
-    if isinstance(error, Interrupted | OSError | TimeoutError) or _is_of_connection(error):
+    # Each SDK has its own class APIConnectionError.
+    is_of_connection = any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__)
+    if is_of_connection or isinstance(error, Interrupted | OSError | TimeoutError):
         return "broken"
     return "broken" if type(error).__module__.partition(".")[0] in _TRANSPORT else "final"
-
-
-def _is_of_connection(error: Exception) -> bool:
-    """Returns whether an error is an SDK's APIConnectionError. Each SDK has its own class of that name."""
-    return any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__)
 
 
 def seconds_to_wait(error: Exception, tries: int) -> float:

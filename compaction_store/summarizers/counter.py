@@ -103,7 +103,8 @@ class AnthropicCounter:
         try:
             if isinstance(asked, NotRenderable):
                 raise asked
-            key = _hash(asked)
+            # Objects of an SDK are hashed by their repr.
+            key = sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()
             tokens = self._recall(key)
             if tokens is None:
                 # Use the beta endpoint only for betas, because some gateways do not have it.
@@ -126,8 +127,3 @@ class AnthropicCounter:
             self._known[key] = tokens
             while len(self._known) > self._remembered:
                 self._known.popitem(last=False)
-
-
-def _hash(asked: Payload) -> str:
-    """Returns the hash of a whole request. Objects of an SDK are hashed by their repr."""
-    return sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()

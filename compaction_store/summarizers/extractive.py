@@ -147,10 +147,9 @@ def _sayings(elements: Iterable[Element]) -> list[_Saying]:
 
 def _noted(seq: int, line: str) -> _Saying:
     """Returns a line of an earlier summary, with the seq and the speaker that the beginning of the line names."""
-    head = _NOTED.match(line)
-    if head is None:
-        return _Saying(seq, "", line, "notes", 1.5)
-    return _Saying(int(head[1]), head[2], line[head.end() :], "notes", 1.5)
+    begin = _NOTED.match(line)
+    said = (seq, "", line) if begin is None else (int(begin[1]), begin[2], line[begin.end() :])
+    return _Saying(*said, "notes", 1.5)
 
 
 def _of(payload: Payload) -> Iterator[tuple[str, str, str, float]]:
@@ -201,7 +200,8 @@ def _facts(sayings: Iterable[_Saying]) -> list[Sentence]:
         if said.kind == "result" and stand_ins.is_cleared(said.text):
             # Skip the line for a cleared result: it says nothing about the conversation.
             continue
-        lasting = _standing(said)
+        # A line of an earlier summary that quotes a user may have standing orders too.
+        lasting = {order.text for order in orders(said.text)} if "user" in (said.kind, said.label) else set()
         found = list(_sentences(said.text, lasting))
         for place, text in enumerate(found):
             if text in seen or not any(c.isalnum() for c in text):
@@ -218,11 +218,6 @@ def _facts(sayings: Iterable[_Saying]) -> list[Sentence]:
                 weight *= _WISH
             facts.append(Sentence(len(facts), said.seq, said.label, text, kind, weight))
     return facts
-
-
-def _standing(said: _Saying) -> set[str]:
-    """Returns the standing orders in a text of a user, or in a line of an earlier summary that quotes a user."""
-    return {order.text for order in orders(said.text)} if "user" in (said.kind, said.label) else set()
 
 
 def _sentences(text: str, whole: Collection[str] = ()) -> Iterator[str]:
