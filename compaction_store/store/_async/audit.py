@@ -472,9 +472,7 @@ class AsyncStoreAudit(AsyncAudit):
         actor = self._scope.chosen_actor(actor)
         if not await self._scope.db.call(queries.may_record_in_log):
             return None
-        body = erasure.body(
-            level=level, threads=threads, findings=findings, seconds=seconds, checkpoint=checkpoint
-        )  # fmt: skip
+        body = erasure.body(level=level, threads=threads, findings=findings, seconds=seconds, checkpoint=checkpoint)
         return await erasures.record_in_log(self._scope.db, self._scope.tenant, "verification", body, actor)
 
     async def review(
@@ -501,7 +499,7 @@ class AsyncStoreAudit(AsyncAudit):
         drawn = encoding.json_object(sample, "sample")
         actor = self._scope.chosen_actor(actor)
         body = erasure.body(number=number, verdict=verdict, note=note, sample=drawn)
-        return await erasures.record_verdict(self._scope.db, thread, number, body, actor)
+        return await erasures.record(self._scope.db, queries.record_verdict, thread, "verdict", body, actor, number)
 
     async def record_evaluation(
         self,

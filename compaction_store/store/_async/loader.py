@@ -118,9 +118,7 @@ class AsyncLoader:
 # ---- the messages of one thread, in chunks with a transaction each
 
 
-async def run_load(
-    db: AsyncConnections, thread: ThreadKey, load: loads.Load, source: loads.AsyncSource
-) -> Loaded:  # fmt: skip
+async def run_load(db: AsyncConnections, thread: ThreadKey, load: loads.Load, source: loads.AsyncSource) -> Loaded:
     """Runs a load from its first message to its last."""
     try:
         await _advance(db, thread, load, None)

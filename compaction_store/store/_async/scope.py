@@ -12,6 +12,7 @@ from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Event
 from compaction_store.models.vocabulary import EventKind
+from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store._async import erasures
@@ -64,4 +65,6 @@ class AsyncScope(NamedTuple):
         body = erasure.body(
             until=until, locked=locked, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
         )
-        return await erasures.record_event(self.db, thread, kind, body, actor)
+        if kind == "evaluation":
+            return await erasures.record(self.db, queries.record_evaluation, thread, kind, body, actor)
+        return await erasures.record(self.db, queries.record_event, thread, kind, body, actor, kind)

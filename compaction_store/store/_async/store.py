@@ -121,12 +121,10 @@ class AsyncStore(AsyncReader):
         checked_key = Key(key)
         arguments.number(expected_seq, "expected_seq", least=0, optional=True)
         arguments.optional_name(subject, "subject")
-        if view is not None and not isinstance(view, View | Rendered):
-            raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
         if expected_head is not None:
             arguments.head(expected_head, "expected_head")
-        if view is not None and view.thread_id != thread_id:
-            raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+        if view is not None:
+            _check_rendered(view, thread_id)
         if turn is not None:
             arguments.instance(turn, AsyncTurn, "turn")
             turn.check(thread)
@@ -242,6 +240,10 @@ class AsyncStore(AsyncReader):
     @property
     def _heard(self) -> tuple[Listener, ...]:
         return tuple(chain(*self._listeners))
+
+    def _order(self, reason: str | None, actor: str | None, authority: Mapping[str, Any] | None) -> compactions.Order:
+        arguments.reason(reason)
+        return compactions.Order(reason, self._scope.chosen_actor(actor), encoding.authority(authority), self._heard)
 
     def _compacting(
         self,
@@ -401,11 +403,7 @@ class AsyncStore(AsyncReader):
         thread = self._scope.writable_key(thread_id)
         arguments.number(number, "number", least=1)
         _check_view(view, thread_id)
-        arguments.reason(reason)
-        return await compactions.revoke(
-            self._db, thread, number, view, reason=reason, actor=self._scope.chosen_actor(actor),
-            authority=encoding.authority(authority), listeners=self._heard,
-        )  # fmt: skip
+        return await compactions.revoke(self._db, thread, number, view, self._order(reason, actor, authority))
 
     async def adopt(
         self,
@@ -433,22 +431,17 @@ class AsyncStore(AsyncReader):
         thread = self._scope.writable_key(thread_id)
         made = adoption.read(compaction)
         if view is not None:
-            if not isinstance(view, View | Rendered):
-                raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
-            if view.thread_id != thread_id:
-                raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+            _check_rendered(view, thread_id)
         elif made.stand_ins is not None and made.record is None:
             raise InvalidInput("view must be given: the view that the provider compacted")
         for seq, what in ((start_seq, "start_seq"), (end_seq, "end_seq")):
             arguments.number(seq, what, least=1, optional=True)
         if made.record is not None and made.record.thread_id != thread_id:
             raise InvalidInput(f"compaction must be of thread {thread_id!r}, not of {made.record.thread_id!r}")
-        arguments.reason(reason)
+        order = self._order(reason, actor, authority)
         return await compactions.adopt(
-            self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
-            reason=reason, actor=self._scope.chosen_actor(actor), authority=encoding.authority(authority),
-            listeners=self._heard,
-        )  # fmt: skip
+            self, self._db, self._counter, thread, made, order, view=view, start_seq=start_seq, end_seq=end_seq
+        )
 
     async def repair(
         self,
@@ -497,11 +490,8 @@ class AsyncStore(AsyncReader):
         thread = self._scope.writable_key(thread_id)
         arguments.number(seq, "seq", least=0)
         _check_view(view, thread_id)
-        arguments.reason(reason)
-        return await compactions.rewind(
-            self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._scope.chosen_actor(actor),
-            authority=encoding.authority(authority), listeners=self._heard,
-        )  # fmt: skip
+        order = self._order(reason, actor, authority)
+        return await compactions.rewind(self._db, thread, "rewind", seq, view, order, hide=False)
 
     async def clear(
         self,
@@ -519,16 +509,18 @@ class AsyncStore(AsyncReader):
         """
         thread = self._scope.writable_key(thread_id)
         arguments.instance(hide, bool, "hide")
-        arguments.reason(reason)
-        return await compactions.rewind(
-            self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._scope.chosen_actor(actor),
-            authority=encoding.authority(authority), listeners=self._heard,
-        )  # fmt: skip
+        order = self._order(reason, actor, authority)
+        return await compactions.rewind(self._db, thread, "clear", 0, None, order, hide=hide)
 
 
-def _check_view(view: object, thread_id: str) -> None:
+def _check_view(view: View | None, thread_id: str) -> None:
+    arguments.instance(view, View, "view", optional=True)
     if view is not None:
-        arguments.instance(view, View, "view")
-        assert isinstance(view, View)  # noqa: S101 — checked just now
-        if view.thread_id != thread_id:
-            raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+        _check_rendered(view, thread_id)
+
+
+def _check_rendered(view: object, thread_id: str) -> None:
+    if not isinstance(view, View | Rendered):
+        raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
+    if view.thread_id != thread_id:
+        raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")

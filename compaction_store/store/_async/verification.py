@@ -69,7 +69,7 @@ async def verify_thread(
     schema_report = await _schema(verification)
     checkpoints = await verification.db.run_in_thread(KnownCheckpoints, verification.log, verification.tenant)
     try:
-        report = await _compared(verification, thread, known, checkpoints, None, verification.progress)
+        report = await _compared(verification, thread, known, checkpoints, None)
     except DatabaseUnavailable as error:
         found = await _too_slow(verification, error)
         report = Report(thread.thread_id, verification.level, 0, 0, (found,), b"", thread_uid=thread.uid)
@@ -85,6 +85,7 @@ async def verify_thread(
 
 async def verify_all(verification: Verification, after: str | UUID | Report | None) -> AsyncIterator[Report]:
     db, tenant, progress = verification.db, verification.tenant, verification.progress
+    of_thread = replace(verification, progress=None)
     if isinstance(after, str) and after:
         arguments.check_thread_id(after)
         after = (await db.call(queries.thread, ThreadKey(None, tenant, after))).thread_uid
@@ -98,7 +99,7 @@ async def verify_all(verification: Verification, after: str | UUID | Report | No
         done = 0
         while page := await db.call(queries.stored_threads, tenant, place, _PAGE):
             for row in page:
-                yield await _stored(verification, StoredThread(*row), checkpoints)
+                yield await _stored(of_thread, StoredThread(*row), checkpoints)
                 done += 1
                 if progress is not None:
                     progress(done, max(done, total))
@@ -158,7 +159,7 @@ async def _stored(verification: Verification, stored: StoredThread, checkpoints:
     if stored.is_whole:
         thread = ThreadKey(stored.thread_uid, verification.tenant, name)
         try:
-            report = await _compared(verification, thread, None, checkpoints, known, None)
+            report = await _compared(verification, thread, None, checkpoints, known)
         except DatabaseUnavailable as error:
             found += (await _too_slow(verification, error),)
         except DatabaseError as error:
@@ -190,14 +191,13 @@ async def _compared(
     since: KnownEntry | None,
     checkpoints: KnownCheckpoints,
     known: Known | None,
-    progress: Progress | None,
 ) -> Report:
     """Verifies a thread and compares it with the checkpoints."""
     pos = None if since is None else since.pos
     head = ThreadHead._make(await verification.db.call(queries.thread_state, thread, pos))
     if known is None:
         known = checkpoints.find(head.thread_uid)
-    report = await _walk(verification, thread._replace(uid=head.thread_uid), head, since, known, progress)
+    report = await _walk(verification, thread._replace(uid=head.thread_uid), head, since, known)
     if thread.thread_id == arguments.LOG and verification.level != "structure":
         of_runs = await retention.findings(verification.db, verification.tenant)
         report = replace(report, findings=(*report.findings, *of_runs))
@@ -205,17 +205,10 @@ async def _compared(
 
 
 async def _walk(
-    verification: Verification,
-    thread: ThreadKey,
-    head: ThreadHead,
-    since: KnownEntry | None,
-    known: Known,
-    progress: Progress | None,
+    verification: Verification, thread: ThreadKey, head: ThreadHead, since: KnownEntry | None, known: Known
 ) -> Report:
-    db, level = verification.db, verification.level
-    walk = verify_rows(
-        verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known.entries
-    )  # fmt: skip
+    db, level, progress = verification.db, verification.level, verification.progress
+    walk = verify_rows(verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known.entries)
     wanted = next(walk)
     parent: Parent | None = None
     while True:

@@ -473,9 +473,7 @@ class StoreAudit(Audit):
         actor = self._scope.chosen_actor(actor)
         if not self._scope.db.call(queries.may_record_in_log):
             return None
-        body = erasure.body(
-            level=level, threads=threads, findings=findings, seconds=seconds, checkpoint=checkpoint
-        )  # fmt: skip
+        body = erasure.body(level=level, threads=threads, findings=findings, seconds=seconds, checkpoint=checkpoint)
         return erasures.record_in_log(self._scope.db, self._scope.tenant, "verification", body, actor)
 
     def review(
@@ -502,7 +500,7 @@ class StoreAudit(Audit):
         drawn = encoding.json_object(sample, "sample")
         actor = self._scope.chosen_actor(actor)
         body = erasure.body(number=number, verdict=verdict, note=note, sample=drawn)
-        return erasures.record_verdict(self._scope.db, thread, number, body, actor)
+        return erasures.record(self._scope.db, queries.record_verdict, thread, "verdict", body, actor, number)
 
     def record_evaluation(
         self,

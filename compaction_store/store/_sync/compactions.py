@@ -68,6 +68,15 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
 
+class Order(NamedTuple):
+    """The reason for records, who writes them, and the callbacks that get them."""
+
+    reason: str | None
+    actor: str | None
+    authority: Payload | None
+    listeners: Sequence[Listener]
+
+
 class Revoked(NamedTuple):
     """The record that a repair revokes in the same run, and why."""
 
@@ -176,24 +185,14 @@ def _written(
     return written
 
 
-def revoke(
-    db: Connections,
-    thread: ThreadKey,
-    number: int,
-    view: View | None,
-    *,
-    reason: str | None,
-    actor: str | None,
-    authority: Payload | None,
-    listeners: Sequence[Listener],
-) -> Compaction:
+def revoke(db: Connections, thread: ThreadKey, number: int, view: View | None, order: Order) -> Compaction:
     """Writes a revocation and returns it."""
     run_id = uuid4()
     pos, head = (0, None) if view is None else (view.pos, view.head)
-    body = records.stated(reason=reason, authority=authority)
-    text = json.dumps([records.revocation(number, body, actor=actor)])
+    body = records.stated(reason=order.reason, authority=order.authority)
+    text = json.dumps([records.revocation(number, body, actor=order.actor)])
     rows = db.call(queries.commit_compactions, thread, run_id, pos, head, text, key=str(run_id))
-    return (_written(thread, run_id, rows, listeners))[0]
+    return (_written(thread, run_id, rows, order.listeners))[0]
 
 
 def measured_view(
@@ -376,27 +375,17 @@ def _without(view: View, record: Compaction, inside: View) -> View:
 
 
 def rewind(
-    db: Connections,
-    thread: ThreadKey,
-    kind: Withdrawal,
-    seq: int,
-    view: View | None,
-    *,
-    hide: bool,
-    reason: str | None,
-    actor: str | None,
-    authority: Payload | None,
-    listeners: Sequence[Listener],
+    db: Connections, thread: ThreadKey, kind: Withdrawal, seq: int, view: View | None, order: Order, *, hide: bool
 ) -> tuple[Compaction, ...]:
     """Writes a rewind or a clear and the revocations that it needs, or nothing if the view ends at `seq` already."""
     run_id = uuid4()
-    revoked = records.stated(reason=reason, authority=authority)
+    revoked = records.stated(reason=order.reason, authority=order.authority)
     head = None if view is None else view.head
     rows = db.call(
-        queries.rewind, thread, run_id, seq, kind, hide, head, actor, documents.body_text(revoked),
+        queries.rewind, thread, run_id, seq, kind, hide, head, order.actor, documents.body_text(revoked),
         documents.body_text({"replacement": [], **revoked}), key=str(run_id),
     )  # fmt: skip
-    return tuple(_written(thread, run_id, rows, listeners))
+    return tuple(_written(thread, run_id, rows, order.listeners))
 
 
 # ---- compactions that a provider made: records that make the same change to the thread's view
@@ -408,14 +397,11 @@ def adopt(
     counter: tokens.Counter,
     thread: ThreadKey,
     made: Made,
+    order: Order,
     *,
     view: View | Rendered | None,
     start_seq: int | None,
     end_seq: int | None,
-    reason: str | None,
-    actor: str | None,
-    authority: Payload | None,
-    listeners: Sequence[Listener],
 ) -> tuple[Compaction, ...]:
     has_span = start_seq is not None and end_seq is not None
     if made.stand_ins is None and made.record is None and not (made.is_boundary and has_span):
@@ -433,6 +419,7 @@ def adopt(
     def count(messages: Iterable[Payload]) -> int:
         return summary_room.count_encoded(counting, messages)
 
+    reason, actor, authority, listeners = order
     text = adoption.to_json(made, plan, count, counter=counter.name, reason=reason, actor=actor, authority=authority)
     run_id = uuid4()
     rows = db.call(queries.commit_compactions, thread, run_id, base.pos, base.head, text, key=str(run_id))

@@ -15,6 +15,7 @@ from compaction_store.errors import Conflict, InvalidInput, NotConfigured, Unsup
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Event, Expiry, Redaction
+from compaction_store.postgres import queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.results import Results
 from compaction_store.sealing.keys import owner_of
@@ -140,8 +141,7 @@ class Custody:
         """Checks the arguments that all erasures have."""
         for name, flag in (("dry_run", dry_run), ("confirmed", confirmed), ("forks", forks)):
             arguments.instance(flag, bool, name)
-        erasures.check_reasons(reason, override)
-        erasure.check_text(legal_basis, "legal_basis", optional=True)
+        erasures.check_reasons(reason, override, legal_basis)
         body = erasure.body(
             reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
         )
@@ -218,8 +218,7 @@ class Custody:
         arguments.instance(dry_run, bool, "dry_run")
         if progress is not None and not callable(progress):
             raise InvalidInput(f"progress must be a callable{arguments.other(progress)}")
-        erasures.check_reasons(reason)
-        erasure.check_text(legal_basis, "legal_basis", optional=True)
+        erasures.check_reasons(reason, legal_basis=legal_basis)
         order = retention.Run(
             self._scope.db, self._scope.tenant, uuid4(), timedelta(), "", None, self._scope.chosen_actor(actor), reason,
             legal_basis, encoding.authority(authority), dry_run,
@@ -265,8 +264,7 @@ class Custody:
         arguments.optional_name(subject, "subject")
         arguments.instance(dry_run, bool, "dry_run")
         reason = "the last message is older than the retention policy allows" if reason is None else reason
-        erasures.check_reasons(reason)
-        erasure.check_text(legal_basis, "legal_basis", optional=True)
+        erasures.check_reasons(reason, legal_basis=legal_basis)
         actor = None if dry_run else self._scope.chosen_actor(actor)
         run = retention.Run(
             self._scope.db, self._scope.tenant, uuid4(), older_than or timedelta(), prefix, subject, actor, reason,
@@ -300,9 +298,8 @@ class Custody:
         if new_threads is not None and not self._scope.db.server.has_all_threads:
             raise UnsupportedDatabase("new_threads needs one server: on a cluster, use retain for each thread")
         erasures.check_reasons(reason)
-        body = retention.rule_body(
-            older_than, prefix, new_threads, reason=reason, authority=encoding.authority(authority)
-        )  # fmt: skip
+        authority = encoding.authority(authority)
+        body = retention.rule_body(older_than, prefix, new_threads, reason=reason, authority=authority)
         actor = self._scope.chosen_actor(actor)
         return erasures.record_in_log(self._scope.db, self._scope.tenant, "rule", body, actor)
 
@@ -330,7 +327,7 @@ class Custody:
         erasure.check_text(reason, "reason", optional=True)
         actor = self._scope.chosen_actor(actor)
         body = erasure.body(reason=reason, authority=encoding.authority(authority))
-        return erasures.set_subject(self._scope.db, thread, subject, body, actor)
+        return erasures.record(self._scope.db, queries.set_subject, thread, "subject", body, actor, subject)
 
     def hold(
         self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None

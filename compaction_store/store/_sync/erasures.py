@@ -21,9 +21,10 @@ from compaction_store.postgres.queries import ThreadKey
 SECONDS_A_MESSAGE = 0.001
 
 
-def check_reasons(reason: object, override: object = None) -> None:
+def check_reasons(reason: object, override: object = None, legal_basis: object = None) -> None:
     erasure.check_text(reason, "reason")
     erasure.check_text(override, "override", optional=True)
+    erasure.check_text(legal_basis, "legal_basis", optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,46 +75,28 @@ def erase(db: Connections, thread: ThreadKey, how: Erasure, *, last_pos: int) ->
     return replace(done, thread_id=stub) if how.dry_run is False else done
 
 
-def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:
-    """Records a hold, a release, a retention or an evaluation as an event of the thread."""
-    salt = os.urandom(16)
-    if kind == "evaluation":
-        row: Any = db.call(queries.record_evaluation, thread, actor, salt, body, key=salt.hex())
-    else:
-        row = db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
-        # A retention says more than was asked for, if it shortens another one or is locked because that one was.
-        body = row.written_body
-    return _written(thread, kind, body, actor, row)
-
-
-def set_subject(
-    db: Connections, thread: ThreadKey, subject: str | None, body: str, actor: str | None
+def record(
+    db: Connections,
+    write: Any,
+    thread: ThreadKey,
+    kind: str,
+    body: str,
+    actor: str | None,
+    *given: Any,
+    salt: bytes | None = None,
 ) -> Event:
-    salt = os.urandom(16)
-    row = db.call(queries.set_subject, thread, subject, actor, salt, body, key=salt.hex())
-    return _written(thread, "subject", row.written_body, actor, row)
+    """Writes an event with a query that takes `given` before the actor. A call with a known salt is a retry."""
+    salt = salt or os.urandom(16)
+    row = db.call(write, thread, *given, actor, salt, body, key=salt.hex())
+    # A retention says more than was asked for, if it shortens another one or is locked because that one was.
+    return erasure.event({
+        "thread_id": thread.thread_id, "pos": row.event_pos, "kind": kind, "critical": False, "actor": actor,
+        "login": row.written_login, "created_at": row.written_at, "body": getattr(row, "written_body", body),
+    })  # fmt: skip
 
 
 def record_in_log(
     db: Connections, tenant: str, kind: LogEvent, body: str, actor: str | None, *, salt: bytes | None = None
 ) -> Event:
-    """Records an event in the log of a tenant, which the first event makes. A call with a known salt is a retry."""
-    salt = salt or os.urandom(16)
-    log = ThreadKey(None, tenant, LOG)
-    row = db.call(queries.record_in_log, log, kind, actor, salt, body, key=salt.hex())
-    return _written(log, kind, body, actor, row)
-
-
-def record_verdict(db: Connections, thread: ThreadKey, number: int, body: str, actor: str | None) -> Event:
-    """Records a verdict on a compaction record."""
-    salt = os.urandom(16)
-    row = db.call(queries.record_verdict, thread, number, actor, salt, body, key=salt.hex())
-    return _written(thread, "verdict", body, actor, row)
-
-
-def _written(thread: ThreadKey, kind: str, body: str, actor: str | None, row: Any) -> Event:
-    """Returns an event from the row of the function that wrote it."""
-    return erasure.event({
-        "thread_id": thread.thread_id, "pos": row.event_pos, "kind": kind, "critical": False, "actor": actor,
-        "login": row.written_login, "created_at": row.written_at, "body": body,
-    })  # fmt: skip
+    """Records an event in the log of a tenant, which the first event makes."""
+    return record(db, queries.record_in_log, ThreadKey(None, tenant, LOG), kind, body, actor, kind, salt=salt)

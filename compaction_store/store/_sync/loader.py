@@ -119,9 +119,7 @@ class Loader:
 # ---- the messages of one thread, in chunks with a transaction each
 
 
-def run_load(
-    db: Connections, thread: ThreadKey, load: loads.Load, source: loads.Source
-) -> Loaded:  # fmt: skip
+def run_load(db: Connections, thread: ThreadKey, load: loads.Load, source: loads.Source) -> Loaded:
     """Runs a load from its first message to its last."""
     try:
         _advance(db, thread, load, None)

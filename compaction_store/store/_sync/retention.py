@@ -199,9 +199,7 @@ class Tally:
              | ({"thread_uids": [str(uid) for uid in sorted(uids)]} if len(uids) <= MOST_NAMED else {}))
             for name, uids in self._uids.items()
         )  # fmt: skip
-        return {
-            "erased": erased[1] | {"messages": self._messages, "records": self._records}, "kept": dict(kept),
-        }  # fmt: skip
+        return {"erased": erased[1] | {"messages": self._messages, "records": self._records}, "kept": dict(kept)}
 
 
 def digest(uids: Iterable[UUID]) -> str:
@@ -267,9 +265,7 @@ def _expire(run: Run, before: datetime, found: Expiring) -> Expiry | None:
     key = ThreadKey(found.thread_uid, run.tenant, found.thread_id)
     expiry = Expiry(found.thread_id, found.thread_uid, found.last_message_at, None)
     salt = os.urandom(16)
-    body = erasure.body(
-        run=str(run.run_id), reason=run.reason, legal_basis=run.legal_basis, authority=run.authority
-    )  # fmt: skip
+    body = erasure.body(run=str(run.run_id), reason=run.reason, legal_basis=run.legal_basis, authority=run.authority)
     try:
         row = run.db.with_more_time(found.last_pos * erasures.SECONDS_A_MESSAGE).call(
             queries.erase, key, run.actor, salt, body, False, run.dry_run, False, before, key=salt.hex()

@@ -13,6 +13,7 @@ from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Event
 from compaction_store.models.vocabulary import EventKind
+from compaction_store.postgres import queries
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store._sync import erasures
@@ -65,4 +66,6 @@ class Scope(NamedTuple):
         body = erasure.body(
             until=until, locked=locked, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
         )
-        return erasures.record_event(self.db, thread, kind, body, actor)
+        if kind == "evaluation":
+            return erasures.record(self.db, queries.record_evaluation, thread, kind, body, actor)
+        return erasures.record(self.db, queries.record_event, thread, kind, body, actor, kind)

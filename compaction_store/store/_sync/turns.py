@@ -208,9 +208,7 @@ class Turn:
             db = self._db.with_at_most(max(left, _LEAST_SECONDS))
             # If the task is cancelled, the request ends before the turn leaves the queue: a request that came after
             # that would get a turn that nobody has.
-            ask = partial(
-                db.call, queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0
-            )  # fmt: skip
+            ask = partial(db.call, queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0)
             found = ask()
             if found.place == 0:
                 break

@@ -70,7 +70,7 @@ def verify_thread(
     schema_report = _schema(verification)
     checkpoints = verification.db.run_in_thread(KnownCheckpoints, verification.log, verification.tenant)
     try:
-        report = _compared(verification, thread, known, checkpoints, None, verification.progress)
+        report = _compared(verification, thread, known, checkpoints, None)
     except DatabaseUnavailable as error:
         found = _too_slow(verification, error)
         report = Report(thread.thread_id, verification.level, 0, 0, (found,), b"", thread_uid=thread.uid)
@@ -86,6 +86,7 @@ def verify_thread(
 
 def verify_all(verification: Verification, after: str | UUID | Report | None) -> Iterator[Report]:
     db, tenant, progress = verification.db, verification.tenant, verification.progress
+    of_thread = replace(verification, progress=None)
     if isinstance(after, str) and after:
         arguments.check_thread_id(after)
         after = (db.call(queries.thread, ThreadKey(None, tenant, after))).thread_uid
@@ -99,7 +100,7 @@ def verify_all(verification: Verification, after: str | UUID | Report | None) ->
         done = 0
         while page := db.call(queries.stored_threads, tenant, place, _PAGE):
             for row in page:
-                yield _stored(verification, StoredThread(*row), checkpoints)
+                yield _stored(of_thread, StoredThread(*row), checkpoints)
                 done += 1
                 if progress is not None:
                     progress(done, max(done, total))
@@ -159,7 +160,7 @@ def _stored(verification: Verification, stored: StoredThread, checkpoints: Known
     if stored.is_whole:
         thread = ThreadKey(stored.thread_uid, verification.tenant, name)
         try:
-            report = _compared(verification, thread, None, checkpoints, known, None)
+            report = _compared(verification, thread, None, checkpoints, known)
         except DatabaseUnavailable as error:
             found += (_too_slow(verification, error),)
         except DatabaseError as error:
@@ -191,14 +192,13 @@ def _compared(
     since: KnownEntry | None,
     checkpoints: KnownCheckpoints,
     known: Known | None,
-    progress: Progress | None,
 ) -> Report:
     """Verifies a thread and compares it with the checkpoints."""
     pos = None if since is None else since.pos
     head = ThreadHead._make(verification.db.call(queries.thread_state, thread, pos))
     if known is None:
         known = checkpoints.find(head.thread_uid)
-    report = _walk(verification, thread._replace(uid=head.thread_uid), head, since, known, progress)
+    report = _walk(verification, thread._replace(uid=head.thread_uid), head, since, known)
     if thread.thread_id == arguments.LOG and verification.level != "structure":
         of_runs = retention.findings(verification.db, verification.tenant)
         report = replace(report, findings=(*report.findings, *of_runs))
@@ -206,17 +206,10 @@ def _compared(
 
 
 def _walk(
-    verification: Verification,
-    thread: ThreadKey,
-    head: ThreadHead,
-    since: KnownEntry | None,
-    known: Known,
-    progress: Progress | None,
+    verification: Verification, thread: ThreadKey, head: ThreadHead, since: KnownEntry | None, known: Known
 ) -> Report:
-    db, level = verification.db, verification.level
-    walk = verify_rows(
-        verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known.entries
-    )  # fmt: skip
+    db, level, progress = verification.db, verification.level, verification.progress
+    walk = verify_rows(verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known.entries)
     wanted = next(walk)
     parent: Parent | None = None
     while True:
