@@ -133,11 +133,9 @@ class Scan:
 
     def changed(self, *, everything: bool) -> list[SessionFile]:
         """Returns the files that have changed, or may have, in the order of their changes."""
-        paths = list(islice(reversed(self.files), _RECENT))
-        if everything or time.monotonic() >= self._walk_at:
-            begin = time.process_time()
-            paths = list(dict.fromkeys([*self.files, *self._walk()]))
-            self._walk_at = time.monotonic() + (time.process_time() - begin) / _SHARE
+        begin = time.process_time()
+        is_walk = everything or time.monotonic() >= self._walk_at
+        paths = dict.fromkeys([*self.files, *self._walk()] if is_walk else islice(reversed(self.files), _RECENT))
         found: list[tuple[int, SessionFile]] = []
         for path in paths:
             try:
@@ -149,6 +147,8 @@ class Scan:
             is_fresh = time.time_ns() - state.st_ctime_ns < _COARSE
             if file is not None and (is_fresh or state_of(state) != file.state):
                 found.append((state.st_ctime_ns, file))
+        if is_walk:
+            self._walk_at = time.monotonic() + (time.process_time() - begin) / _SHARE
         found.sort(key=lambda pair: pair[0])
         for _, file in found:
             self.files[file.path] = self.files.pop(file.path)

@@ -379,9 +379,8 @@ class Watcher:
         self._report.messages += result.loaded.added if result.loaded is not None else 0
         if result.refused is not None:
             self._say(f"{result.thread_id} is not imported: {result.refused}")
-        if result.bad:
-            where = f"{result.bad[0].where}: {result.bad[0].why}"
-            self._say(f"lines of {file.path} are kept, but not understood: {where}")
+        for bad in result.bad[:1]:
+            self._say(f"lines of {file.path} are kept, but not understood: {bad.where}: {bad.why}")
         if result.unknown:
             kinds = ", ".join(sorted(repr(kind[:60]) for kind in result.unknown))
             self._say(f"lines of {file.path} are kept, but their types are not known: {kinds}")
