@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from itertools import islice
@@ -17,17 +17,18 @@ import compaction_store
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import evaluation_page, processes, values
 from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.evaluate import Wanted, replayed, show_money, write_file
+from compaction_store.cli.evaluate import ReplayOptions, replayed, show_money, write_file
 from compaction_store.cli.exits import REFUSED, misuse
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import PrintOptions, ServerOptions
 from compaction_store.cli.output import Column, Output, figures, line, note, number
 from compaction_store.cli.progress import ProgressBar
-from compaction_store.errors import InvalidInput, InvalidSource
+from compaction_store.errors import InvalidSource
 
 if TYPE_CHECKING:
     from compaction_store import Store, importers
     from compaction_store.evaluation import Evaluation, Replayed
+    from compaction_store.evaluation.replay import ReplayedFold
     from compaction_store.importers.line_files import LineFile
     from compaction_store.importers.sources import Source
     from compaction_store.probes import ProbeType
@@ -58,15 +59,10 @@ def autopsy(
 ) -> None:
     from compaction_store.evaluation.evaluator import summed
 
-    if (prices is None) != (model is None):
-        raise misuse("must be given together", "--prices and --model")
+    wanted = ReplayOptions(prices=prices, model=model, keep_runs=True)
+    setup = wanted.made()
     chosen = _chosen(paths)
     out = printed.output()
-    wanted = Wanted(prices=prices, model=model, keep_runs=True)
-    try:
-        setup = wanted.made()
-    except InvalidInput as error:
-        raise misuse(str(error), "--prices") from None
     with db.reachable() as address, compaction_store.Store.open(address, tenant=tenant, pool_size=2) as store:
         unread: list[str] = []
         parts = parts_of(chosen, unread)
@@ -140,9 +136,8 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
     kinds: tuple[ProbeType, ...] = ("needed_later", "standing_order", "artifact", "invented", "re_derivation")
     rows = []
     for run in sessions:
-        by = counts(run)
-        cells = [f"{by[kind][1]:,} of {by[kind][0]:,}" if kind in by else "" for kind in kinds]
-        rows.append((line(run.thread_id), number(len(run.folds)), *cells, number(repeated_tokens(run))))
+        again = number(repeated_tokens(run))
+        rows.append((line(run.thread_id), number(len(run.folds)), *_failed(run, kinds), again))
     heads = ("compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again")
     out.grid([Column("session", fold=True), *figures(*heads)], rows)
     out.text("for each type of probe: how many failed, of how many asked; see `compaction-store docs evaluation`")
@@ -163,18 +158,22 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
 def _show_folds(out: Output, sessions: Sequence[Replayed]) -> None:
     """Prints the span of each compaction, and the tokens of the span and of its summary."""
     folds = [(run.thread_id, fold) for run in sessions for fold in run.folds]
-    rows = [
-        (
-            line(session), number(fold.record), values.span(fold.start_seq, fold.end_seq),
-            number(fold.tokens_before), number(fold.tokens_after) if fold.tokens_after else "unknown",
-        )
-        for session, fold in folds[:_FOLDS_LISTED]
-    ]  # fmt: skip
+    rows = [(line(session), *_fold_cells(fold)) for session, fold in folds[:_FOLDS_LISTED]]
     out.text()
     heads = figures("record", "seqs", "tokens before", "tokens after")
     out.grid([Column("session", fold=True), *heads], rows)
     if len(folds) > len(rows):
         out.text(f"and {values.count(len(folds) - len(rows), 'more compaction')}: --json has all of them")
+
+
+def _fold_cells(fold: ReplayedFold) -> tuple[str, ...]:
+    after = number(fold.tokens_after) if fold.tokens_after else "unknown"
+    return number(fold.record), values.span(fold.start_seq, fold.end_seq), number(fold.tokens_before), after
+
+
+def _failed(run: Replayed, kinds: Iterable[ProbeType]) -> list[str]:
+    by = counts(run)
+    return [f"{by[kind][1]:,} of {by[kind][0]:,}" if kind in by else "" for kind in kinds]
 
 
 def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:
@@ -184,27 +183,19 @@ def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss
     kinds = [kind for kind in PROBE_TYPES if any(kind in counts(run) for run in sessions)]
     rows = []
     for run in sessions:
-        by = counts(run)
-        cells = [f"{by[kind][1]:,} of {by[kind][0]:,}" if kind in by else "" for kind in kinds]
         sizes = " → ".join(f"{fold.tokens_after:,}" for fold in run.folds[:8] if fold.tokens_after)
-        rows.append((escape(run.thread_id), f"{len(run.folds):,}", *cells, f"{repeated_tokens(run):,}", sizes))
+        again = number(repeated_tokens(run))
+        rows.append((escape(run.thread_id), number(len(run.folds)), *_failed(run, kinds), again, sizes))
     heads = (
         "session", "compactions", *(f"{kind.replace('_', ' ')}, failed" for kind in kinds), "tokens repeated",
         "sizes of summaries",
     )  # fmt: skip
     body = [f"<p>{len(sessions):,} sessions have compactions.</p>", "<h2>Sessions</h2>"]
     body += evaluation_page.table(heads, rows)
-    folds = [(run, fold) for run in sessions for fold in run.folds]
-    spans = [
-        (
-            escape(run.thread_id), f"{fold.record:,}", values.span(fold.start_seq, fold.end_seq),
-            f"{fold.tokens_before:,}", f"{fold.tokens_after:,}" if fold.tokens_after else "unknown",
-        )
-        for run, fold in folds[:_MOST]
-    ]  # fmt: skip
-    if spans:
+    folds = [(escape(run.thread_id), *_fold_cells(fold)) for run in sessions for fold in run.folds]
+    if folds:
         body += ["<h2>Compactions</h2>"]
-        body += evaluation_page.table(("session", "record", "seqs", "tokens before", "tokens after"), spans)
+        body += evaluation_page.table(("session", "record", "seqs", "tokens before", "tokens after"), folds[:_MOST])
     if len(folds) > _MOST:
         body.append(f"<p>And {len(folds) - _MOST:,} more.</p>")
     if losses:
@@ -328,7 +319,7 @@ def load_transcripts(
                 names.update(dict.fromkeys(_load(store, part, note, unread, progress)))
         return list(names)
     with ProgressBar("import", "bytes", sum(part.size for part in parts)) as progress:
-        found = processes.run(number, _in_process, parts, _begin, url, tenant)
+        found = processes.run(number, _in_process, parts, _store, url, tenant)
         for part, (loaded, said, missed) in zip(parts, found, strict=True):
             for text in said:
                 note(text)
@@ -360,25 +351,15 @@ def _load(
 
 # ---- in another process
 
-_given: tuple[str, str] | None = None
 
-
-def _begin(url: str, tenant: str) -> None:
-    global _given  # noqa: PLW0603 — how a pool hands something to its processes
-    _given = url, tenant
-
-
-@cache
-def _store() -> Store:
-    assert _given is not None  # noqa: S101 — the pool has called _begin
-    url, tenant = _given
+def _store(url: str, tenant: str) -> Store:
     return processes.opened(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
 
 
-def _in_process(part: FileGroup) -> tuple[list[str], list[str], list[str]]:
+def _in_process(store: Store, part: FileGroup) -> tuple[list[str], list[str], list[str]]:
     said: list[str] = []
     unread: list[str] = []
-    return list(_load(_store(), part, said.append, unread)), said, unread
+    return list(_load(store, part, said.append, unread)), said, unread
 
 
 # ----

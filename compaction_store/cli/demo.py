@@ -190,12 +190,11 @@ class _Tour:
         if address is None:
             self.out.text("   (On the embedded Postgres the demo also forges a message, and verify reports it.)", "dim")
             return
-        forge = _Forger(address, self.thread)
-        forge.put("I never checked any of this.")
+        was = _forge(address, self.thread, json.dumps({"role": "assistant", "content": "I never checked any of this."}))
         self.say("forge", seq=_TAMPERED)
         for finding in self.store.audit.verify(self.thread).findings:
             self.out.text(f"   verify: pos {finding.pos}: {finding.what}", "red")
-        forge.undo()
+        _forge(address, self.thread, was)
         findings = self.store.audit.verify(self.thread).findings
         self.out.text(f"   Restored byte for byte: {len(findings)} findings.")
 
@@ -208,34 +207,18 @@ class _Tour:
             )
 
 
-class _Forger:
-    """A superuser who changes one stored message, in a transaction that disables the triggers."""
+def _forge(address: str, thread: str, payload: str) -> str:
+    """Changes one stored message, as a superuser who disables the triggers. Returns its former payload."""
+    from compaction_store.postgres.calling import engines
 
-    def __init__(self, address: str, thread: str) -> None:
-        self._address = address
-        self._thread = thread
-        self._was: str | None = None
-
-    def put(self, text: str) -> None:
-        self._was = self._write(json.dumps({"role": "assistant", "content": text}))
-
-    def undo(self) -> None:
-        if self._was is not None:
-            self._write(self._was)
-
-    def _write(self, payload: str) -> str:
-        """Writes a payload and returns the former one."""
-        from compaction_store.postgres.calling import engines
-
-        engine = engines.create_engine(self._address, pool_size=1, connect_timeout=10)
-        with closing(engine.raw_connection()) as borrowed:
-            connection: Any = borrowed.driver_connection
-            with connection.transaction():
-                connection.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER USER")
-                row = connection.execute(_DATA.text("read"), (self._thread, _TAMPERED)).fetchone()
-                connection.execute(_DATA.text("write"), (payload, self._thread, _TAMPERED))
-                for (name,) in connection.execute(_DATA.text("triggers")).fetchall():
-                    connection.execute(f"ALTER TABLE compaction_store.messages ENABLE ALWAYS TRIGGER {name}".encode())
-        engine.dispose()
-        assert row is not None  # noqa: S101 — the demo has stored it
-        return str(row[0])
+    engine = engines.create_engine(address, pool_size=1, connect_timeout=10)
+    with closing(engine.raw_connection()) as borrowed:
+        connection: Any = borrowed.driver_connection
+        with connection.transaction():
+            connection.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER USER")
+            row = connection.execute(_DATA.text("read"), (thread, _TAMPERED)).fetchone()
+            connection.execute(_DATA.text("write"), (payload, thread, _TAMPERED))
+            for (name,) in connection.execute(_DATA.text("triggers")).fetchall():
+                connection.execute(f"ALTER TABLE compaction_store.messages ENABLE ALWAYS TRIGGER {name}".encode())
+    engine.dispose()
+    return str(row[0])

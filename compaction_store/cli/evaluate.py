@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import typer
 
 import compaction_store
 from compaction_store.cli import choices, evaluation_page, exits, options, values
 from compaction_store.cli import processes as process
-from compaction_store.cli.bundles import argument, option
+from compaction_store.cli.bundles import Bundle, argument, option
 from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ReadOptions, Reserve, TenantOptions, Trigger
 from compaction_store.cli.output import Column, Output, RedCell, figures, note, number, private
@@ -30,52 +29,33 @@ if TYPE_CHECKING:
     from compaction_store.evaluation.evaluator import Settings, ThreadRuns
     from compaction_store.language.names import NameReader
 
+_SUMMARIZERS = ["extractive"]
+_TARGETS = ["0.5"]
 _KINDS = ", ".join(kind for kind in PROBE_TYPES if kind != "used_name")
 
 
 def evaluate_threads(
     threads: list[str] | None = argument("[THREADS]...", default=None),
     sample: int | None = option("--sample N", default=None, min=1),
-    seed: int = option("--seed N", default=0, min=0),
-    strategy: list[str] | None = option("--strategy NAME[:OPTIONS]", default=None),
-    summarizer: list[str] = option("--summarizer NAME[:OPTIONS]", default=["extractive"], show_default="extractive"),
-    window: list[int] | None = option("--window TOKENS", default=None, min=1),
-    reserve: Reserve = 0,
-    trigger: Trigger = "0.8",
-    target: list[str] = option("--target TOKENS|SHARE", default=["0.5"]),
-    replicates: int = option("--replicates N", default=1, min=1),
-    plant: int = option("--plant N", default=0, min=0),
-    judge: str | None = option("--judge NAME:OPTIONS", default=None),
-    judge_replicates: int = option("--judge-replicates N", default=3, min=1),
-    prices: Path | None = option("--prices FILE", default=None),
-    model: str | None = option("--model NAME", default=None),
+    *,
+    wanted: ReplayOptions,
     fail_under: list[str] | None = option("--fail-under TYPE=SHARE", default=None),
     fail_over: list[str] | None = option("--fail-over TYPE=SHARE", default=None),
     out_file: Path | None = option("--out FILE", default=None),
     record: str | None = option("--record REASON", default=None),
     processes: int | None = option("--processes N", default=None, min=1),
-    *,
     call: ReadOptions,
 ) -> None:
     from compaction_store.evaluation.evaluator import summed
 
     under, over = _limits(fail_under, "--fail-under"), _limits(fail_over, "--fail-over")
-    if (prices is None) != (model is None):
-        raise misuse("must be given together", "--prices and --model")
     if sample is not None and threads:
         raise misuse("must not be given together with names of threads", "--sample")
-    wanted = Wanted(
-        tuple(strategy or ()), tuple(summarizer), tuple(window or ()), reserve, trigger, tuple(target), seed,
-        prices, model, replicates, plant, judge, judge_replicates,
-    )  # fmt: skip
     out = call.output()
-    try:
-        setup = wanted.made()
-    except InvalidInput as error:
-        raise misuse(str(error), "--prices" if prices is not None else "--strategy") from None
+    setup = wanted.made()
     with ExitStack() as stack:
         store = stack.enter_context(call.store() if record is not None else call.reader())
-        names = _chosen(store, threads, sample, seed)
+        names = _chosen(store, threads, sample, wanted.seed)
         progress = stack.enter_context(ProgressBar("evaluate", "threads", len(names)))
         runs = replayed(store, call.url, call.tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
@@ -225,38 +205,45 @@ class Setup(NamedTuple):
     settings: Settings
 
 
-@dataclass(frozen=True)
-class Wanted:
+class ReplayOptions(Bundle):
     """The options of the command line, from which every process makes the same policies."""
 
-    strategies: tuple[str, ...] = ()
-    summarizers: tuple[str, ...] = ("extractive",)
-    windows: tuple[int, ...] = ()
-    reserve: int = 0
-    trigger: str = "0.8"
-    targets: tuple[str, ...] = ("0.5",)
-    seed: int = 0
-    prices: Path | None = None
-    model: str | None = None
-    replicates: int = 1
-    planted: int = 0
-    judge: str | None = None
-    judge_replicates: int = 3
-    keep_runs: bool = False
+    seed: Annotated[int, option("--seed N", min=0)] = 0
+    strategy: Annotated[list[str] | None, option("--strategy NAME[:OPTIONS]")] = None
+    summarizer: Annotated[list[str], option("--summarizer NAME[:OPTIONS]", show_default="extractive")] = _SUMMARIZERS
+    window: Annotated[list[int] | None, option("--window TOKENS", min=1)] = None
+    reserve: Reserve = 0
+    trigger: Trigger = "0.8"
+    target: Annotated[list[str], option("--target TOKENS|SHARE")] = _TARGETS
+    replicates: Annotated[int, option("--replicates N", min=1)] = 1
+    plant: Annotated[int, option("--plant N", min=0)] = 0
+    judge: Annotated[str | None, option("--judge NAME:OPTIONS")] = None
+    judge_replicates: Annotated[int, option("--judge-replicates N", min=1)] = 3
+    prices: Annotated[Path | None, option("--prices FILE")] = None
+    model: Annotated[str | None, option("--model NAME")] = None
+    keep_runs: ClassVar[bool] = False
 
     def made(self) -> Setup:
         """Returns the policies and the settings. Raises an error if an option is wrong."""
+        if (self.prices is None) != (self.model is None):
+            raise misuse("must be given together", "--prices and --model")
+        try:
+            return self._setup()
+        except InvalidInput as error:
+            raise misuse(str(error), "--prices" if self.prices is not None else "--strategy") from None
+
+    def _setup(self) -> Setup:
         from compaction_store import tokens
         from compaction_store.evaluation import RECORDED, Prices
         from compaction_store.evaluation.evaluator import Settings, check_policies
 
-        window = self.windows[0] if len(set(self.windows)) == 1 else None
+        window = self.window[0] if self.window and len(set(self.window)) == 1 else None
         prices = None if self.prices is None else Prices.read(self.prices)
         settings = Settings(
-            tokens.o200k_base(), self.seed, prices, self.model, window, self.replicates, self.planted, self._judge(),
+            tokens.o200k_base(), self.seed, prices, self.model, window, self.replicates, self.plant, self._judge(),
             self.keep_runs,
         )  # fmt: skip
-        own = () if self.planted else (RECORDED,)
+        own = () if self.plant else (RECORDED,)
         return Setup(check_policies([*own, *self._policies()], settings), settings)
 
     def _policies(self) -> Iterator[Policy]:
@@ -266,18 +253,19 @@ class Wanted:
         """
         from compaction_store.evaluation import Policy
 
-        if self.strategies and not self.windows:
+        specs, windows = self.strategy or (), self.window or ()
+        if specs and not windows:
             raise misuse("is required with --strategy", "--window")
-        if self.planted and not self.strategies:
+        if self.plant and not specs:
             raise misuse(
                 "is required with --plant: the planted facts are not in the threads' own compactions", "--strategy"
             )
-        for spec, summarizer, window, target in product(self.strategies, self.summarizers, self.windows, self.targets):
+        for spec, summarizer, window, target in product(specs, self.summarizer, windows, self.target):
             budget = options.budget(window, self.reserve, self.trigger, target)
             assert budget is not None  # noqa: S101 — there is a window
             parts = [
-                spec, *([summarizer] * (len(self.summarizers) > 1)), *([f"{window:,}"] * (len(self.windows) > 1)),
-                *([f"to {target}"] * (len(self.targets) > 1)),
+                spec, *([summarizer] * (len(self.summarizer) > 1)), *([f"{window:,}"] * (len(windows) > 1)),
+                *([f"to {target}"] * (len(self.target) > 1)),
             ]  # fmt: skip
             yield Policy(" · ".join(parts), (choices.strategy([spec], [summarizer]),), budget)
 
@@ -297,7 +285,7 @@ def replayed(
     url: str | None,
     tenant: str,
     names: Sequence[str],
-    wanted: Wanted,
+    wanted: ReplayOptions,
     setup: Setup,
     processes: int | None = None,
 ) -> Iterator[ThreadRuns]:
@@ -310,15 +298,13 @@ def replayed(
     count = process.count(processes, len(parts))
     # A judge counts its calls and tokens, so it must run in one process.
     if count == 1 or wanted.judge is not None or (processes is None and len(names) < _LEAST_THREADS):
-        reader = NameReader()
-        for name in names:
-            yield _of_thread(store, name, setup, reader)
+        yield from map(partial(_of_thread, store, setup, NameReader()), names)
         return
-    for found in process.run(count, _in_process, parts, _begin, url, tenant, wanted):
+    for found in process.run(count, _in_process, parts, _worker, url, tenant, wanted):
         yield from found
 
 
-def _of_thread(store: Reader, name: str, setup: Setup, reader: NameReader) -> ThreadRuns:
+def _of_thread(store: Reader, setup: Setup, reader: NameReader, name: str) -> ThreadRuns:
     from compaction_store.evaluation import read_thread
     from compaction_store.evaluation.evaluator import replay_thread
 
@@ -329,30 +315,13 @@ def _of_thread(store: Reader, name: str, setup: Setup, reader: NameReader) -> Th
 # ---- in another process
 
 
-class _Worker(NamedTuple):
-    store: Reader
-    setup: Setup
-    reader: NameReader
-
-
-_given: tuple[str | None, str, Wanted] | None = None
-
-
-def _begin(url: str | None, tenant: str, wanted: Wanted) -> None:
-    global _given  # noqa: PLW0603 — how a pool hands something to its processes
-    _given = url, tenant, wanted
-
-
-@cache
-def _worker() -> _Worker:
+def _worker(url: str | None, tenant: str, wanted: ReplayOptions) -> Callable[[str], ThreadRuns]:
+    """Returns what replays a thread, given its name."""
     from compaction_store.language.names import NameReader
 
-    assert _given is not None  # noqa: S101 — the pool has called _begin
-    url, tenant, wanted = _given
     store = process.opened(TenantOptions(url=url, tenant=tenant).reader())
-    return _Worker(store, wanted.made(), NameReader())
+    return partial(_of_thread, store, wanted.made(), NameReader())
 
 
-def _in_process(names: tuple[str, ...]) -> list[ThreadRuns]:
-    worker = _worker()
-    return [_of_thread(worker.store, name, worker.setup, worker.reader) for name in names]
+def _in_process(replay: Callable[[str], ThreadRuns], names: tuple[str, ...]) -> list[ThreadRuns]:
+    return [replay(name) for name in names]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -29,7 +29,7 @@ from rich.text import Text
 from compaction_store.audit import safe_text
 from compaction_store.audit.safe_text import named, shown
 from compaction_store.cli import formats
-from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
+from compaction_store.cli.exits import BROKEN_PIPE
 from compaction_store.cli.formats import encoded
 
 # ASCII replacements for characters of charts, for locales that lack these characters.
@@ -66,21 +66,10 @@ def number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def broken_pipe() -> NoReturn:
-    """Exits without a message, because the reader of the output is gone."""
-    _drop_output()
-    raise typer.Exit(BROKEN_PIPE)
-
-
-def unwritten() -> NoReturn:
-    """Exits because the output cannot be written, for example to a full disk."""
-    _drop_output()
-    raise typer.Exit(REFUSED)
-
-
-def _drop_output() -> None:
-    """Discards buffered output, which Python would try to write again at exit."""
+def drop_output(code: int = BROKEN_PIPE) -> NoReturn:
+    """Exits without the buffered output, which nobody reads or a full disk refuses. Python would write it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(code)
 
 
 @contextmanager
@@ -94,7 +83,7 @@ def without_bars(*, terminal: bool) -> Iterator[None]:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        broken_pipe()
+        drop_output()
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -174,7 +163,7 @@ class Output:
             try:
                 sys.stdout.buffer.write(data)
             except BrokenPipeError:
-                broken_pipe()
+                drop_output()
             if self.is_terminal:
                 self.flush()
 
@@ -183,7 +172,7 @@ class Output:
         try:
             sys.stdout.flush()
         except BrokenPipeError:
-            broken_pipe()
+            drop_output()
 
     def text(self, text: str = "", style: str | None = None) -> None:
         """Prints a line for people."""
@@ -251,23 +240,18 @@ class Output:
 
     @staticmethod
     def _table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> Table:
-        kept = [
-            at
-            for at, column in enumerate(columns)
-            if isinstance(column, str) or not column.optional or any(row[at] for row in rows)
-        ]
-        cut = {at: column.cut for at in kept if isinstance(column := columns[at], Column) and column.cut is not None}
+        parts = [Column(column) if isinstance(column, str) else column for column in columns]
+        kept = [at for at, column in enumerate(parts) if not column.optional or any(row[at] for row in rows)]
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
         for at in kept:
-            column = columns[at]
-            name, right, fold = (column, False, False) if isinstance(column, str) else column.parts
+            name, right, fold, cut, _ = parts[at]
             # Set the minimum width, because rich uses the longest word even for columns that must not wrap.
             whole = max(cell_len(named(text)) for text in (name, *(row[at] for row in rows)))
-            least = _NARROWEST if fold else cut.get(at, whole)
+            least = _NARROWEST if fold else whole if cut is None else cut
             table.add_column(
                 name,
                 justify="right" if right else "left",
-                no_wrap=not fold and at not in cut,
+                no_wrap=not fold and cut is None,
                 overflow="fold" if fold else "ellipsis",
                 min_width=min(whole, least),
                 # A pipe has no width, but a cell as long as a prompt would be unreadable.
@@ -275,10 +259,10 @@ class Output:
             )
         for row in rows:
             cells = [named(row[at]) for at in kept]
-            styles = ["red" if isinstance(row[at], RedCell) else "" for at in kept]
             table.add_row(*(
-                Text(cell, no_wrap=True, overflow="ellipsis") if at in cut else _Cell(cell, style)
-                for at, cell, style in zip(kept, cells, styles, strict=True)
+                _Cell(cell, "red" if isinstance(row[at], RedCell) else "")
+                if parts[at].cut is None else Text(cell, no_wrap=True, overflow="ellipsis")
+                for at, cell in zip(kept, cells, strict=True)
             ))  # fmt: skip
         return table
 
@@ -339,19 +323,18 @@ class Output:
         self.print_table(table)
 
 
-class Column:
+class Column(NamedTuple):
     """A column with options.
 
     `right` aligns the column to the right, and `fold` wraps long texts. `cut` is the minimum width to which texts are
     shortened on a terminal. An `optional` column is omitted if it is empty.
     """
 
-    def __init__(
-        self, name: str, *, right: bool = False, fold: bool = False, cut: int | None = None, optional: bool = False
-    ) -> None:
-        self.parts = (name, right, fold)
-        self.cut = cut
-        self.optional = optional
+    name: str
+    right: bool = False
+    fold: bool = False
+    cut: int | None = None
+    optional: bool = False
 
 
 def figures(*names: str) -> list[Column]:

@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from functools import cache, partial
 from typing import Any, TypeVar
 
 _Part = TypeVar("_Part")
 _Found = TypeVar("_Found")
 _Opened = TypeVar("_Opened")
+_made: Callable[[], Any]
 
 
 def count(wanted: int | None, parts: int) -> int:
@@ -21,15 +23,24 @@ def count(wanted: int | None, parts: int) -> int:
 
 
 def run(
-    number: int, work: Callable[[_Part], _Found], parts: Sequence[_Part], begin: Callable[..., None], *given: Any
+    number: int, work: Callable[[Any, _Part], _Found], parts: Sequence[_Part], make: Callable[..., Any], *given: Any
 ) -> Iterator[_Found]:
-    """Yields the result of each part. Each process first calls `begin` with the arguments `given`."""
+    """Yields the result of `work` for each part. Its first argument is what `make(*given)` returned in the process."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(number, mp_context=context, initializer=begin, initargs=given)
+    pool = ProcessPoolExecutor(number, mp_context=context, initializer=_begin, initargs=(make, *given))
     try:
-        yield from pool.map(work, parts)
+        yield from pool.map(partial(_work, work), parts)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin(make: Callable[..., Any], *given: Any) -> None:
+    global _made  # noqa: PLW0603 — how a pool hands something to its processes
+    _made = cache(partial(make, *given))
+
+
+def _work(work: Callable[[Any, _Part], _Found], part: _Part) -> _Found:
+    return work(_made(), part)
 
 
 def opened(manager: AbstractContextManager[_Opened]) -> _Opened:

@@ -123,10 +123,10 @@ class Program(TyperGroup):
             _print_error(error)
             raise typer.Exit(exits.of(error)) from None
         except BrokenPipeError:
-            _output().broken_pipe()
+            _output().drop_output()
         except OSError as error:
             _note(f"compaction-store: {error.strerror or type(error).__name__}")
-            _output().unwritten()
+            _output().drop_output(exits.REFUSED)
         except SystemExit as error:
             _note("compaction-store: a callback or a summarizer ended the program")
             raise typer.Exit(exits.REFUSED) from error
