@@ -187,7 +187,9 @@ def _of_fold(
     # them stands in the view. So only that first fold gets the cost.
     if 0 < fold.first_call < len(run.calls) and first[fold.first_call] is fold:
         before, call = run.calls[fold.first_call - 1], run.calls[fold.first_call]
-        again = _measured_again(before, call, grown) if is_measured else _modelled_again(fold, before, call)
+        # The tokens of the summary, and those of the previous call after the span that are still in the view.
+        modelled = max(0, before.tokens - fold.prefix - fold.tokens_before) + fold.tokens_after
+        again = _measured_again(before, call, grown) if is_measured else min(modelled, call.tokens - call.prefix)
         billed_anew = model.call(again, 0) - model.call(again, again)
     needed = fold.first_call < len(beyond) and beyond[fold.first_call]
     if fold.is_observed:
@@ -210,12 +212,6 @@ def _modelled_summary(run: Replayed, fold: ReplayedFold, model: ModelPrice) -> f
     cached = run.calls[fold.first_call - 1].tokens if fold.first_call else 0
     read = fold.prefix + fold.tokens_before
     return model.call(read, min(read, cached)) + model.summary(0, fold.tokens_after)
-
-
-def _modelled_again(fold: ReplayedFold, before: ModelCall, call: ModelCall) -> int:
-    # The tokens of the summary, and those of the previous call after the span, as far as they are still in the view.
-    again = max(0, before.tokens - fold.prefix - fold.tokens_before) + fold.tokens_after
-    return min(again, call.tokens - call.prefix)
 
 
 def _measured_again(before: ModelCall, call: ModelCall, grown: Mapping[int, int]) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from itertools import accumulate
-from operator import add
+from operator import add, sub
 from typing import Any, NamedTuple
 
 from compaction_store.strategies.outline import Outline
@@ -48,7 +48,7 @@ class _Sums(NamedTuple):
     turns: int
 
     def less(self, other: _Sums) -> _Sums:
-        return _Sums(self.tokens - other.tokens, self.messages - other.messages, self.turns - other.turns)
+        return _Sums(*map(sub, self, other))
 
 
 class _Sizes:
@@ -56,17 +56,13 @@ class _Sizes:
 
     def __init__(self, outline: Outline) -> None:
         self.users = ["user" in who for who in outline.speakers]
-        self._tokens = [0, *accumulate(element.tokens for element in outline.elements)]
-        self._messages = [0, *accumulate(len(element.messages) for element in outline.elements)]
-        self._turns = [0, *accumulate(self.users)]
+        messages = (len(element.messages) for element in outline.elements)
+        own = zip((element.tokens for element in outline.elements), messages, self.users, strict=True)
+        self._before = list(accumulate(own, lambda total, more: _Sums(*map(add, total, more)), initial=_Sums(0, 0, 0)))
 
     def between(self, low: Index, high: Index) -> _Sums:
         """Returns the size of a range of indexes, both ends inclusive."""
-        after = high + 1
-        return _Sums(
-            self._tokens[after] - self._tokens[low], self._messages[after] - self._messages[low],
-            self._turns[after] - self._turns[low],
-        )  # fmt: skip
+        return self._before[high + 1].less(self._before[low])
 
 
 class _Stretch(NamedTuple):

@@ -272,7 +272,8 @@ def unread(elements: Sequence[Element]) -> frozenset[int]:
         element = elements[index]
         if "assistant" in speakers(element):
             break
-        if not element.is_summary and any(map(_has_result, element.messages)):
+        steps = (step for message in element.messages for step in tool_pairs.tools(message).steps)
+        if not element.is_summary and any(step.kind == "result" for step in steps):
             found.append(index)
     return frozenset(found)
 
@@ -290,10 +291,6 @@ def held_unread(elements: Sequence[Element], limit: int | None) -> int:
     while start and "assistant" in speakers(elements[start - 1]):
         start -= 1
     return len(elements) - start if sum(e.tokens for e in elements[start:]) <= limit * 3 // 4 else 0
-
-
-def _has_result(payload: Payload | None) -> bool:
-    return any(step.kind == "result" for step in tool_pairs.tools(payload).steps)
 
 
 class Layout:

@@ -57,7 +57,12 @@ class FallbackSummarizer:
             except Exception as error:  # noqa: BLE001 — after any error, the next summarizer is called
                 errors.append(error)
                 failures.append(call.failure(error))
-        raise _all_failed(errors, failures)
+        names = ", ".join(type(error).__name__ for error in errors)
+        failed = SummarizersFailed(f"all {len(errors)} summarizers failed: {names}", errors=tuple(errors))
+        # A record can name only one model. Name the first that was called.
+        model = next((failure["model"] for failure in failures if "model" in failure), None)
+        failed.attempted = Summary("", model=model, coverage={"failed_before": failures})
+        raise failed
 
 
 def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[Payload]) -> Summary:
@@ -72,12 +77,3 @@ def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[
     if not failures:
         return summary
     return replace(summary, coverage={**(summary.coverage or {}), "failed_before": list(failures)})
-
-
-def _all_failed(errors: Sequence[Exception], failures: Sequence[Payload]) -> SummarizersFailed:
-    names = ", ".join(type(error).__name__ for error in errors)
-    failed = SummarizersFailed(f"all {len(errors)} summarizers failed: {names}", errors=tuple(errors))
-    # A record can name only one model. Name the first that was called.
-    model = next((failure["model"] for failure in failures if "model" in failure), None)
-    failed.attempted = Summary("", model=model, coverage={"failed_before": list(failures)})
-    return failed
