@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from compaction_store import arguments
+from compaction_store import arguments, errors
 from compaction_store.adapters.common import remember
 from compaction_store.adapters.litellm_calls import (
     SUMMARY_PREFIX,
@@ -32,15 +32,6 @@ from compaction_store.adapters.litellm_calls import (
     is_system,
 )
 from compaction_store.adapters.states import Threads, items_of, name
-from compaction_store.errors import (
-    CompactionStoreError,
-    DatabaseError,
-    HeadConflict,
-    InvalidInput,
-    MissingExtra,
-    SpanConflict,
-    ThreadDamaged,
-)
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
@@ -50,7 +41,7 @@ from compaction_store.waiting import Work, drive
 try:
     from litellm.integrations.custom_logger import CustomLogger
 except ImportError as error:
-    raise MissingExtra("the logger of LiteLLM", "litellm") from error
+    raise errors.MissingExtra("the logger of LiteLLM", "litellm") from error
 
 _LOG = logging.getLogger(__name__)
 # Seconds to wait after each failed attempt to reach the store. The last number repeats.
@@ -93,9 +84,9 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         actor: str | None = None,
     ) -> None:
         if not isinstance(store, Store) and not callable(store):
-            raise InvalidInput(f"store must be a Store or a function that opens one, not {type(store).__name__}")
+            raise errors.InvalidInput(f"store must be a Store or a function that opens one, not {type(store).__name__}")
         if thread_id is not None and not callable(thread_id):
-            raise InvalidInput(f"thread_id must be a function, not {type(thread_id).__name__}")
+            raise errors.InvalidInput(f"thread_id must be a function, not {type(thread_id).__name__}")
         arguments.number(most_calls, "most_calls", least=1)
         arguments.number(most_bytes, "most_bytes", least=1)
         arguments.check_thread_id(log_thread)
@@ -228,7 +219,9 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
     def _opened(self) -> Store:
         store = self._open()
         if not isinstance(store, Store):
-            raise InvalidInput(f"the function that opens the store must return a Store, not {type(store).__name__}")
+            raise errors.InvalidInput(
+                f"the function that opens the store must return a Store, not {type(store).__name__}"
+            )
         return store
 
     def _stored(self, store: Store, sessions: Sessions, call: Call | None, tries: int) -> bool:
@@ -245,7 +238,11 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         try:
             drive(sessions.store_call(call))
         except Exception as error:
-            if isinstance(error, DatabaseError) and not isinstance(error, ThreadDamaged) and tries < _TRIES:
+            if (
+                isinstance(error, errors.DatabaseError)
+                and not isinstance(error, errors.ThreadDamaged)
+                and tries < _TRIES
+            ):
                 raise
             # If the store refuses the gap too, the call stays in the queue.
             reason = type(error).__name__
@@ -269,7 +266,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
                 return work(tries)
             except Exception as error:  # noqa: BLE001 — the function that opens the store is the application's
                 if tries == 0:
-                    why = error if isinstance(error, CompactionStoreError) else type(error).__name__
+                    why = error if isinstance(error, errors.CompactionStoreError) else type(error).__name__
                     _LOG.warning("the store failed, and calls of LiteLLM wait: %s", why)
             pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
             tries += 1
@@ -375,7 +372,7 @@ class Sessions:
                         reason=f"LiteLLM's compact_20260112{by}", actor=self._actor,
                     )  # fmt: skip
                 return
-            except (HeadConflict, SpanConflict):
+            except (errors.HeadConflict, errors.SpanConflict):
                 continue
 
     # ---- the thread of a call

@@ -17,15 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compaction_store.errors import (
-    CompactionStoreError,
-    Conflict,
-    InvalidInput,
-    InvalidSource,
-    InvalidSpan,
-    SequenceConflict,
-    ThreadExists,
-)
+from compaction_store import errors
 from compaction_store.importers.formats import open_source
 from compaction_store.importers.kept_lines import LINES
 from compaction_store.importers.sources import Bad, Item, LeftOut, Source, SourceThread
@@ -203,7 +195,7 @@ def _adopt(store: Any, thread_id: str, next_of: Callable[[Any], Any]) -> Work[No
         is_summary = record.outcome == "observed" and record.kind == "summary" and record.start_seq is not None
         if is_summary and record.number > last:
             # A compaction of the store's own may be in the way. The record of the observed one stays.
-            with suppress(InvalidSpan):
+            with suppress(errors.InvalidSpan):
                 yield store.adopt(thread_id, record)
 
 
@@ -211,15 +203,15 @@ def _next(next_result: Callable[[], Any]) -> Work[ThreadLoaded | None]:
     """Returns the next result. Says of a thread that another import or an application made what to do about it."""
     try:
         loaded: ThreadLoaded | None = yield next_result()
-    except SequenceConflict as error:
+    except errors.SequenceConflict as error:
         raise _foreign(error) from None
-    if loaded is not None and isinstance(loaded.refused, SequenceConflict):
+    if loaded is not None and isinstance(loaded.refused, errors.SequenceConflict):
         loaded = replace(loaded, refused=_foreign(loaded.refused))
     return loaded
 
 
-def _foreign(error: SequenceConflict) -> ThreadExists:
-    return ThreadExists(f"{error}: the thread has other messages than this import's; choose another prefix")
+def _foreign(error: errors.SequenceConflict) -> errors.ThreadExists:
+    return errors.ThreadExists(f"{error}: the thread has other messages than this import's; choose another prefix")
 
 
 class _Begun(NamedTuple):
@@ -230,7 +222,7 @@ class _Begun(NamedTuple):
 
     thread: SourceThread
     is_loading: bool
-    refused: CompactionStoreError | None = None
+    refused: errors.CompactionStoreError | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -262,7 +254,7 @@ class _Import:
         if isinstance(self._given, str | Path):
             self.source = open_source(self._given, format=self._format, skip_bad=self.skip_bad, **self._options)
         elif self._format is not None or self._options:
-            raise InvalidInput("format and options must not be given with a source that is already open")
+            raise errors.InvalidInput("format and options must not be given with a source that is already open")
         else:
             self.source = self._given
         self._is_open = True
@@ -284,7 +276,7 @@ class _Import:
             missing.discard(thread.source_id)
             yield thread
         if missing:
-            raise InvalidSource(f"the source has no thread {min(missing)!r}")
+            raise errors.InvalidSource(f"the source has no thread {min(missing)!r}")
 
     def name(self, thread: SourceThread) -> str:
         """Returns a thread's name in the store."""
@@ -299,7 +291,7 @@ class _Import:
         self._items = self._read(thread)
         try:
             items = _from_first_message(self._items)
-        except (Conflict, InvalidInput) as refusal:
+        except (errors.Conflict, errors.InvalidInput) as refusal:
             if not self.skip_bad:
                 raise
             self._begun.append(_Begun(thread, is_loading=False, refused=refusal))
@@ -361,7 +353,9 @@ def _one(threads: Iterator[SourceThread]) -> Iterator[SourceThread]:
     for thread in threads:
         chosen.append(thread)
         if sum(each.lines_of is None for each in chosen) > 1:
-            raise InvalidInput("thread_id must not be given for a source of several threads: choose one with only=")
+            raise errors.InvalidInput(
+                "thread_id must not be given for a source of several threads: choose one with only="
+            )
     return iter(chosen)
 
 

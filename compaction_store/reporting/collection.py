@@ -14,20 +14,7 @@ from compaction_store.checkpoints.compare import completeness
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.jsonable import time_text
 from compaction_store.models import Compaction, Element, Finding, Level, Thread
-from compaction_store.reporting.document import (
-    FORMAT,
-    Gone,
-    Period,
-    Reply,
-    ReportDocument,
-    ReportedCompleteness,
-    ReportedFinding,
-    ReportedStep,
-    ReportedThread,
-    ReportedVerification,
-    SeenPart,
-    Standing,
-)
+from compaction_store.reporting import document
 from compaction_store.reporting.envelope import build
 from compaction_store.store import Reader
 
@@ -48,12 +35,12 @@ def gather(
     until: datetime | None = None,
     content: bool = True,
     checkpoints: CheckpointLog | None = None,
-) -> ReportDocument:
+) -> document.ReportDocument:
     """Reads the threads that `threads` names.
 
     If `threads` is None, these are all threads that began before the period ended and changed after it began.
     """
-    period = Period(
+    period = document.Period(
         since=None if since is None else time_text(since), until=None if until is None else time_text(until)
     )
     stored: list[Thread] = []
@@ -81,19 +68,19 @@ def gather(
         findings, notes = (*schema.findings, *compared.findings), schema.notes
     found = [_thread(reader, name, period, content, checkpoints, findings) for name in names]
     gone = () if compared is None else compared.gone[:MOST_THREADS]
-    return ReportDocument(
-        format=FORMAT, version=__version__, build=build(), made_at=time_text(datetime.now(UTC)), made_by=made_by,
-        tenant=tenant, content=content, period=period,
-        completeness=ReportedCompleteness(
+    return document.ReportDocument(
+        format=document.FORMAT, version=__version__, build=build(), made_at=time_text(datetime.now(UTC)),
+        made_by=made_by, tenant=tenant, content=content, period=period,
+        completeness=document.ReportedCompleteness(
             stored=len(stored), reported=len(found), signed=None if compared is None else compared.signed,
-            gone=[Gone(thread_uid=str(uid), pos=pos) for uid, pos in gone],
+            gone=[document.Gone(thread_uid=str(uid), pos=pos) for uid, pos in gone],
         ),
-        findings=[ReportedFinding(pos=each.pos, what=each.what) for each in findings],
+        findings=[document.ReportedFinding(pos=each.pos, what=each.what) for each in findings],
         notes=list(notes), threads=found,
     )  # fmt: skip
 
 
-def _changed(threads: list[Thread], period: Period) -> Iterator[str]:
+def _changed(threads: list[Thread], period: document.Period) -> Iterator[str]:
     for thread in threads:
         # The thread began before the end of the period, and changed after its start.
         began_early = period.until is None or thread.created_at <= datetime.fromisoformat(period.until)
@@ -104,11 +91,11 @@ def _changed(threads: list[Thread], period: Period) -> Iterator[str]:
 def _thread(
     reader: Reader,
     name: str,
-    period: Period,
+    period: document.Period,
     content: bool,
     checkpoints: CheckpointLog | None,
     stated: Collection[Finding],
-) -> ReportedThread:
+) -> document.ReportedThread:
     """Reads a thread, and starts again if the thread was written to meanwhile.
 
     `stated` are findings about the whole store, which are not repeated for the thread.
@@ -120,12 +107,14 @@ def _thread(
         carried = None if checkpoints is None else checkpoints.proof(thread.thread_uid)
         lines = reader.audit.export(name, bodies=content, checkpoint=carried)
         is_known = thread.last_pos > 0 and not thread.erased_pos
-        findings = [ReportedFinding(pos=each.pos, what=each.what) for each in report.findings if each not in stated]
-        found = ReportedThread(
+        findings = [
+            document.ReportedFinding(pos=each.pos, what=each.what) for each in report.findings if each not in stated
+        ]
+        found = document.ReportedThread(
             bundle=[line.decode().removesuffix("\n") for line in lines],
             view_tokens=thread.view_tokens,
             unknown_pos=thread.unknown_pos,
-            verdict=ReportedVerification(
+            verdict=document.ReportedVerification(
                 level=report.level, entries=report.entries, redacted=report.redacted, covered=report.covered,
                 findings=findings, notes=list(report.notes),
             ),
@@ -138,19 +127,19 @@ def _thread(
     raise Conflict(f"the thread was changed during each of {_TRIES} attempts to read it: try again (thread {name!r})")
 
 
-def _steps(reader: Reader, thread: Thread) -> list[ReportedStep]:
-    return [ReportedStep(pos=step.pos, change=step.change) for step in view_steps(reader, thread)[0]]
+def _steps(reader: Reader, thread: Thread) -> list[document.ReportedStep]:
+    return [document.ReportedStep(pos=step.pos, change=step.change) for step in view_steps(reader, thread)[0]]
 
 
-def _standing(record: Compaction) -> Standing:
+def _standing(record: Compaction) -> document.Standing:
     kind = None if record.error is None else record.error.get("type")
-    return Standing(
+    return document.Standing(
         number=record.number, superseded_by=record.superseded_by, revoked_by=record.revoked_by,
         error_type=kind if isinstance(kind, str) else None,
     )  # fmt: skip
 
 
-def _replies(reader: Reader, thread: Thread, period: Period) -> list[Reply]:
+def _replies(reader: Reader, thread: Thread, period: document.Period) -> list[document.Reply]:
     last_pos = thread.last_pos if thread.unknown_pos is None else thread.unknown_pos - 1
     wanted = [
         message.seq
@@ -163,18 +152,18 @@ def _replies(reader: Reader, thread: Thread, period: Period) -> list[Reply]:
     return [_reply(reader, thread.thread_id, seq) for seq in wanted[-MOST_REPLIES:]]
 
 
-def _reply(reader: Reader, name: str, seq: int) -> Reply:
+def _reply(reader: Reader, name: str, seq: int) -> document.Reply:
     seen = reader.seen_by(name, seq)
-    return Reply(seq=seq, evidence=seen.evidence, tokens=seen.view.tokens, parts=_parts(seen.view.elements))
+    return document.Reply(seq=seq, evidence=seen.evidence, tokens=seen.view.tokens, parts=_parts(seen.view.elements))
 
 
-def _parts(elements: Iterable[Element]) -> list[SeenPart]:
+def _parts(elements: Iterable[Element]) -> list[document.SeenPart]:
     """Returns the parts of a view: runs of consecutive messages, and records between them."""
-    parts: list[SeenPart] = []
+    parts: list[document.SeenPart] = []
     for element in elements:
         last = parts[-1] if parts else None
         if element.number is None and last is not None and last.number is None and last.last + 1 == element.seq:
-            parts[-1] = SeenPart(first=last.first, last=element.seq, number=None)
+            parts[-1] = document.SeenPart(first=last.first, last=element.seq, number=None)
         else:
-            parts.append(SeenPart(first=element.seq, last=element.end_seq, number=element.number))
+            parts.append(document.SeenPart(first=element.seq, last=element.end_seq, number=element.number))
     return parts

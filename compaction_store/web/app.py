@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
-from compaction_store import __version__
+from compaction_store import __version__, errors
 from compaction_store.audit import charts, commands
 from compaction_store.audit._async import records, threads
 from compaction_store.audit.facts import MOST_DRAWN, OutOfTime
@@ -20,14 +20,6 @@ from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.words import described, without_text
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.errors import (
-    CompactionStoreError,
-    Conflict,
-    InvalidCheckpoint,
-    InvalidInput,
-    MissingExtra,
-    ThreadErased,
-)
 from compaction_store.models import LEVELS, Thread, vocabulary
 from compaction_store.models.record_filters import FILTERS
 from compaction_store.store import AsyncReader, AsyncStore
@@ -42,7 +34,7 @@ try:
 
     from compaction_store.audit.templates import Whole, environment
 except ImportError as error:
-    raise MissingExtra("the web server", "web") from error
+    raise errors.MissingExtra("the web server", "web") from error
 
 from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
 from compaction_store.web.caches import Alarms, ChartCache, Verifications
@@ -99,7 +91,7 @@ def audit_app(
     with the role `compaction_store_reviewer`, which can write nothing else. Without `reviews`, nothing can be written.
     """
     if reviews is not None and not content:
-        raise InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
+        raise errors.InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
     reader = impatient(reader, _PATIENCE)
     alarms = Alarms(reader, tenant, checkpoints, allow_empty=allow_empty)
     pages = _AuditPages(reader, tenant, content, budget, checkpoints, reviews, alarms)
@@ -157,7 +149,7 @@ class _AuditPages:
                     await self._alarms.look(wait=path == "/")
                 response: Response = await show(request, asked)
                 return response
-            except CompactionStoreError as error:
+            except errors.CompactionStoreError as error:
                 status, title, text = answer_to(error)
                 if status >= _SERVERS_OWN:
                     log_failure(request, error)
@@ -225,7 +217,7 @@ class _AuditPages:
             if newest is None:
                 return None
             signed = await asyncio.to_thread(self._verified.signed_pos, newest, found, again=False)
-        except InvalidCheckpoint:
+        except errors.InvalidCheckpoint:
             return None
         return charts.checkpoint_mark(found, newest, signed)
 
@@ -262,18 +254,20 @@ class _AuditPages:
         try:
             given = await form(request)
         except ValueError as error:
-            raise InvalidInput(str(error)) from None
+            raise errors.InvalidInput(str(error)) from None
         if not self._form_tokens.is_right(reader, given.get("token", "")):
             return await self._error(
                 request, 403, "Not allowed", "the form does not come from a page that was shown to you; open it again"
             )
         name, number = exact(given, "id"), given.get("number", "")
         if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
-            raise InvalidInput("number must be an integer >= 1")
+            raise errors.InvalidInput("number must be an integer >= 1")
         sample = as_object(text, "sample") if (text := exact(given, "sample")) else None
         thread = await self._reader.thread(name, hidden=True)
         if str(thread.thread_uid) != given.get("key"):
-            raise Conflict(f"the name {name!r} belongs to another thread than when the form was shown: open it again")
+            raise errors.Conflict(
+                f"the name {name!r} belongs to another thread than when the form was shown: open it again"
+            )
         # Write to this thread, even if the name goes to another thread now.
         reviews = pinned(self._reviews, name, thread.thread_uid)
         try:
@@ -281,9 +275,9 @@ class _AuditPages:
                 name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
                 sample=sample, actor=reader,
             )  # fmt: skip
-        except ThreadErased:
+        except errors.ThreadErased:
             what = f"the thread {name!r} was erased after the form was shown: no verdict was recorded"
-            raise Conflict(what) from None
+            raise errors.Conflict(what) from None
         log_access(request, "verdict", thread_id=name, number=int(number), verdict=given["verdict"])
         root: str = request.scope.get("root_path", "")
         if sample is None:
@@ -301,10 +295,10 @@ class _AuditPages:
         """Shows all fields of an entry or of a thread, in parts. The other pages show the beginning of each field."""
         name = asked.text("id")
         if not self._content:
-            raise InvalidInput("this page must not be asked for, because these pages show no words")
+            raise errors.InvalidInput("this page must not be asked for, because these pages show no words")
         places = {key: asked.number(key, 1) for key in ("pos", "number", "seq")}
         if sum(place is not None for place in places.values()) > 1:
-            raise InvalidInput("at most one of pos, number and seq must be given")
+            raise errors.InvalidInput("at most one of pos, number and seq must be given")
         found = await records.text(self._reader, name, part=asked.number("part", 1) or 1, **places)
         self._seen(request, "whole", thread_id=name, **places)
         more = {"title": f"All of {name}", "id": name, "given": places}
@@ -320,7 +314,7 @@ class _AuditPages:
     async def records(self, request: Request, asked: Parameters) -> Response:
         for row in FILTERS.values():
             if row.has_words and not self._content and asked.optional(row.name) is not None:
-                raise InvalidInput(
+                raise errors.InvalidInput(
                     f"{row.name} must not be given, because these pages show no words: the answer would show it"
                 )
         wanted = {row.name: asked.filter(row) for row in FILTERS.values()}
@@ -393,7 +387,7 @@ class _AuditPages:
                 log = self._checkpoints if chosen == "checkpoint" else None
                 report = await self._reader.audit.verify(name, level=chosen, checkpoints=log)
                 if report.thread_uid != thread.thread_uid:
-                    raise Conflict(f"the name {name!r} has just gone to another thread: verify it again")
+                    raise errors.Conflict(f"the name {name!r} has just gone to another thread: verify it again")
                 self._verified.keep(name, report)
         newest = self._verified.newest_checkpoint()
         found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}

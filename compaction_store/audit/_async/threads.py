@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 from compaction_store.arguments import LOG
-from compaction_store.audit import charts
+from compaction_store.audit import charts, facts
 from compaction_store.audit.costs import Cost, Costs
-from compaction_store.audit.facts import (
-    ROWS,
-    Copied,
-    EventPage,
-    ListPage,
-    OutOfTime,
-    SummedCosts,
-    ThreadList,
-    ThreadPage,
-)
 from compaction_store.audit.words import KEEPING, Kept, kept_by
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, ThreadNotFound
@@ -58,30 +48,30 @@ async def resolved(reader: AsyncReader, thread_id: str) -> tuple[AsyncReader, Th
     return pinned(reader, thread_id, found.thread_uid), found
 
 
-async def first(found: AsyncIterator[T], count: int | None = ROWS) -> ListPage:
+async def first(found: AsyncIterator[T], count: int | None = facts.ROWS) -> facts.ListPage:
     """Collects one page of what is found. `OutOfTime`, by which a caller ends a search, ends the page."""
     rows: list[T] = []
     try:
         async for row in found:
             if len(rows) == count:
-                return ListPage(rows, more=True)
+                return facts.ListPage(rows, more=True)
             rows.append(row)
-    except OutOfTime:
-        return ListPage(rows, more=True)
-    return ListPage(rows, more=False)
+    except facts.OutOfTime:
+        return facts.ListPage(rows, more=True)
+    return facts.ListPage(rows, more=False)
 
 
-async def thread_list(reader: AsyncReader, after: str = "", budget: TokenBudget | None = None) -> ThreadList:
+async def thread_list(reader: AsyncReader, after: str = "", budget: TokenBudget | None = None) -> facts.ThreadList:
     listed = await first(reader.threads(after=after, hidden=True))
     due = None if budget is None or after else await first(reader.due(budget))
     names = [found.thread_id for found in (*listed.rows, *(due.rows if due is not None else ()))]
     kept, more = await kept_threads(reader, names)
-    return ThreadList(listed, due, kept, more)
+    return facts.ThreadList(listed, due, kept, more)
 
 
 async def thread(
     reader: AsyncReader, thread_id: str, before: int | None = None, after_pos: int = 0, *, with_costs: bool = False
-) -> ThreadPage:
+) -> facts.ThreadPage:
     """Reads a thread, a page of its records, and a page of its events.
 
     The costs of its records are summed if all are on the page, or if `with_costs` is true.
@@ -98,7 +88,7 @@ async def thread(
         costs = Costs()
         for record in own(summed.rows, copies):
             costs.add(record)
-    return ThreadPage(
+    return facts.ThreadPage(
         found, records, events, charts.marks(found, records.rows, events.rows), await fork_names(reader, events.rows),
         copies, kept.get(thread_id, Kept()), await first_pos(reader, found), charts.known_pos(found), costs,
         summed.more,
@@ -139,14 +129,14 @@ async def view_steps(reader: AsyncReader, found: Thread, *, ranges: int = 1000) 
 # ---- costs
 
 
-def own(records: Iterable[Compaction], copies: dict[str, Copied]) -> Iterable[Compaction]:
+def own(records: Iterable[Compaction], copies: dict[str, facts.Copied]) -> Iterable[Compaction]:
     """Leaves out the copies in forks, which cost nothing: their cost is counted with the parent's records."""
     return (each for each in records if each.thread_id not in copies or each.pos > copies[each.thread_id].pos)
 
 
 async def summed_costs(
     reader: AsyncReader, found: AsyncIterator[Compaction], thread_id: str | None = None
-) -> SummedCosts:
+) -> facts.SummedCosts:
     """Sums the costs of records, newest first. `OutOfTime`, by which a caller ends a search, ends the sum."""
     sums, newest, is_cut = Costs(), None, False
     dearest: tuple[Compaction, Cost] | None = None
@@ -160,9 +150,9 @@ async def summed_costs(
                     newest = newest or own_record
                     if dearest is None or cost.tokens > dearest[1].tokens:
                         dearest = own_record, cost
-    except OutOfTime:
+    except facts.OutOfTime:
         is_cut = True
-    return SummedCosts(sums, newest, dearest, is_cut, more_copies)
+    return facts.SummedCosts(sums, newest, dearest, is_cut, more_copies)
 
 
 # ---- events
@@ -178,7 +168,7 @@ async def _events_of(
     """
     found: defaultdict[str, list[Event]] = defaultdict(list)
     wanted = list(dict.fromkeys(names or ()))
-    listed = ListPage([], more=False)
+    listed = facts.ListPage([], more=False)
     if names is None or len(wanted) > 1:
         listed = await first(reader.audit.events(kind=kinds, newest_first=True), most)
     elif wanted:
@@ -218,7 +208,7 @@ async def verified(reader: AsyncReader) -> Event | None:
 
 async def copied(
     reader: AsyncReader, names: Iterable[str] | None, most: int | None = MOST_EVENTS
-) -> tuple[dict[str, Copied], bool]:
+) -> tuple[dict[str, facts.Copied], bool]:
     """Returns the origins of the copied records of forks, by the fork's name, and whether a fork may be missing.
 
     `names` are the threads to look at, or None for all threads of the tenant.
@@ -228,7 +218,7 @@ async def copied(
     uids = {name: _uid_of(origin.body.get("parent")) for name, origin in origins.items()}
     known = await reader.audit.names_of({uid for uid in uids.values() if uid is not None})
     found = {
-        name: Copied(origin.body["pos"] + 1, None if (uid := uids[name]) is None else known.get(uid), uid)
+        name: facts.Copied(origin.body["pos"] + 1, None if (uid := uids[name]) is None else known.get(uid), uid)
         for name, origin in origins.items()
         if type(origin.body.get("pos")) is int
     }
@@ -264,7 +254,7 @@ async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
 
 async def event_list(
     reader: AsyncReader, thread_id: str | None = None, kind: str | None = None, after: tuple[str, int] | None = None
-) -> ListPage:
+) -> facts.ListPage:
     """Reads a page of erasures and holds, newest first. `after` names the last event of the previous page."""
     if thread_id is not None:
         reader, _ = await resolved(reader, thread_id)
@@ -274,15 +264,15 @@ async def event_list(
     return await first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last))
 
 
-async def event_page(reader: AsyncReader, thread_id: str, pos: int) -> EventPage:
+async def event_page(reader: AsyncReader, thread_id: str, pos: int) -> facts.EventPage:
     """Reads an event, and the messages, records and forks that it names."""
     reader, its_thread = await resolved(reader, thread_id)
     found = await event(reader, thread_id, pos)
     erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
     named: Any = found.body.get("forks", found.body.get("spared_forks"))
-    forks = named[:ROWS] if isinstance(named, list) else []
+    forks = named[: facts.ROWS] if isinstance(named, list) else []
     names = await reader.audit.names_of({uid for each in forks if (uid := _uid_of(each)) is not None})
-    return EventPage(
+    return facts.EventPage(
         found, its_thread, await _release(reader, found), _first_of(erased.seqs) if erased else [],
         _first_of(erased.records) if erased else [],
         [(each, names.get(uid) if (uid := _uid_of(each)) is not None else None) for each in forks],
@@ -300,4 +290,4 @@ async def _release(reader: AsyncReader, found: Event) -> Event | None:
 
 def _first_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
     numbers = (number for start, end in ranges for number in range(start, end + 1))
-    return list(islice(numbers, ROWS))
+    return list(islice(numbers, facts.ROWS))

@@ -7,22 +7,8 @@ import json
 from collections.abc import Iterator, Callable
 from typing import TYPE_CHECKING, Any
 
+from compaction_store.audit import facts
 from compaction_store.audit._sync.threads import MOST_EVENTS, copied, event, first, first_pos, resolved, summed_costs
-from compaction_store.audit.facts import (
-    MESSAGE_PAGE,
-    MOST_POPULATION,
-    ROWS,
-    ElementPair,
-    ListPage,
-    MessagePage,
-    RecordList,
-    RecordPage,
-    ReplyPage,
-    SamplePage,
-    TextPage,
-    ViewPage,
-    coverage,
-)
 from compaction_store.audit.marks import Sources, compare, replacements
 from compaction_store.audit.safe_text import json_shown
 from compaction_store.audit.words import said
@@ -45,25 +31,26 @@ def view(
     start: int = 0,
     *,
     only_changes: bool = True,
-) -> ViewPage:
+) -> facts.ViewPage:
     """Reads one page of the view at a pos, beside the view at another pos if `beside` is given."""
     reader, found = resolved(reader, thread_id)
     at = found.last_pos if at is None else at
     compared = reader.audit.compare(
-        thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=ROWS
+        thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=facts.ROWS
     )
     # A comparison has no figures of its two views.
     sides = [] if beside is None else [reader.audit.compare(thread_id, pos, count=1) for pos in (at, beside)]
     earlier, later = reader.audit.neighbours(thread_id, at)
-    return ViewPage(
+    return facts.ViewPage(
         thread=found, at=at, beside=beside, only_changes=only_changes, tokens=compared.tokens, sides=sides,
-        rows=_pairs(reader, compared), start=start, more=compared.count > start + ROWS, count=compared.count,
-        changed=compared.changed, positions=_positions(first_pos(reader, found), found.last_pos),
-        earlier=None if earlier is None or earlier == 1 else earlier - 1, later=later,
+        rows=_pairs(reader, compared), start=start, more=compared.count > start + facts.ROWS,
+        count=compared.count, changed=compared.changed, later=later,
+        positions=_positions(first_pos(reader, found), found.last_pos),
+        earlier=None if earlier is None or earlier == 1 else earlier - 1,
     )  # fmt: skip
 
 
-def _pairs(reader: Reader, compared: Comparison) -> list[ElementPair]:
+def _pairs(reader: Reader, compared: Comparison) -> list[facts.ElementPair]:
     """Reads the elements of a page of one view, or of a page that compares two views."""
     sides = {
         (seq, part.number): (is_left, is_right)
@@ -73,7 +60,7 @@ def _pairs(reader: Reader, compared: Comparison) -> list[ElementPair]:
     found = []
     for element in reader.audit.elements(compared.thread_id, [each.part for each in compared.parts]):
         is_left, is_right = sides[element.seq, element.number]
-        found.append(ElementPair(element if is_left else None, element if is_right else None))
+        found.append(facts.ElementPair(element if is_left else None, element if is_right else None))
     return found
 
 
@@ -86,7 +73,9 @@ def _positions(first: int, last: int) -> list[int]:
 # ---- records
 
 
-def record(reader: Reader, thread_id: str, number: int, after: int = 0, *, content: bool) -> RecordPage:
+def record(
+    reader: Reader, thread_id: str, number: int, after: int = 0, *, content: bool
+) -> facts.RecordPage:
     """Reads a record, the originals of its span, and what its summary kept, lost and invented."""
     reader, _ = resolved(reader, thread_id)
     found = reader.compaction(thread_id, number)
@@ -99,12 +88,12 @@ def record(reader: Reader, thread_id: str, number: int, after: int = 0, *, conte
         "more_verdicts": verdicts.more, "content": content, "after": after,
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
-        return RecordPage(**shared)
+        return facts.RecordPage(**shared)
     texts = replacements(found) if content else []
-    replaced = [text[:MESSAGE_PAGE] for text in texts[:ROWS]]
+    replaced = [text[: facts.MESSAGE_PAGE] for text in texts[: facts.ROWS]]
     start = max(after, found.start_seq - 1)
     # Seqs have no gaps, so this reads one message more than the page has.
-    originals = first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + ROWS + 1)))
+    originals = first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + facts.ROWS + 1)))
     names = NameReader()
     is_whole = start < found.start_seq and not originals.more
     sources = Sources(found, replaced, names)
@@ -116,9 +105,9 @@ def record(reader: Reader, thread_id: str, number: int, after: int = 0, *, conte
             if not sources.add(message):
                 break
     marked = compare(originals.rows, replaced, sources if content else None, names)
-    return RecordPage(
+    return facts.RecordPage(
         **shared, last=originals.rows[-1].seq if originals.rows else 0,
-        originals=ListPage(marked.originals, originals.more), replaced=marked.replaced, compared=marked.compared,
+        originals=facts.ListPage(marked.originals, originals.more), replaced=marked.replaced, compared=marked.compared,
         cut=replaced != texts,
     )  # fmt: skip
 
@@ -158,7 +147,7 @@ def record_list(
     *,
     bounded: Callable[[Iterator[Compaction]], Iterator[Compaction]] = _unbounded,
     with_costs: bool = False,
-) -> RecordList:
+) -> facts.RecordList:
     """Reads a page of the records that match, newest first.
 
     The costs are summed over all matching records if all are on the page, or if `with_costs` is true. The caller may
@@ -173,14 +162,14 @@ def record_list(
     if with_costs or (after is None and not listed.more):
         matching = bounded(reader.compactions(thread_id, newest_first=True, **wanted))
         costs = summed_costs(reader, matching, thread_id)
-    return RecordList(listed, copies, more, costs)
+    return facts.RecordList(listed, copies, more, costs)
 
 
 def sample(
     reader: Reader, wanted: dict[str, Any], given: dict[str, Any], seed: int, count: int
-) -> SamplePage:
+) -> facts.SamplePage:
     """Draws a random sample of records, and reads the verdicts on them that were given for this sample."""
-    found = reader.audit.sample(seed, count, among=MOST_POPULATION, **wanted)
+    found = reader.audit.sample(seed, count, among=facts.MOST_POPULATION, **wanted)
     drawn = found.records
     name = {"seed": seed, "count": len(drawn), "population": found.population, **given}
     # An erasure changes the population, and may change the count.
@@ -194,41 +183,41 @@ def sample(
         and (thread_id, verdict.number) in numbers
     ]
     judged = {(verdict.thread_id, verdict.number): verdict for verdict in verdicts}
-    return SamplePage(
+    return facts.SamplePage(
         seed, count, name, found.population, not found.is_whole,
         [(record, judged.get((record.thread_id, record.number))) for record in drawn],
-        coverage(found.population, len(drawn), verdicts),
+        facts.coverage(found.population, len(drawn), verdicts),
     )  # fmt: skip
 
 
-def _verdicts(reader: Reader, thread_id: str) -> ListPage:
+def _verdicts(reader: Reader, thread_id: str) -> facts.ListPage:
     """Returns the newest verdicts on the records of a thread, oldest first."""
     events = first(reader.audit.events(thread_id, kind="verdict", newest_first=True), MOST_EVENTS)
     found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
-    return ListPage(found, events.more)
+    return facts.ListPage(found, events.more)
 
 
 # ---- messages and replies
 
 
-def message(reader: Reader, thread_id: str, seq: int, part: int = 1, *, content: bool) -> MessagePage:
+def message(reader: Reader, thread_id: str, seq: int, part: int = 1, *, content: bool) -> facts.MessagePage:
     """Reads a message, the records that covered it, its erasure, and its receipt if it is a reply."""
     reader, found = resolved(reader, thread_id)
-    explained = reader.audit.explain(thread_id, seq, records=ROWS + 1)
+    explained = reader.audit.explain(thread_id, seq, records=facts.ROWS + 1)
     is_shown = content and not explained.message.redacted
     words = said(explained.message.payload) if is_shown else ""
-    return MessagePage(
+    return facts.MessagePage(
         *_part(words, part), explained.message, explained, content, found.last_seq,
-        list(explained.records[::-1][:ROWS]), len(explained.records) > ROWS,
+        list(explained.records[::-1][:facts.ROWS]), len(explained.records) > facts.ROWS,
         reader.audit.verify_entry(thread_id, seq=seq),
     )  # fmt: skip
 
 
 def _part(words: str, part: int) -> tuple[int, int, str]:
     """Returns the number of a part of a long text, the number of all parts, and the part."""
-    parts = max(1, -(-len(words) // MESSAGE_PAGE))
+    parts = max(1, -(-len(words) // facts.MESSAGE_PAGE))
     part = min(max(1, part), parts)
-    return part, parts, words[(part - 1) * MESSAGE_PAGE : part * MESSAGE_PAGE]
+    return part, parts, words[(part - 1) * facts.MESSAGE_PAGE : part * facts.MESSAGE_PAGE]
 
 
 def text(
@@ -239,7 +228,7 @@ def text(
     pos: int | None = None,
     number: int | None = None,
     seq: int | None = None,
-) -> TextPage:
+) -> facts.TextPage:
     """Reads all fields of an event, a record or a message, or of the thread itself, as JSON."""
     reader, found = resolved(reader, thread_id)
     value: Thread | Event | Compaction | Message = found
@@ -249,7 +238,7 @@ def text(
         value = reader.compaction(thread_id, number)
     elif seq is not None:
         value = (reader.audit.explain(thread_id, seq, records=1)).message
-    return TextPage(*_part(_fields(value), part))
+    return facts.TextPage(*_part(_fields(value), part))
 
 
 def _fields(value: Thread | Event | Compaction | Message) -> str:
@@ -257,7 +246,7 @@ def _fields(value: Thread | Event | Compaction | Message) -> str:
     return "\n".join(map(json_shown, fields))
 
 
-def reply(reader: Reader, thread_id: str, seq: int, start: int = 0) -> ReplyPage:
+def reply(reader: Reader, thread_id: str, seq: int, start: int = 0) -> facts.ReplyPage:
     """Reads the view that a reply was written from.
 
     If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
@@ -266,10 +255,12 @@ def reply(reader: Reader, thread_id: str, seq: int, start: int = 0) -> ReplyPage
     explained = reader.audit.explain(thread_id, seq, records=1)
     role, pos = explained.message.role, explained.message.pos - 1
     if explained.receipt is None and seq > 1 and "request" not in (explained.message.meta or {}):
-        before = reader.audit.compare(thread_id, pos, start=start, count=ROWS)
-        more = before.count > start + ROWS
+        before = reader.audit.compare(thread_id, pos, start=start, count=facts.ROWS)
+        more = before.count > start + facts.ROWS
         pairs = _pairs(reader, before)
-        return ReplyPage(seq, role, "reconstructed", thread_id, pos, before.tokens, pairs, start, more, before.count)
+        return facts.ReplyPage(
+            seq, role, "reconstructed", thread_id, pos, before.tokens, pairs, start, more, before.count
+        )
     seen = reader.seen_by(thread_id, seq)
     elements = seen.view.elements
     if seen.messages is not None:
@@ -277,10 +268,10 @@ def reply(reader: Reader, thread_id: str, seq: int, start: int = 0) -> ReplyPage
         elements = tuple(
             Element(number, number, None, (message,), 0, None, at) for number, message in enumerate(seen.messages, 1)
         )
-    pairs = [ElementPair(element, None) for element in elements]
-    return ReplyPage(
-        seq, role, seen.evidence, seen.view.thread_id, seen.view.pos, seen.view.tokens, pairs[start : start + ROWS],
-        start, len(pairs) > start + ROWS, len(pairs), seen.receipt,
+    pairs = [facts.ElementPair(element, None) for element in elements]
+    return facts.ReplyPage(
+        seq, role, seen.evidence, seen.view.thread_id, seen.view.pos, seen.view.tokens,
+        pairs[start : start + facts.ROWS], start, len(pairs) > start + facts.ROWS, len(pairs), seen.receipt,
         has_erased=any(element.is_erased for element in elements), is_request=seen.messages is not None,
         where=seen.where,
     )  # fmt: skip
