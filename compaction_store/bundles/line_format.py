@@ -23,6 +23,7 @@ Line = dict[str, Any]
 SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
 _HASH = re.compile(r"[0-9a-f]{64}")
+# If a salt could have another length, bytes could be moved between it and the content under the same commitment.
 _SALT = re.compile(r"[0-9a-f]{32}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
@@ -54,15 +55,6 @@ def _at_most(column: str) -> Callable[[object], bool]:
     return lambda value: _text(value) and len(cast("str", value).encode(errors="surrogatepass")) <= most
 
 
-def _hash(value: object) -> bool:
-    return type(value) is str and _HASH.fullmatch(value) is not None
-
-
-def _salt(value: object) -> bool:
-    # If a salt could have another length, bytes could be moved between it and the content under the same commitment.
-    return value is None or (type(value) is str and _SALT.fullmatch(value) is not None)
-
-
 def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or check(value)
 
@@ -89,9 +81,10 @@ def is_checkpoint(value: object) -> bool:
 
 
 _CHECKS: dict[str, Callable[[object], bool]] = {
-    "text": _text, "integer": _integer, "small": _small, "hash": _hash, "salt": _salt, "checkpoint": is_checkpoint,
-    "uuid": _matching(_UUID), "moment": _matching(_MOMENT), "name": _matching(_KIND), "format": _exactly(FORMAT),
-    "chain": _exactly(CHAIN), "switch": lambda value: type(value) is bool,
+    "text": _text, "integer": _integer, "small": _small, "checkpoint": is_checkpoint, "hash": _matching(_HASH),
+    "salt": _or_none(_matching(_SALT)), "uuid": _matching(_UUID), "moment": _matching(_MOMENT),
+    "name": _matching(_KIND), "format": _exactly(FORMAT), "chain": _exactly(CHAIN),
+    "switch": lambda value: type(value) is bool,
     "integers": lambda value: type(value) is list and all(map(_integer, value)),
 }  # fmt: skip
 

@@ -213,19 +213,18 @@ class EarlierHeads:
 
     def reach(self, thread_uid: UUID) -> Head | None:
         """Returns the earlier head of a thread, if it had one. Threads before it become findings."""
-        while self._next is not None and self._next.thread_uid < thread_uid:
-            self._gone(self._next)
+        self._lose_until(thread_uid)
         if self._next is None or self._next.thread_uid != thread_uid:
             return None
         earlier, self._next = self._next, next(self._earlier, None)
         return earlier
 
-    def _gone(self, earlier: Head) -> None:
-        self.find(earlier.thread_uid, earlier.pos, "the thread is gone")
-        self._next = next(self._earlier, None)
+    def _lose_until(self, thread_uid: UUID | None) -> None:
+        while self._next is not None and (thread_uid is None or self._next.thread_uid < thread_uid):
+            self.find(self._next.thread_uid, self._next.pos, "the thread is gone")
+            self._next = next(self._earlier, None)
 
     def finish(self) -> list[str]:
         """Returns the findings. Earlier threads that were not reached are reported as gone."""
-        while self._next is not None:
-            self._gone(self._next)
+        self._lose_until(None)
         return self.findings

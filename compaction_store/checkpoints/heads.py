@@ -10,6 +10,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 from uuid import UUID
@@ -51,14 +52,12 @@ def _line(head: Head) -> bytes:
 
 
 def _head(line: bytes) -> Head:
-    try:
+    with suppress(ValueError):
         uid, tenant, pos, entry = line.decode("ascii").split(" ")
         head = Head(UUID(uid), bytes.fromhex(tenant), int(pos), bytes.fromhex(entry.rstrip("\n")))
-    except ValueError:
-        raise InvalidCheckpoint("a list of heads has a malformed line") from None
-    if _line(head) != line:
-        raise InvalidCheckpoint("a list of heads has a malformed line")
-    return head
+        if _line(head) == line:
+            return head
+    raise InvalidCheckpoint("a list of heads has a malformed line")
 
 
 class HeadsFile:

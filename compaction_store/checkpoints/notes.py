@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -126,11 +127,9 @@ def unsigned(note: object) -> Checkpoint:
 
 
 def _base64(coded: str) -> bytes:
-    try:
+    with suppress(binascii.Error):
         raw = base64.b64decode(coded, validate=True)
-    except binascii.Error:
-        raise InvalidCheckpoint("the root or a signature in the note is not base64") from None
-    # The spare bits of the last character must be zero, so that every value has exactly one encoding.
-    if base64.b64encode(raw).decode() != coded:
-        raise InvalidCheckpoint("the root or a signature in the note is not base64")
-    return raw
+        # The spare bits of the last character must be zero, so that every value has exactly one encoding.
+        if base64.b64encode(raw).decode() == coded:
+            return raw
+    raise InvalidCheckpoint("the root or a signature in the note is not base64")
