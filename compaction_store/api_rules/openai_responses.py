@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from compaction_store.api_rules.problems import Problem, Problems, text_of, type_of
 from compaction_store.messages.parts import PartType, answered, row, row_of
@@ -40,8 +40,8 @@ def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem
             called.add((found.name, name))
             if not found.by_provider and (found.name != "tool_search_call" or item.get("execution") == "client"):
                 waiting[found.name, name] = index
-        elif found.step == "result" and (answers := _answers(found, item, called)):
-            waiting.pop(answers, None)
+        elif found.step == "result" and (name := found.id_of(item)) is not None:
+            waiting.pop(answers := answered(found, name, called), None)
             if answers not in called and row("item_reference") not in rows:
                 problems.add(index, "orphan_result", f"a {found.name} answers no call before it")
         elif found.is_thinking and not _leads_on(rows, items, index):
@@ -61,12 +61,6 @@ def _row(item: Payload | None) -> PartType | None:
         return row("message") if "role" in item else row("item_reference") if item.keys() <= {"id", "type"} else None
     found = row_of(item)
     return None if found.item is None else found
-
-
-def _answers(row: PartType, item: Payload, called: Collection[tuple[str, str]]) -> tuple[str, str] | None:
-    """Returns the type and the id of the call that an output answers."""
-    name = row.id_of(item)
-    return None if name is None else answered(row, name, called)
 
 
 def _leads_on(rows: Sequence[PartType | None], items: Sequence[Payload | None], index: int) -> bool:

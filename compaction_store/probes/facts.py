@@ -108,10 +108,6 @@ class MessageFacts:
     is_assistant: bool = False
     planted: tuple[Planted, ...] = ()
 
-    @property
-    def keys(self) -> Iterable[str]:
-        return self.names
-
 
 class ThreadFacts:
     """The facts about the messages of a thread, by seq. The facts of many threads may share a `reader`."""

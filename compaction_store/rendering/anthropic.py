@@ -178,7 +178,8 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
                 result = blocks[answer][1]
             if new != name:
                 call = {**call, rows[place].id[0]: new}
-                _replace(blocks[place][0].blocks, blocks[place][1], call)
+                message, old = blocks[place]
+                message.blocks = [call if b is old else b for b in message.blocks]
             results[id(call)] = {**result, row_of(result).id[0]: new}
     for message in messages if steps else ():
         message.blocks = [b for b in message.blocks if not _is_clients(b, "result")]
@@ -191,10 +192,6 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
 def _is_clients(block: Payload, step: str) -> bool:
     row = row_of(block)
     return row.step == step and row.is_clients
-
-
-def _replace(blocks: list[Payload], old: Payload, new: Payload) -> None:
-    blocks[next(i for i, block in enumerate(blocks) if block is old)] = new
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -217,7 +214,8 @@ def _settle_server_calls(messages: list[_Message]) -> None:
     open_: dict[str, tuple[_Message, Payload]] = {}
     for message in messages:
         if message.role == "user" and message.blocks:
-            _forget(open_.values())
+            for caller, call in open_.values():
+                caller.blocks = [b for b in caller.blocks if b is not call]
             open_ = {}
         for block in list(message.blocks):
             if block.get("type") == "text":
@@ -228,11 +226,6 @@ def _settle_server_calls(messages: list[_Message]) -> None:
             elif row.step == "result" and open_.pop(str(row.id_of(block)), None) is None:
                 note = {"type": "text", "text": OF_NO_CALL}
                 message.blocks = [note if b is block else b for b in message.blocks]
-
-
-def _forget(calls: Iterable[tuple[_Message, Payload]]) -> None:
-    for message, block in calls:
-        message.blocks = [b for b in message.blocks if b is not block]
 
 
 # ---- turns

@@ -11,7 +11,7 @@ from compaction_store.errors import NotRenderable, Unreadable
 from compaction_store.models import Message, Payload
 from compaction_store.rendering import given
 from compaction_store.rendering import view as rendering
-from compaction_store.rendering.given import Parts, System, digest
+from compaction_store.rendering.given import System, digest
 from compaction_store.rendering.view import Rendered, View
 
 _LAST_POS = 2**63 - 1
@@ -25,9 +25,10 @@ def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
     if isinstance(seen, View):
         fields = {"pos": seen.pos, "renderer": rendering.MESSAGES, "options": {}, "sha256": digest(seen.messages)}
     else:
-        fields = {"pos": seen.pos, "renderer": seen.renderer, "options": seen.options} | _hashes(
-            rendering.parts_of(seen)
-        )
+        parts = rendering.parts_of(seen)
+        hashed = {"sha256": parts.rendered, "tools": parts.tools, "system": parts.system}
+        fields = {"pos": seen.pos, "renderer": seen.renderer, "options": seen.options}
+        fields |= {name: digest(part) for name, part in hashed.items() if part is not None}
     if not durable:
         fields["durable"] = False
     return json.dumps(fields, separators=(",", ":"))
@@ -57,11 +58,6 @@ def agents_receipt(message: Message) -> Payload | None:
     found = (message.meta or {}).get("request")
     is_one = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in ("format", "lines", "sha256"))
     return found if is_one else None
-
-
-def _hashes(parts: Parts) -> Payload:
-    found = {"sha256": parts.rendered, "tools": parts.tools, "system": parts.system}
-    return {name: digest(part) for name, part in found.items() if part is not None}
 
 
 def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
