@@ -10,7 +10,6 @@ from compaction_store.errors import (
     DatabaseError,
     InvalidCheckpoint,
     InvalidInput,
-    InvalidSource,
     NotConfigured,
     OutcomeUnknown,
 )
@@ -29,8 +28,8 @@ EXIT_CODES = "\b\n" + ModuleData(__file__).text("exit_codes")
 def of(error: CompactionStoreError) -> int:
     if isinstance(error, OutcomeUnknown):
         return UNKNOWN
-    # An invalid checkpoint or source is a finding about the data, not a wrong call.
-    if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint | InvalidSource):
+    # An invalid checkpoint is a finding about the data, not a wrong call.
+    if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
         return MISUSED
     return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED
 
