@@ -25,7 +25,7 @@ BEGIN
     END IF;
     IF cardinality(p_forbidding) > 0 THEN
         p_body := format(
-            '{"%s":%s,%s', p_name, regexp_replace(array_to_json(p_forbidding)::text, '^\[0', '["rule"'),
+            '{"%s":%s,%s', p_name, regexp_replace(array_to_json(p_forbidding)::text, '^[[]0', '["rule"'),
             substring(p_body FROM 2)
         );
     END IF;
