@@ -25,7 +25,7 @@ from compaction_store.cli.output import Output, line, note
 from compaction_store.module_data import ModuleData
 
 if TYPE_CHECKING:
-    from compaction_store.watching.watcher import Report
+    from compaction_store.watching.watcher import WatchReport
 
 _TEXTS = ModuleData(__file__)
 
@@ -70,7 +70,7 @@ def watch(
             raise typer.Exit(exits.REFUSED)
 
 
-def _show(out: Output, report: Report) -> None:
+def _show(out: Output, report: WatchReport) -> None:
     for finding in report.findings:
         note(f"compaction-store: {line(finding)}")
     if out.as_json:

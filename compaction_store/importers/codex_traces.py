@@ -33,16 +33,16 @@ _STARTED = {"inference_started": "inference", "compaction_request_started": "com
 _OF_SHAPE = {"system": "instructions", "tools": "tools"}
 
 
-class Bundle(NamedTuple):
+class Trace(NamedTuple):
     """A bundle: its folder and its id."""
 
     path: Path
     id: str
 
 
-def bundles(root: Path) -> dict[str, list[Bundle]]:
+def bundles(root: Path) -> dict[str, list[Trace]]:
     """Returns the bundles below a folder, by session."""
-    found: dict[str, list[Bundle]] = {}
+    found: dict[str, list[Trace]] = {}
     for path in sorted(root.rglob("manifest.json")):
         try:
             manifest = json_object(path.read_bytes())
@@ -56,7 +56,7 @@ def bundles(root: Path) -> dict[str, list[Bundle]]:
         if why or not isinstance(session, str) or not isinstance(trace, str):
             why = why or "trace_id and root_thread_id must be text"
             raise InvalidSource(f"{path.relative_to(root).as_posix()}: {why}")
-        found.setdefault(session, []).append(Bundle(path.parent, trace))
+        found.setdefault(session, []).append(Trace(path.parent, trace))
     return found
 
 
@@ -67,7 +67,7 @@ _Asked = tuple[str, str, list[str]]
 class Requests:
     """The requests of one thread of Codex in a bundle."""
 
-    def __init__(self, bundle: Bundle, thread_id: str, notes: Notes) -> None:
+    def __init__(self, bundle: Trace, thread_id: str, notes: Notes) -> None:
         self._bundle = bundle
         self._thread_id = thread_id
         self._notes = notes

@@ -59,19 +59,19 @@ def _items(file: LineFile) -> Iterator[ToLoad]:
     raise InvalidSource(f"cannot read {file.name}: {failure}")
 
 
-class Piece(NamedTuple):
+class LineMessage(NamedTuple):
     """A message with a line or a piece of one, and the place in the file at which it ends."""
 
     message: dict[str, Any]
     end: int
 
 
-def messages(file: IO[bytes], end: int) -> Iterator[Piece]:
+def messages(file: IO[bytes], end: int) -> Iterator[LineMessage]:
     """Yields the messages for the bytes of a file, from its position to `end`."""
     at = file.tell()
     while at < end and (data := file.readline(min(PIECE, end - at))):
         at += len(data)
-        yield Piece(_message(data, is_last=at >= end), at)
+        yield LineMessage(_message(data, is_last=at >= end), at)
 
 
 def _message(data: bytes, *, is_last: bool) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class _Part(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class AgentRequest:
     """A request of an agent. `fault` is the first message, counted from 1, that is missing or does not fit its hash."""
 
     id: str
@@ -154,8 +154,8 @@ class ClaudeRequests:
         self._blobs: dict[str, _Part] = {}
         self._shapes: dict[str, tuple[Payload | None, KeptLine]] = {}
         self._turns: list[_Turn] = []
-        self.by_id: dict[str, Request] = {}
-        self.last: Request | None = None
+        self.by_id: dict[str, AgentRequest] = {}
+        self.last: AgentRequest | None = None
 
     def add(self, line: KeptLine, found: Mapping[str, Any]) -> None:
         """Adds a line of the file, which was parsed as `found`."""
@@ -172,7 +172,7 @@ class ClaudeRequests:
         elif kind in ("user", "assistant") and isinstance(message, dict):
             self._said(kind, line, message)
 
-    def of_reply(self, found: Mapping[str, Any]) -> Request | None:
+    def of_reply(self, found: Mapping[str, Any]) -> AgentRequest | None:
         """Returns the request that a line of the model answers: the one that it names, or else the last one."""
         name = found.get("requestRef")
         return self.by_id.get(name) if isinstance(name, str) else self.last
@@ -190,7 +190,7 @@ class ClaudeRequests:
         self._turns.append(_Turn(role, own, [(line, message)]))
         del self._turns[:-_TURNS]
 
-    def _request(self, name: str, line: KeptLine, found: Mapping[str, Any]) -> Request:
+    def _request(self, name: str, line: KeptLine, found: Mapping[str, Any]) -> AgentRequest:
         keep, tail = found.get("keep"), found.get("tail")
         base = self.by_id.get(str(found.get("base")))
         has_base = found.get("base") is None or (base is not None and type(keep) is int and keep <= len(base.parts))
@@ -217,7 +217,7 @@ class ClaudeRequests:
             first = min(first, shape_line.seq)
         system, tools = (None if shape is None or name not in shape else digest(shape[name]) for name in _SHAPE)
         source = found.get("querySource")
-        return Request(
+        return AgentRequest(
             name, source if isinstance(source, str) else "", line.seq, first, parts, states, carried.hexdigest(),
             system, tools, has_shape=shape is not None, has_base=has_base,
         )  # fmt: skip
@@ -241,14 +241,14 @@ def _runs(count: int) -> Iterator[tuple[int, int]]:
         yield from ((start, end) for end in range(count, 0, -1) for start in range(end) if (start, end) != (0, count))
 
 
-class Sent(NamedTuple):
+class SentMessages(NamedTuple):
     """The messages of a request, and what does not fit its receipt, if anything."""
 
     messages: list[Payload]
     where: str | None
 
 
-NOTHING = Sent([], "the line of the request is missing")
+NOTHING = SentMessages([], "the line of the request is missing")
 
 
 def places(receipt: Payload) -> Iterator[tuple[int, int | None]]:
@@ -262,10 +262,10 @@ def places(receipt: Payload) -> Iterator[tuple[int, int | None]]:
     yield 0, None
 
 
-def sent(receipt: Mapping[str, Any], stored: Iterable[tuple[int, Payload | None]]) -> Sent:
+def sent(receipt: Mapping[str, Any], stored: Iterable[tuple[int, Payload | None]]) -> SentMessages:
     """Puts the request of a receipt together again from the stored lines, and compares it with the receipt."""
     if receipt.get("format") != CLAUDE_CODE:
-        return Sent([], "the format of the lines is not known")
+        return SentMessages([], "the format of the lines is not known")
     requests = ClaudeRequests(keep=True)
     for line in lines_in(stored):
         try:
@@ -279,7 +279,7 @@ def sent(receipt: Mapping[str, Any], stored: Iterable[tuple[int, Payload | None]
         return NOTHING
     made = request.receipt()
     difference = next((what for name, what in _COMPARED.items() if made.get(name) != receipt.get(name)), None)
-    return Sent(request.messages, request.fault or difference)
+    return SentMessages(request.messages, request.fault or difference)
 
 
 _COMPARED = {

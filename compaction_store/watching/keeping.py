@@ -29,7 +29,7 @@ _REPLACED = "the session's file was rewritten"
 Payload = dict[str, Any]
 
 
-class Kept(NamedTuple):
+class KeptFile(NamedTuple):
     """The state of a lines thread: the messages of the file's generation, the last seq, and the added messages."""
 
     length: int
@@ -49,7 +49,7 @@ class Target(NamedTuple):
     subject: str
 
 
-class Erased(Exception):
+class ErasedSession(Exception):
     """The thread of a file was erased, so nothing of the file may be stored again."""
 
 
@@ -89,7 +89,7 @@ class Keeper:
 
     def settle(
         self, to: Target, messages: Iterable[Payload], *, skip: int = 0, is_whole: bool = True, uid: str = ""
-    ) -> Kept:
+    ) -> KeptFile:
         """Compares the messages of a file with the stored ones, and appends those that are missing.
 
         `skip` is the number of the file's messages before the first one. If the file differs from what is stored, or
@@ -111,7 +111,7 @@ class Keeper:
         for batch in batches(chain(new, rest)):
             seq = self.append(to, seq, batch)
             added += len(batch)
-        return Kept(at + added, seq, added, is_rewritten)
+        return KeptFile(at + added, seq, added, is_rewritten)
 
     def _stored(self, thread: str, uid: str) -> tuple[list[bytes | None], int]:
         """Returns a digest of each message of the file's last generation, and the last seq."""
@@ -119,7 +119,7 @@ class Keeper:
         seq = 0
         found = self.thread(thread)
         if uid and (found is None or str(found.thread_uid) != uid) and self.thread(f"erased:{uid}") is not None:
-            raise Erased
+            raise ErasedSession
         for message in () if found is None else self.store.replay(thread):
             seq = message.seq
             if message.payload is not None and message.payload.get("type") == REWRITTEN:

@@ -120,7 +120,7 @@ def end_of_lines(path: str, start: int) -> int:
     return start
 
 
-class Scan:
+class SessionScan:
     """The files below some folders, and those that have vanished (`gone`) or are of no known format (`unknown`)."""
 
     def __init__(self, roots: Iterable[Path], saved: Iterable[SessionFile]) -> None:

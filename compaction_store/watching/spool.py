@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from compaction_store.errors import Conflict
 from compaction_store.importers.kept_lines import messages
-from compaction_store.watching.keeping import Erased, Keeper, Kept, Target
+from compaction_store.watching.keeping import ErasedSession, Keeper, KeptFile, Target
 
 # The most bytes on disk.
 _LIMIT = 1024**3
@@ -59,7 +59,7 @@ class Spool:
         self._next += 1
         return True
 
-    def replay(self, keeper: Keeper) -> Iterator[tuple[Spooled, Kept]]:
+    def replay(self, keeper: Keeper) -> Iterator[tuple[Spooled, KeptFile]]:
         """Stores each part, and then removes it."""
         for name in self._names():
             path = self._folder / name
@@ -72,16 +72,16 @@ class Spool:
         self.size = 0
 
 
-def _store(keeper: Keeper, part: Spooled, data: bytes) -> Kept:
+def _store(keeper: Keeper, part: Spooled, data: bytes) -> KeptFile:
     new = [piece.message for piece in messages(BytesIO(data), len(data))]
     try:
         if part.seq >= 0:
-            return Kept(part.length + len(new), keeper.append(part.target, part.seq, new), len(new))
+            return KeptFile(part.length + len(new), keeper.append(part.target, part.seq, new), len(new))
     except Conflict:
         pass
     try:
         found = keeper.settle(part.target, new, skip=part.length, is_whole=part.is_rewritten, uid=part.uid)
-    except Erased:
-        return Kept(0, -1)
+    except ErasedSession:
+        return KeptFile(0, -1)
     keeper.describe(part.target.thread, part.target.subject, part.about)
     return found

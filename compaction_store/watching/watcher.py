@@ -24,8 +24,8 @@ from compaction_store.errors import CompactionStoreError, Conflict, DatabaseErro
 from compaction_store.importers import ThreadImported
 from compaction_store.importers.kept_lines import bytes_of, messages, place_of
 from compaction_store.watching import restoring
-from compaction_store.watching.keeping import Erased, Keeper, batches
-from compaction_store.watching.sessions import Scan, SessionFile, edges, end_of_lines, hashed, state_of
+from compaction_store.watching.keeping import ErasedSession, Keeper, batches
+from compaction_store.watching.sessions import SessionFile, SessionScan, edges, end_of_lines, hashed, state_of
 from compaction_store.watching.spool import Spool, Spooled
 
 # A conversation is imported again after this many times the seconds that its last import took.
@@ -82,7 +82,7 @@ def state_folder() -> Path:
 
 
 @dataclass
-class Report:
+class WatchReport:
     """The counts since the last report, and the findings for a person."""
 
     lines: int = 0
@@ -97,13 +97,13 @@ class Watcher:
 
     def __init__(
         self, open_store: Callable[[], Store], roots: Iterable[Path], folder: Path, waker: Waker, every: float,
-        show: Callable[[Report], object],
+        show: Callable[[WatchReport], object],
     ) -> None:  # fmt: skip
         self._open, self._waker, self._every, self._show = open_store, waker, every, show
         self._state = folder / "state"
         self._spool = Spool(folder / "spool")
         self._saved = self._load()
-        self._scan = Scan(roots, self._saved.values())
+        self._scan = SessionScan(roots, self._saved.values())
         self._keeper: Keeper | None = None
         self._is_away = False
         # The times of the next attempt to reach the database, look, save and report.
@@ -112,7 +112,7 @@ class Watcher:
         # The files whose content must be compared, because a conversation was found to be of another version.
         self._suspects: set[str] = set()
         self._said: set[str] = set()
-        self._report = Report()
+        self._report = WatchReport()
 
     def run(self) -> None:
         """Looks until a signal comes."""
@@ -139,7 +139,7 @@ class Watcher:
         self._save()
         if self._keeper is not None:
             self._keeper.store.close()
-        if self._report != Report() or self._report_at == float("inf"):
+        if self._report != WatchReport() or self._report_at == float("inf"):
             self._show(self._report)
 
     def _say(self, text: str) -> None:
@@ -215,9 +215,9 @@ class Watcher:
         now = time.monotonic()
         if changed and now > self._save_at:
             self._save()
-        if self._report != Report() and now >= self._report_at:
+        if self._report != WatchReport() and now >= self._report_at:
             self._show(self._report)
-            self._report, self._report_at = Report(), now + _REPORT_SECONDS
+            self._report, self._report_at = WatchReport(), now + _REPORT_SECONDS
         self._look_at = now + self._every
 
     def _keep(self, file: SessionFile) -> None:
@@ -232,7 +232,7 @@ class Watcher:
             file.seq, file.state = -1, ""
         except OSError as error:
             self._say(f"{file.path} cannot be read: {error.strerror}")
-        except Erased:
+        except ErasedSession:
             file.is_left = True
             self._say(f"{file.path} is left out: its thread was erased")
 

@@ -241,9 +241,13 @@ class AsyncStore(AsyncReader):
     def _heard(self) -> tuple[Listener, ...]:
         return tuple(chain(*self._listeners))
 
-    def _order(self, reason: str | None, actor: str | None, authority: Mapping[str, Any] | None) -> compactions.Order:
+    def _order(
+        self, reason: str | None, actor: str | None, authority: Mapping[str, Any] | None
+    ) -> compactions.WriteOrder:
         arguments.reason(reason)
-        return compactions.Order(reason, self._scope.chosen_actor(actor), encoding.authority(authority), self._heard)
+        return compactions.WriteOrder(
+            reason, self._scope.chosen_actor(actor), encoding.authority(authority), self._heard
+        )
 
     def _compacting(
         self,

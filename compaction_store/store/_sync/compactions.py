@@ -68,7 +68,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
 
-class Order(NamedTuple):
+class WriteOrder(NamedTuple):
     """The reason for records, who writes them, and the callbacks that get them."""
 
     reason: str | None
@@ -185,7 +185,9 @@ def _written(
     return written
 
 
-def revoke(db: Connections, thread: ThreadKey, number: int, view: View | None, order: Order) -> Compaction:
+def revoke(
+    db: Connections, thread: ThreadKey, number: int, view: View | None, order: WriteOrder
+) -> Compaction:
     """Writes a revocation and returns it."""
     run_id = uuid4()
     pos, head = (0, None) if view is None else (view.pos, view.head)
@@ -375,7 +377,14 @@ def _without(view: View, record: Compaction, inside: View) -> View:
 
 
 def rewind(
-    db: Connections, thread: ThreadKey, kind: Withdrawal, seq: int, view: View | None, order: Order, *, hide: bool
+    db: Connections,
+    thread: ThreadKey,
+    kind: Withdrawal,
+    seq: int,
+    view: View | None,
+    order: WriteOrder,
+    *,
+    hide: bool,
 ) -> tuple[Compaction, ...]:
     """Writes a rewind or a clear and the revocations that it needs, or nothing if the view ends at `seq` already."""
     run_id = uuid4()
@@ -397,7 +406,7 @@ def adopt(
     counter: tokens.Counter,
     thread: ThreadKey,
     made: Made,
-    order: Order,
+    order: WriteOrder,
     *,
     view: View | Rendered | None,
     start_seq: int | None,
