@@ -144,7 +144,11 @@ def o200k_base() -> Counter:
     See docs/tokens.md for the rule.
     """
     ruler = Ruler(o200k.count, o200k.head, o200k.tail)
-    return Counter(o200k.NAME, _o200k_tokens, ruler, lambda size: size > _LONG or not o200k.is_loaded(), o200k.load)
+    return Counter(o200k.NAME, _o200k_tokens, ruler, _takes_long, o200k.load)
+
+
+def _takes_long(size: int) -> bool:
+    return size > _LONG or not o200k.is_loaded()
 
 
 def _o200k_tokens(payload: Payload, _size: int) -> int:
