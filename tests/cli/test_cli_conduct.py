@@ -287,8 +287,8 @@ def test_every_error_has_its_exit_code() -> None:
     view = FittedView("t", 1, (), Measured(0, 0))
     of: dict[int, list[cs.CompactionStoreError]] = {
         1: [cs.ThreadNotFound(), cs.SpanConflict(), cs.Held("x", pos=1), cs.BudgetExceeded("x", view=view),
-            InvalidCheckpoint(), cs.CheckpointRefused("x", findings=()), cs.InvalidSource("x")],
-        2: [InvalidThreadId(), BatchTooLarge(), cs.InvalidBundle("x")],
+            InvalidCheckpoint(), cs.CheckpointRefused("x", findings=())],
+        2: [InvalidThreadId(), BatchTooLarge(), cs.InvalidBundle("x"), cs.InvalidSource("x")],
         3: [cs.DatabaseUnavailable("x"), SchemaOutOfDate("x"), PermissionDenied("x"), MissingExtra("x", "y")],
         4: [cs.OutcomeUnknown("x", key="k")],
     }  # fmt: skip

@@ -6,12 +6,12 @@ $COMPACTION_STORE_POPS asks for more of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 from reliability.thread_model import tokens_of
+from support import sent_statements
 from support.rewinding import many, said, shown
 
 import compaction_store as cs
@@ -99,14 +99,7 @@ def test_pops_and_appends_in_turn_leave_one_active_record(
 def test_a_rewind_is_one_statement(store: cs.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.append("t", many(1, 10))
     store.compact("t", lambda ctx: ctx.compact(3, 8, "six"))
-    sent: list[str] = []
-    execute: Callable[..., Any] = psycopg.Cursor.execute
-
-    def counted(cursor: Any, statement: object, *arguments: Any, **keywords: Any) -> Any:
-        sent.append(str(statement))
-        return execute(cursor, statement, *arguments, **keywords)
-
-    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    sent = sent_statements.recorded(monkeypatch)
     assert len(store.rewind("t", 5)) == 2
     assert len(store.rewind("t", 5)) == 0
     assert len(store.clear("t", hide=True)) == 1

@@ -17,15 +17,13 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from support import cluster, statistics
+from support import cluster, sent_statements, statistics
 from support.keys import key_of
 from support.paths import ROOT
 from support.view_base import base
 
 from compaction_store import CompactionContext, Store, TokenBudget, migrate
 from compaction_store.postgres import queries as ledger
-from compaction_store.postgres.driver import cursor as driver
-from compaction_store.postgres.queries import one_thread
 
 _SQL = ROOT / "migrations" / "sql" / "functions"
 _MESSAGES = 20_000
@@ -231,27 +229,7 @@ def test_the_newest_twenty_cost_the_same_in_a_thread_two_hundred_times_as_long(f
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every statement that either kind of connection sends, as it is sent."""
-    found: list[str] = []
-
-    def note(cursor: Any) -> None:
-        execute: Any = cursor.execute
-
-        def noted(self: Any, query: Any, *arguments: Any, **keywords: Any) -> Any:
-            found.append(query.decode() if isinstance(query, bytes) else str(query))
-            return execute(self, query, *arguments, **keywords)
-
-        monkeypatch.setattr(cursor, "execute", noted)
-
-    note(psycopg.Cursor)
-    note(psycopg.AsyncCursor)
-
-    def called(connection: Any, statement: bytes, *arguments: Any) -> Any:
-        found.append(statement.decode())
-        return driver.execute_binary(connection, statement, *arguments)
-
-    monkeypatch.setattr(one_thread, "execute_binary", called)
-    return found
+    return sent_statements.recorded(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -391,12 +369,12 @@ def test_the_newest_report_of_a_usage_is_looked_for_at_the_end_only(uneven: str,
     assert sum(read.values()) <= 110, read
 
 
-def test_a_view_of_a_folded_thread_is_one_statement(uneven: str, queries: list[tuple[str, Any]]) -> None:
+def test_a_view_of_a_folded_thread_is_one_statement(uneven: str, sent: list[str]) -> None:
     with Store.open(uneven) as store:
         for at in (None, _LONG + 150):
-            queries.clear()
+            sent.clear()
             assert len(store.view("long", at=at).elements) > 100
-            assert len(queries) == 1, queries
+            assert len(sent) == 1, sent
 
 
 def _spans(*spans: range) -> str:

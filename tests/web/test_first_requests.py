@@ -10,6 +10,7 @@ import httpx
 import jinja2
 import psycopg
 import pytest
+from support import sent_statements
 
 import compaction_store as cs
 from compaction_store import web
@@ -19,16 +20,7 @@ from web.audited import ADDRESSES, THREAD, Client, visit
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every statement that a page sends."""
-    found: list[str] = []
-    execute: Any = psycopg.AsyncCursor.execute
-
-    async def noted(self: Any, query: Any, *arguments: Any, **keywords: Any) -> Any:
-        found.append(query.decode() if isinstance(query, bytes) else str(query))
-        return await execute(self, query, *arguments, **keywords)
-
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", noted)
-    return found
+    return sent_statements.recorded(monkeypatch)
 
 
 @pytest.mark.usefixtures("store")

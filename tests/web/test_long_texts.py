@@ -81,9 +81,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     app: Any = import_module("compaction_store.web.app")
     end, shown = threading.Event(), app.described
 
-    def waits(event: cs.Event) -> Any:
+    def waits(event: cs.Event, **how: Any) -> Any:
         assert end.wait(60)
-        return shown(event)
+        return shown(event, **how)
 
     monkeypatch.setattr(app, "described", waits)
     yield end

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -73,17 +74,23 @@ class _Session:
         self.replies = _Replies()
 
 
+# The name and the text of a statement in the message that prepares it.
+_PARSED = re.compile(rb"(compaction_store_[0-9a-f]{40})\0([^\0]+)\0")
+
+
 class Proxy:
     """Listens on this machine; `url` leads through it. `seen` counts what happened."""
 
     def __init__(self, url: str, chance: random.Random, plan: Plan | None = None) -> None:
         self.plan = plan or Plan()
         self.seen: Counter[str] = Counter()
-        # Called with every request before it is passed on, and before every reply: True cuts the connection.
+        # Called with every request before it is passed on, and before every reply: True cuts the connection. A request
+        # that names a prepared statement is given with the statement's text, as if it had been sent whole.
         self.on_request: Callable[[bytes], bool] | None = None
         self.on_reply: Callable[[], bool] | None = None
         # While these are set, no data is passed on, and connections stay open.
         self.keeps_requests = self.keeps_replies = False
+        self._prepared: dict[bytes, bytes] = {}
         self._target = conninfo_to_dict(url)
         self._chance = chance
         self._writers: set[asyncio.StreamWriter] = set()
@@ -203,7 +210,9 @@ class Proxy:
         if data[0] == ord("X"):
             return False
         self.seen["requests"] += 1
-        if self.on_request is not None and self.on_request(data):
+        self._prepared.update(_PARSED.findall(data))
+        texts = (text for name, text in self._prepared.items() if name in data)
+        if self.on_request is not None and self.on_request(b"".join((data, *texts))):
             self.seen["cut before"] += 1
             return True
         plan, fate = self.plan, self._chance.random()
