@@ -250,7 +250,7 @@ def _said(found: dict[str, Any]) -> dict[str, Any] | None:
 
     A message that the user typed while a tool ran is stored as an attachment.
     """
-    kind, message = found.get("type"), found.get("message")
+    kind, message = text(found.get("type")), found.get("message")
     if isinstance(message, dict) and (
         kind in ("user", "assistant") or (kind not in _LINE_TYPES and message.get("role") in ("user", "assistant"))
     ):

@@ -163,11 +163,14 @@ _NAMES = st.sampled_from([
     "type", "role", "content", "message", "payload", "uuid", "parentUuid", "sessionId", "isSidechain", "subtype",
     "compactMetadata", "preTokens", "preservedMessages", "isCompactSummary", "timestamp", "id", "messages", "input",
     "output", "system", "object", "choices", "usage", "body", "params", "tool_calls", "created_at", "agentId",
-    "leafUuid", "replacement_history", "model", "instructions", "record_type",
+    "leafUuid", "replacement_history", "model", "instructions", "record_type", "attachment", "prompt", "rendered",
+    "shape", "shapeHash", "hash", "base", "keep", "tail", "querySource", "params", "metadata", "history_base",
+    "end_ordinal_exclusive", "ordinal", "thread_id", "session_id",
 ])  # fmt: skip
 _VALUES = _JSON | st.sampled_from([
     "user", "assistant", "system", "compact_boundary", "microcompact_boundary", "response_item", "session_meta",
-    "compacted", "turn_context", "response", "chat.completion", "message", "compaction", "summary", True,
+    "compacted", "turn_context", "response", "chat.completion", "message", "compaction", "summary", True, "attachment",
+    "queued_command", "api-request", "api-request-blob", "api-request-shape", "event_msg", "item_completed",
 ])  # fmt: skip
 _OBJECTS = st.dictionaries(_NAMES, _VALUES | st.dictionaries(_NAMES, _VALUES, max_size=5), max_size=7)
 
