@@ -23,7 +23,7 @@ _ASKING = [
 
 
 def test_there_is_sql_to_try() -> None:
-    assert {where for where, _, _ in _ASKING} >= {"docs/how-to/sql.md"}
+    assert {where for where, _, _ in _ASKING} >= {"README.md", "docs/how-to/sql.md"}
 
 
 @pytest.mark.parametrize(("where", "line", "code"), _ASKING)
