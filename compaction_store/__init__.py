@@ -5,32 +5,20 @@ that stores return, and the errors that an application catches. The other errors
 the other values in `compaction_store.models`.
 """
 
-import ast
-import pathlib
 from importlib import import_module
+
+from compaction_store.public_names import in_stub
 
 __version__ = "0.1.0"
 
-# The stub has the module of each public name. A module is imported on first use, so that short commands start quickly.
-_STUB = ast.parse(pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_IMPORTS = [node for node in _STUB.body if isinstance(node, ast.ImportFrom)]
-_MODULES = {alias.name: str(node.module) for node in _IMPORTS for alias in node.names}
 _PUBLIC_MODULES = (
     "checks", "distribution", "embedded", "errors", "evaluation", "grants", "importers", "models", "recall",
     "strategies", "summarizers", "tokens",
 )  # fmt: skip
-_NAMES = sorted([*_MODULES, "__version__"])
-__all__ = list(_NAMES)
+__all__, _getattr, __dir__ = in_stub(__name__, __file__)
+__all__ += ["__version__"]
+__all__.sort()
 
 
 def __getattr__(name: str) -> object:
-    if name in _PUBLIC_MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return import_module(f"{__name__}.{name}") if name in _PUBLIC_MODULES else _getattr(name)

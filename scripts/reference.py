@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from fields import described, member, unused
@@ -108,6 +109,11 @@ _ABOUT = "The page is made from the code by `scripts/reference.py`, and a test c
 _GROUPS = {"audit": audit.StoreAudit, "custody": custody.Custody, "load": loader.Loader}
 
 
+def _public(module: ModuleType) -> tuple[str, ...]:
+    """Returns the names in the `__all__` of a package, which its stub does not repeat."""
+    return tuple(vars(module)["__all__"])
+
+
 class Section(NamedTuple):
     title: str
     about: str
@@ -150,7 +156,7 @@ SECTIONS = (
     ),
     Section(
         "Strategies", "`compaction_store.strategies`. [Strategies](strategies.md) compares them.", strategies,
-        tuple(strategies.__all__),
+        _public(strategies),
     ),
     Section(
         "Summarizers", "`compaction_store.summarizers`. [Summarizers](summarizers.md) describes each.", summarizers,
@@ -177,7 +183,7 @@ SECTIONS = (
     ),
     Section(
         "Importers", "`compaction_store.importers`. [Imports](imports.md) has the formats.", importers,
-        tuple(name for name in importers.__all__ if name != "FORMATS"),
+        tuple(name for name in _public(importers) if name != "FORMATS"),
     ),
     Section(
         "Deploying", "`compaction_store.migrate`.", migrate, ("upgrade", "check", "current", "downgrade"),
@@ -241,7 +247,7 @@ def _rest() -> set[str]:
         for name in _inherited(_GROUPS[group] if group else cs.Store)
         if not name.startswith("_") and name not in _GROUPS
     }
-    named = {*cs.__all__, *models.__all__, *recall.__all__}
+    named = {*cs.__all__, *_public(models), *recall.__all__}
     return (named - told - mistakes) | (methods - {name for names in STORE.values() for name in names})
 
 

@@ -4,40 +4,8 @@ A thread is replayed in memory, message by message, and nothing is written. `doc
 and its limits.
 """
 
-from __future__ import annotations
+# The function is imported now, because its module has the same name.
+from compaction_store.evaluation.replay import replay as replay
+from compaction_store.public_names import in_stub
 
-from compaction_store.evaluation.evaluator import evaluate
-from compaction_store.evaluation.judge import Judge, JudgeVerdict, SummarizerUse
-from compaction_store.evaluation.money import FoldMoney, ModelPrice, Money, Prices
-from compaction_store.evaluation.replay import (
-    RECORDED,
-    ModelCall,
-    Policy,
-    RecordedThread,
-    Replayed,
-    read_thread,
-    replay,
-)
-from compaction_store.evaluation.results import Evaluation, Judged, PolicyResult, Rate
-
-__all__ = [
-    "RECORDED",
-    "Evaluation",
-    "FoldMoney",
-    "Judge",
-    "JudgeVerdict",
-    "Judged",
-    "ModelCall",
-    "ModelPrice",
-    "Money",
-    "Policy",
-    "PolicyResult",
-    "Prices",
-    "Rate",
-    "RecordedThread",
-    "Replayed",
-    "SummarizerUse",
-    "evaluate",
-    "read_thread",
-    "replay",
-]
+__all__, __getattr__, __dir__ = in_stub(__name__, __file__)

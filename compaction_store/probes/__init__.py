@@ -6,20 +6,6 @@ reads a thread once. `ThreadProbe` walks through the thread as it grows and is f
 what each probe finds and what it cannot find.
 """
 
-from __future__ import annotations
+from compaction_store.public_names import in_stub
 
-from compaction_store.models.probe import PROBE_TYPES, Place, Probe, ProbeType
-from compaction_store.probes.facts import Planted, ThreadFacts, ThreadMessage
-from compaction_store.probes.thread_probe import Fold, ThreadProbe
-
-__all__ = [
-    "PROBE_TYPES",
-    "Fold",
-    "Place",
-    "Planted",
-    "Probe",
-    "ProbeType",
-    "ThreadFacts",
-    "ThreadMessage",
-    "ThreadProbe",
-]
+__all__, __getattr__, __dir__ = in_stub(__name__, __file__)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
+from importlib import import_module
 
 import pytest
 
@@ -28,6 +30,16 @@ def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(cs, name) is not None
 
 
+@pytest.mark.parametrize("package", ["evaluation", "importers", "models", "probes", "strategies"])
+def test_every_name_in_the_stub_of_a_package_is_its_value_and_not_a_module(package: str) -> None:
+    """A module that is imported under the name of a function would hide the function."""
+    found = import_module(f"compaction_store.{package}")
+    for module in pkgutil.iter_modules(found.__path__):
+        import_module(f"compaction_store.{package}.{module.name}")
+    assert [name for name in found.__all__ if inspect.ismodule(getattr(found, name))] == []
+    assert set(found.__all__) <= set(dir(found))
+
+
 def test_every_class_imported_into_the_package_is_public() -> None:
     classes = {name for name, _ in inspect.getmembers(cs, inspect.isclass) if not name.startswith("_")}
     assert classes <= set(cs.__all__)
@@ -44,7 +56,7 @@ def test_the_root_has_what_an_application_names_and_no_more() -> None:
 
 
 def test_a_name_is_the_same_value_at_the_root_and_in_models() -> None:
-    assert all(getattr(cs, name) is getattr(models, name) for name in set(models.__all__) & set(cs.__all__))
+    assert all(getattr(cs, name) is getattr(models, name) for name in set(vars(models)["__all__"]) & set(cs.__all__))
 
 
 def test_every_error_says_in_sentences_what_it_means() -> None:

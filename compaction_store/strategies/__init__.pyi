@@ -1,0 +1,33 @@
+# The public names of `compaction_store.strategies`, and the module of each.
+
+from compaction_store.compaction.asks import Ask as Ask
+from compaction_store.compaction.callbacks import Strategy as Strategy
+from compaction_store.strategies.assistant_runs import AssistantRuns as AssistantRuns
+from compaction_store.strategies.assistant_runs import plan_assistant_runs as plan_assistant_runs
+from compaction_store.strategies.clear_tool_results import ClearToolResults as ClearToolResults
+from compaction_store.strategies.clear_tool_results import plan_clear_tool_results as plan_clear_tool_results
+from compaction_store.strategies.compress import CompressResult as CompressResult
+from compaction_store.strategies.compress import compress_context as compress_context
+from compaction_store.strategies.compress import compress_context_async as compress_context_async
+from compaction_store.strategies.items import Item as Item
+from compaction_store.strategies.items import Piece as Piece
+from compaction_store.strategies.items import Slid as Slid
+from compaction_store.strategies.items import sliding_window as sliding_window
+from compaction_store.strategies.items import sliding_window_async as sliding_window_async
+from compaction_store.strategies.ladder import Ladder as Ladder
+from compaction_store.strategies.outline import speaker as speaker
+from compaction_store.strategies.pipeline import Pipeline as Pipeline
+from compaction_store.strategies.pipeline import pin as pin
+from compaction_store.strategies.sliding_window import SlidingWindow as SlidingWindow
+from compaction_store.strategies.sliding_window import plan_sliding_window as plan_sliding_window
+from compaction_store.strategies.thresholds import Measure as Measure
+from compaction_store.strategies.thresholds import Threshold as Threshold
+from compaction_store.strategies.thresholds import Window as Window
+from compaction_store.strategies.thresholds import measure as measure
+from compaction_store.strategies.thresholds import on_turn_end as on_turn_end
+from compaction_store.strategies.thresholds import over as over
+from compaction_store.strategies.thresholds import safe_tokens as safe_tokens
+from compaction_store.strategies.tree import Node as Node
+from compaction_store.strategies.tree import SummaryTree as SummaryTree
+from compaction_store.strategies.tree import plan_summary_tree as plan_summary_tree
+from compaction_store.strategies.truncation import Change as Change
