@@ -10,6 +10,7 @@ from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models.messages import Payload
+from compaction_store.models.state import FORM, State
 from compaction_store.models.vocabulary import Kind, Outcome, Status
 
 
@@ -151,6 +152,16 @@ class Compaction(AsDict):
     def summary_text(self) -> str | None:
         """The text of the summary, without its frame and with the lines that checks appended."""
         return self._text("summary_text")
+
+    @property
+    def parts(self) -> State | None:
+        """The parts of a state summary, read from its text; None for any other summary.
+
+        Lines that checks appended are among the orders and the facts.
+        """
+        known = self.coverage or {}
+        is_state = any(one.get("form") == FORM for one in (known, *(_objects(known.get("parts")) or ())))
+        return State.parse(self.summary_text) if is_state and self.summary_text is not None else None
 
     @property
     def unreadable(self) -> bool:
