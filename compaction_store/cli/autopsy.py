@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from html import escape
 from itertools import islice
 from pathlib import Path
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from compaction_store.importers.sources import Source
     from compaction_store.probes import ProbeType
 
-# The folders in which programs keep their transcripts, relative to the home folder.
-_PLACES = (".claude/projects", ".codex/sessions")
 # The number of losses of each type that the command prints.
 _LISTED = 3
 # The number of compactions that the command prints.
@@ -82,11 +79,12 @@ def autopsy(
 
 
 def _chosen(paths: list[Path] | None) -> list[Path]:
-    found = paths or [place for name in _PLACES if (place := Path.home() / name).exists()]
+    from compaction_store.importers.formats import SESSIONS
+
+    places = [program.folder for program in SESSIONS.values()]
+    found = paths or [place for name in places if (place := Path.home() / name).exists()]
     if not found:
-        raise misuse(
-            f"must be given: there are no transcripts in {' or '.join(f'~/{name}' for name in _PLACES)}", "PATHS"
-        )
+        raise misuse(f"must be given: there are no transcripts in ~/{' or ~/'.join(places)}", "PATHS")
     for path in found:
         if not path.exists():
             raise misuse(f"{line(str(path))} does not exist", "PATHS")
@@ -218,23 +216,6 @@ _PART_BYTES = 16_000_000
 Say = Callable[[str], object]
 
 
-class SessionFormat(NamedTuple):
-    """A program that keeps its sessions in files: how to open files, and how to tell a file's session."""
-
-    opened: Callable[..., Source]
-    session_of: Callable[[LineFile], str]
-
-
-@cache
-def _programs() -> dict[str, SessionFormat]:
-    from compaction_store.importers import claude_code, codex
-
-    return {
-        claude_code.FORMAT: SessionFormat(claude_code.ClaudeCode, claude_code.session_of),
-        codex.FORMAT: SessionFormat(codex.Codex, codex.session_of),
-    }
-
-
 class FileGroup(NamedTuple):
     """Files that are imported together: sessions of a program, or one file of another format."""
 
@@ -243,9 +224,11 @@ class FileGroup(NamedTuple):
     size: int
 
     def source(self) -> Source | Path:
+        from compaction_store.importers.formats import SESSIONS
+
         if self.form is None:
             return self.paths[0]
-        return _programs()[self.form].opened(self.paths, skip_bad=True, lines=None)
+        return SESSIONS[self.form].opened(self.paths, skip_bad=True, lines=None)
 
 
 def parts_of(paths: Sequence[Path], unread: list[str]) -> list[FileGroup]:
@@ -254,8 +237,9 @@ def parts_of(paths: Sequence[Path], unread: list[str]) -> list[FileGroup]:
     Adds to `unread` the files in which nothing was recognised.
     """
     from compaction_store import importers
+    from compaction_store.importers.formats import SESSIONS
 
-    sessions: dict[str, list[Path]] = {form: [] for form in _programs()}
+    sessions: dict[str, list[Path]] = {form: [] for form in SESSIONS}
     known: dict[tuple[int, int], Path] = {}
     found: list[FileGroup] = []
     for path in paths:
@@ -280,6 +264,7 @@ def parts_of(paths: Sequence[Path], unread: list[str]) -> list[FileGroup]:
 
 
 def _parts(form: str, files: Sequence[Path]) -> Iterator[FileGroup]:
+    from compaction_store.importers.formats import SESSIONS
     from compaction_store.importers.line_files import LineFile
 
     made: list[list[LineFile]] = []
@@ -287,7 +272,7 @@ def _parts(form: str, files: Sequence[Path]) -> Iterator[FileGroup]:
     places: dict[str, int] = {}
     for path in files:
         file = LineFile(path)
-        place = places.get(session := _programs()[form].session_of(file), len(made) - 1)
+        place = places.get(session := SESSIONS[form].session_of(file), len(made) - 1)
         if place < 0 or (session not in places and sizes[place] >= _PART_BYTES):
             made.append([])
             sizes.append(0)

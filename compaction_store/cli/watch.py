@@ -40,12 +40,13 @@ def watch(
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
-    from compaction_store.watching import sessions, watcher
+    from compaction_store.importers.formats import SESSIONS
+    from compaction_store.watching import watcher
 
     if install:
         _install(paths or [], db, yes=yes)
         return
-    home = [Path.home() / name for name in sessions.PLACES]
+    home = [Path.home() / program.folder for program in SESSIONS.values()]
     roots = paths or (home if not once else [root for root in home if root.exists()])
     if not roots or not all(path.exists() for path in paths or ()):
         raise misuse(f"must be there, or without PATHS one of the folders {' and '.join(map(str, home))}", "PATHS")

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput, InvalidSource
 from compaction_store.importers import agents, chatgpt, claude_ai, claude_code, codex, databases, detecting, langgraph
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
 from compaction_store.importers.exports import Export
+from compaction_store.importers.line_files import Files, LineFile
 from compaction_store.importers.sources import Source
 
 FORMATS = (
     agents.FORMAT, ANTHROPIC, chatgpt.FORMAT, claude_ai.FORMAT, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT,
     CHAT, RESPONSES,
 )  # fmt: skip
-_SESSIONS: dict[str, type[claude_code.ClaudeCode | codex.Codex]] = {
-    claude_code.FORMAT: claude_code.ClaudeCode,
-    codex.FORMAT: codex.Codex,
+
+
+class SessionFormat(NamedTuple):
+    """A program that keeps its sessions in files below a folder of the home folder."""
+
+    folder: str
+    opened: Callable[..., Files]
+    session_of: Callable[[LineFile], str]
+    thread_of: Callable[[LineFile], str]
+
+
+SESSIONS = {
+    claude_code.FORMAT: SessionFormat(
+        ".claude/projects", claude_code.ClaudeCode, claude_code.session_of, claude_code.thread_of
+    ),
+    codex.FORMAT: SessionFormat(".codex/sessions", codex.Codex, codex.session_of, codex.session_of),
 }
 # The formats of databases, and the option of each.
 _DATABASES = {agents.FORMAT: {"messages_table"}, langgraph.FORMAT: {"channel"}}
@@ -70,16 +84,16 @@ def _files(
     **options: str,
 ) -> Source:
     form = form or detecting.of_files(path)
-    if lines is not None and (type(lines) is not bool or form not in _SESSIONS):
-        raise InvalidInput(f"lines must be True or False, and only for {' or '.join(_SESSIONS)}")
+    if lines is not None and (type(lines) is not bool or form not in SESSIONS):
+        raise InvalidInput(f"lines must be True or False, and only for {' or '.join(SESSIONS)}")
     if thread_field is not None and form not in (ANTHROPIC, CHAT, RESPONSES):
         raise InvalidInput(f"thread_field must be given only for JSON lines of messages, not for the format {form}")
     if thread_field is not None:
         arguments.name(thread_field, "thread_field")
     if options and form != codex.FORMAT:
         raise InvalidInput(f"traces must be given only for the format {codex.FORMAT}, not for {form}")
-    if form in _SESSIONS:
-        return _SESSIONS[form](path, skip_bad=skip_bad, lines=lines is not False, **options)
+    if form in SESSIONS:
+        return SESSIONS[form].opened(path, skip_bad=skip_bad, lines=lines is not False, **options)
     for export in (chatgpt, claude_ai):
         if form == export.FORMAT:
             return Export(path, form, export.messages, export.IDS, export.TITLE, skip_bad=skip_bad)

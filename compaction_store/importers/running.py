@@ -114,10 +114,7 @@ def import_into(
     when it is dropped.
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
-    threads = iterate(_to_load(importing, iter))
-    load = cache(
-        lambda: store.load.threads(threads, skip_refused=skip_bad, raw=True, expected_seq=importing.expected_seq)
-    )
+    load = importing.load(store, iterate(_to_load(importing, iter)))
     results = iterate(_imported(store, importing, load, lambda found: next(iter(found), None), adopt=adopt))
     return Results("import_into(…)", results)
 
@@ -137,10 +134,7 @@ def import_into_async(
 ) -> AsyncIterator[ThreadImported]:
     """`import_into` for an AsyncStore. A worker thread reads the source. It and the event loop call `progress`."""
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
-    threads = iterate_async(_to_load(importing, _Pages))
-    load = cache(
-        lambda: store.load.threads(threads, skip_refused=skip_bad, raw=True, expected_seq=importing.expected_seq)
-    )
+    load = importing.load(store, iterate_async(_to_load(importing, _Pages)))
     results = iterate_async(_imported(store, importing, load, lambda found: anext(aiter(found), None), adopt=adopt))
     return AsyncResults("import_into_async(…)", results)
 
@@ -244,10 +238,13 @@ class _Import:
     _items: Generator[Item] | None = None
     _begun: deque[_Begun] = field(default_factory=deque)
 
-    @property
-    def expected_seq(self) -> int | None:
-        """Returns 0 unless the caller chose the whole name: a source must not choose where its messages go."""
-        return 0 if self._thread_id is None else None
+    def load(self, store: Any, threads: Any) -> Callable[[], Any]:
+        """Returns a function whose first call begins the load, and which returns its results."""
+        # Unless the caller chose the whole name, a source must not choose where its messages go.
+        expected_seq = 0 if self._thread_id is None else None
+        return cache(
+            lambda: store.load.threads(threads, skip_refused=self.skip_bad, raw=True, expected_seq=expected_seq)
+        )
 
     def open(self) -> None:
         """Opens the source. Keeps it as an attribute, so that `close` can close it even if the caller is cancelled."""

@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers import claude_code, codex, codex_traces, detecting
+from compaction_store.importers import codex, codex_traces, detecting
+from compaction_store.importers.formats import SESSIONS
 from compaction_store.importers.kept_lines import LINES, place_of
 from compaction_store.importers.line_files import Files, LineFile
 from compaction_store.importers.running import key_of
 from compaction_store.watching.keeping import Target
 
-#: The folders in which programs keep their sessions, relative to the home folder, with the formats.
-PLACES = {".claude/projects": claude_code.FORMAT, ".codex/sessions": codex.FORMAT}
-_SOURCES: dict[str, type[Files]] = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
-_IDS = {claude_code.FORMAT: claude_code.thread_of, codex.FORMAT: codex.session_of}
 # Each look checks so many of the files that changed last. All files are checked so rarely that it takes this part of
 # the processor's time.
 _RECENT, _SHARE = 256, 0.005
@@ -74,13 +71,13 @@ class SessionFile:
         """Returns the id of the session's thread, or nothing if the file does not say it yet."""
         file = LineFile(Path(self.path))
         file.size = end_of_lines(self.path, 0)
-        return _IDS[self.form](file) if file.size else ""
+        return SESSIONS[self.form].thread_of(file) if file.size else ""
 
     def source(self, path: str, size: int) -> Files:
         """Opens the conversation in the first bytes of the file, or of a copy of it."""
         root = os.environ.get(codex_traces.ROOT, "") if self.form == codex.FORMAT else ""
         traces = {"traces": root} if Path(root).is_dir() and root else {}
-        source = _SOURCES[self.form](Path(path), skip_bad=True, lines=False, **traces)
+        source = SESSIONS[self.form].opened(Path(path), skip_bad=True, lines=False, **traces)
         source.end_at(size)
         return source
 
@@ -166,10 +163,10 @@ class SessionScan:
                 yield from (os.path.join(folder, name) for name in names if name.endswith(".jsonl"))  # noqa: PTH118
 
     def _new(self, path: str) -> SessionFile | None:
-        form = next((form for place, form in PLACES.items() if f"/{place}/" in path), None)
+        form = next((form for form, program in SESSIONS.items() if f"/{program.folder}/" in path), None)
         with suppress(InvalidSource):
             form = form or detecting.of_files(Path(path))
-        if form not in _SOURCES:
+        if form not in SESSIONS:
             self.unknown.add(path)
             return None
         return self.files.setdefault(path, SessionFile(path, form))
