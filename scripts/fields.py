@@ -445,6 +445,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "ends_with_user": "Whether the last message is from the user.",
         "limit": "The most tokens that the budget allows.",
     },
+    "Carry": {
+        "latest": "The tools whose newest call is kept; by default those of known agents.",
+        "user_tokens": "The maximum number of tokens of the users' messages.",
+        "files": "Whether files are named that calls read and wrote.",
+    },
     "Node": {"level": "The level in the tree; leaves have level 1."},
     "Piece": {
         "item": "The item.",

@@ -171,6 +171,15 @@ def _edited(call: ToolCall) -> FileChange | None:
     return FileChange(path, "deleted" if deletes else "written")
 
 
+def read_file(call: ToolCall) -> str | None:
+    """Returns the file that a call of a tool other than a shell reads, or None."""
+    given = call.given
+    if not isinstance(given, dict) or shell_command(call) is not None or not looks_up(call):
+        return None
+    path = next((given[field] for field in _PATH_FIELDS if isinstance(given.get(field), str)), "")
+    return path if _is_path(path) and _is_file(path) else None
+
+
 def _is_file(path: str) -> bool:
     """Returns whether a path in a shell command looks like a file: its name has an extension or is a known name."""
     name = path.rstrip("/").rpartition("/")[2]

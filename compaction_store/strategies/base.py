@@ -25,6 +25,7 @@ from compaction_store.errors import InvalidCallback, InvalidInput, NoProgress, P
 from compaction_store.messages import framing
 from compaction_store.messages.framing import Role
 from compaction_store.models import Summary
+from compaction_store.strategies.carry import Carrier, Carry
 from compaction_store.strategies.outline import PinOption, Pins
 from compaction_store.strategies.thresholds import Threshold, as_threshold
 from compaction_store.waiting import Work, is_async
@@ -171,6 +172,12 @@ def a_threshold(value: Any, _name: str) -> Threshold | None:
     return None if value is None else as_threshold(value)
 
 
+def _a_carry(value: Any, name: str) -> Any:
+    if value is not None and not isinstance(value, Carry):
+        raise InvalidInput(f"{name} must be a Carry or None{other(value)}")
+    return value
+
+
 def _a_role(value: Any, _name: str) -> Any:
     check_role(value)
     return value
@@ -239,6 +246,7 @@ class Summarizing(Pinnable):
     min_saving: float = option(MIN_SAVING, keep=a_saving)
     role: Role = option("user", keep=_a_role)
     checks: Sequence[Check] = option((), keep=lambda value, _: check_checks(value))
+    carry: Carry | None = option(None, keep=_a_carry)
 
     @property
     def needs_async(self) -> bool:
@@ -247,6 +255,8 @@ class Summarizing(Pinnable):
     def ask(self, start_seq: int, end_seq: int, reason: str, **more: Any) -> Ask:
         """Returns the request to summarize a span."""
         summarize = more.pop("summarize", self.summarize)
+        if self.carry is not None and not isinstance(summarize, Summary):
+            summarize = Carrier(summarize, self.carry)
         return Ask(
             start_seq, end_seq, summarize, reason=reason, min_saving=self.min_saving, role=self.role,
             checks=tuple(self.checks), **more,
