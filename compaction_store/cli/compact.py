@@ -180,12 +180,11 @@ def _show_errors(errors: Iterable[Exception]) -> None:
 
 
 def revoke(thread: Thread, record: Number, reason: Reason = None, *, call: WriteOptions) -> None:
-    out = call.output()
     with call.store() as store:
         written = store.revoke(thread, record, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
     text = f"compaction {record} is revoked by record {written.number}: {values.view_tokens(now)} tokens now"
-    out.said(values.compaction(written) | {"view_tokens": now.view_tokens}, f"{named(thread)}: {text}")
+    call.output().said(values.compaction(written) | {"view_tokens": now.view_tokens}, f"{named(thread)}: {text}")
 
 
 def adopt(
@@ -195,7 +194,6 @@ def adopt(
     *,
     call: WriteOptions,
 ) -> None:
-    out = call.output()
     with call.store() as store:
         observed = store.compaction(thread, record)
         written = store.adopt(thread, observed, reason=reason, **call.given)
@@ -203,7 +201,7 @@ def adopt(
     records = [values.compaction(each) for each in written]
     numbers = ", ".join(str(each.number) for each in written)
     done = f"adopted by record {numbers}" if written else "adopted already"
-    out.said(
+    call.output().said(
         {"thread_id": thread, "adopted": record, "records": records, "view_tokens": now.view_tokens},
         f"{named(thread)}: compaction {record} is {done}: {values.view_tokens(now)} tokens now",
     )
@@ -216,21 +214,19 @@ def rewind(
     *,
     call: WriteOptions,
 ) -> None:
-    out = call.output()
     with call.store() as store:
         written = store.rewind(thread, seq, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
-    _show(out, thread, written, now, nothing=f"the view ends at seq {seq} or before already")
+    _show(call.output(), thread, written, now, nothing=f"the view ends at seq {seq} or before already")
 
 
 def clear(
     thread: Thread, hide: bool = option("--hide", default=False), reason: Reason = None, *, call: WriteOptions
 ) -> None:
-    out = call.output()
     with call.store() as store:
         written = store.clear(thread, hide=hide, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
-    _show(out, thread, written, now, nothing="the view is empty already")
+    _show(call.output(), thread, written, now, nothing="the view is empty already")
 
 
 def _show(out: Output, thread: str, written: tuple[Compaction, ...], now: ThreadValue, *, nothing: str) -> None:
@@ -267,10 +263,9 @@ def fork(
     *,
     call: WriteOptions,
 ) -> None:
-    out = call.output()
     with call.store() as store:
         done = store.fork(thread, new, at=at, key=key, reason=reason, **call.given)
     text = f"already made from {named(thread)}, up to pos {done.at:,}"
     if done.added:
         text = f"a copy of {named(thread)} up to pos {done.at:,}, with {values.count(done.last_seq, 'message')}"
-    out.said(done.as_dict(), f"{named(new)}: {text}")
+    call.output().said(done.as_dict(), f"{named(new)}: {text}")

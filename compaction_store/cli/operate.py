@@ -35,7 +35,6 @@ def migrate_(
     from compaction_store import migrate
     from compaction_store.postgres import tables
 
-    out = printed.output()
     with db.reachable() as address:
         before = migrate.current(address)
         if check:
@@ -43,7 +42,9 @@ def migrate_(
         else:
             migrate.upgrade(address, partitions=partitions)
     already = " already" * (before == tables.REVISION)
-    out.said({"before": before, "revision": tables.REVISION}, f"the schema is at {tables.REVISION}{already}")
+    printed.output().said(
+        {"before": before, "revision": tables.REVISION}, f"the schema is at {tables.REVISION}{already}"
+    )
 
 
 Service = Literal["rds", "aurora", "cloud-sql", "alloydb", "neon", "supabase", "azure"]
@@ -60,11 +61,10 @@ def grant(
 ) -> None:
     from compaction_store.deploy import roles
 
-    out = printed.output()
     with db.reachable() as address:
         (roles.revoke if revoke else roles.grant)(address, login, role)
     text = f"{login} is {'no longer' if revoke else 'now'} a member of {ROLES[role].group}"
-    out.said({"login": login, "role": role, "granted": not revoke}, text)
+    printed.output().said({"login": login, "role": role, "granted": not revoke}, text)
 
 
 def roles_(db: ServerOptions, printed: ListOptions) -> None:
@@ -90,20 +90,18 @@ def distribute(
 ) -> None:
     from compaction_store.deploy import citus
 
-    out = printed.output()
     with db.reachable() as address:
         done = citus.distribute(address, shards=shards)
     text = f"the tables are {'' if done.now else 'already '}distributed over {done.nodes} nodes"
-    out.said({"distributed": done.now, "nodes": done.nodes}, text)
+    printed.output().said({"distributed": done.now, "nodes": done.nodes}, text)
 
 
 def rebalance(db: ServerOptions, printed: PrintOptions) -> None:
     from compaction_store.deploy import citus
 
-    out = printed.output()
     with db.reachable() as address:
         moved = citus.rebalance(address)
-    out.said({"moved": moved}, f"moved {moved} shards" if moved else "no shard had to be moved")
+    printed.output().said({"moved": moved}, f"moved {moved} shards" if moved else "no shard had to be moved")
 
 
 def doctor(
