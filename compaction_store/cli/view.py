@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from compaction_store.audit import transcripts, words
+from compaction_store.audit import words
 from compaction_store.audit._sync.threads import kept_threads
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import Kept
@@ -161,7 +160,6 @@ def replay(
     until: int | None = option("--until SEQ", default=None, min=0),
     last: int | None = option("--last N", default=None, min=1),
     payloads: bool = option("--payloads", default=False),
-    form: Literal["markdown"] | None = option("--format", default=None),
     full: _Full = False,
     *,
     call: ReadOptions,
@@ -169,10 +167,7 @@ def replay(
     out = call.output()
     with call.reader() as store, ProgressBar("replay", "messages") as progress:
         found = progress.over(store.replay(thread, after=after, until=until, last=last))
-        if form is not None:
-            for part in transcripts.markdown(store.thread(thread), found):
-                sys.stdout.write(part)
-        elif payloads:
+        if payloads:
             for message in found:
                 out.json_text(message.text or "null")
         elif out.as_json:

@@ -1,4 +1,4 @@
-"""`export --format markdown` and `replay --format markdown` write transcripts for people."""
+"""`export --format markdown` writes transcripts for people."""
 
 from __future__ import annotations
 
@@ -31,17 +31,6 @@ def test_a_transcript_has_every_message_and_a_block_for_each_compaction(run: Run
         assert content is None or any(str(content) in fence for fence in fences)
     assert "<details><summary>call: read_log" in text
     assert text.index(f"## {messages[-1].seq}: ") < text.index("Event at pos")
-
-
-def test_a_replay_has_the_messages_only(run: Run, filled: cs.Store) -> None:
-    text = run("replay", THREAD, "--format", "markdown", "--last", "2").stdout
-    last = filled.thread(THREAD).last_seq
-    assert [line.split(":")[0] for line in text.splitlines() if line.startswith("## ")] == [
-        f"## {last - 1}",
-        f"## {last}",
-    ]
-    assert "Compaction" not in text
-    assert SECRET in text
 
 
 def test_a_folder_gets_a_private_file_for_each_thread(run: Run, filled: cs.Store, tmp_path: Path) -> None:
