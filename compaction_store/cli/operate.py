@@ -41,10 +41,8 @@ def migrate_(
             migrate.check(address)
         else:
             migrate.upgrade(address, partitions=partitions)
-    already = " already" * (before == tables.REVISION)
-    printed.output().said(
-        {"before": before, "revision": tables.REVISION}, f"the schema is at {tables.REVISION}{already}"
-    )
+    text = f"the schema is at {tables.REVISION}{' already' * (before == tables.REVISION)}"
+    printed.output().said({"before": before, "revision": tables.REVISION}, text)
 
 
 Service = Literal["rds", "aurora", "cloud-sql", "alloydb", "neon", "supabase", "azure"]

@@ -24,9 +24,8 @@ from compaction_store.errors import CompactionStoreError, Conflict, DatabaseErro
 from compaction_store.importers import ThreadImported
 from compaction_store.importers.kept_lines import bytes_of, messages, place_of
 from compaction_store.watching import restoring
-from compaction_store.watching.keeping import ErasedSession, Keeper, batches
+from compaction_store.watching.keeping import ErasedSession, Keeper, Spool, Spooled, batches
 from compaction_store.watching.sessions import SessionFile, SessionScan, edges, end_of_lines, hashed, state_of
-from compaction_store.watching.spool import Spool, Spooled
 
 # A conversation is imported again after this many times the seconds that its last import took.
 _REST = 20
