@@ -443,6 +443,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "messages": "The number of messages.",
         "turns": "The number of messages from the user.",
         "ends_with_user": "Whether the last message is from the user.",
+        "idle": "The seconds since the assistant's last message; 0 for a part of a view.",
         "limit": "The most tokens that the budget allows.",
     },
     "Carry": {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -82,10 +83,13 @@ class Planner:
         awaits: bool = False,
         authority: Payload | None = None,
         leaves_lines: bool = True,
+        now: datetime | None = None,
     ) -> None:
         self.budget = size_estimate.in_own_tokens(budget, view)
         self.measured = view.measured or Measured(view.tokens, view.tokens)
         self.counter = counter
+        #: The time for thresholds; None for the current time.
+        self.now = now
         self.plan = Plan(view.elements, view.thread_id, authority)
         #: The errors of callbacks and summarizers, in order.
         self.errors: list[Exception] = []

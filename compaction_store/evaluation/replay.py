@@ -307,7 +307,7 @@ class _Simulated(_Walk):
         if not self._policy.budget.is_over(self.tokens):
             return
         view = View(self.thread.thread_id, 0, tuple(self.elements))
-        planner = Planner(view, counter=self.counter, budget=self._policy.budget)
+        planner = Planner(view, counter=self.counter, budget=self._policy.budget, now=self.elements[-1].created_at)
         drive(run_callbacks(planner, self._policy.callbacks))
         for attempt in planner.attempts:
             self._last += 1

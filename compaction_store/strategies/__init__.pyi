@@ -24,6 +24,7 @@ from compaction_store.strategies.sliding_window import plan_sliding_window as pl
 from compaction_store.strategies.thresholds import Measure as Measure
 from compaction_store.strategies.thresholds import Threshold as Threshold
 from compaction_store.strategies.thresholds import Window as Window
+from compaction_store.strategies.thresholds import idle as idle
 from compaction_store.strategies.thresholds import measure as measure
 from compaction_store.strategies.thresholds import on_turn_end as on_turn_end
 from compaction_store.strategies.thresholds import over as over

@@ -18,7 +18,7 @@ from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload, Span, Summary
 from compaction_store.strategies import base
 from compaction_store.strategies.outline import Outline, elements_of, held_unread
-from compaction_store.strategies.thresholds import Predicate, Threshold, window_of
+from compaction_store.strategies.thresholds import Predicate, Threshold
 
 _MADE_BY_ASSISTANT = frozenset({"assistant"})
 _WITH_RESULTS = frozenset({"assistant", "result"})
@@ -48,7 +48,7 @@ class AssistantRuns(base.Summarizing):
         elements = ctx.elements
         limit = None if ctx.budget is None else ctx.budget.limit
         when = cast("Threshold | None", self.when)
-        if when is not None and not when(window_of(elements, limit)):
+        if when is not None and not when.is_reached(elements, limit, planner_of(ctx).now):
             return
         tail = max(self.retain, held_unread(elements, limit))
         runs = self.runs(elements, tail, ctx.links)

@@ -27,7 +27,7 @@ from compaction_store.messages.framing import Role
 from compaction_store.models import Summary
 from compaction_store.strategies.carry import Carrier, Carry
 from compaction_store.strategies.outline import PinOption, Pins
-from compaction_store.strategies.thresholds import Threshold, as_threshold
+from compaction_store.strategies.thresholds import Threshold, as_threshold, sized
 from compaction_store.waiting import Work, is_async
 
 SummarySource = Summary | Summarize
@@ -170,6 +170,11 @@ def a_switch(value: object, name: str) -> bool:
 
 def a_threshold(value: Any, _name: str) -> Threshold | None:
     return None if value is None else as_threshold(value)
+
+
+def a_size(value: Any, name: str) -> Threshold | None:
+    found = a_threshold(value, name)
+    return None if found is None else sized(found)
 
 
 def _a_carry(value: Any, name: str) -> Any:

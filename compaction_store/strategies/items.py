@@ -18,7 +18,7 @@ from compaction_store.strategies.base import rules, sent
 from compaction_store.strategies.folds import Fold, Folded, Scan
 from compaction_store.strategies.outline import Outline, PinOption, Pins, elements_of
 from compaction_store.strategies.sliding_window import ThresholdOption, tail_of
-from compaction_store.strategies.thresholds import as_threshold, everything, fraction_of
+from compaction_store.strategies.thresholds import as_threshold, everything, fraction_of, sized
 from compaction_store.tokens import o200k_base
 from compaction_store.waiting import Call, Work, drive, drive_async, is_async
 
@@ -154,7 +154,7 @@ class _Sliding(Generic[T]):
         ]
         self._shown: list[T] = [piece.item for piece in self._pieces]
         self._count = count
-        reached = everything if threshold is None else as_threshold(threshold)
+        reached = everything if threshold is None else sized(as_threshold(threshold))
         self._needs_tokens = reached.needs_tokens
         needed = reached.needs_tokens or isinstance(retain, float)
         tokens = _counted(self._shown, count) if needed else [0] * len(self._shown)

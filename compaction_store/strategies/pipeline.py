@@ -17,7 +17,7 @@ from compaction_store.messages.tool_pairs import Links, items_of
 from compaction_store.models import Element
 from compaction_store.strategies.base import Attempted, BaseStrategy, sent
 from compaction_store.strategies.outline import Pin, PinOption, Pins
-from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
+from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold
 
 
 class Pipeline(BaseStrategy):
@@ -56,7 +56,7 @@ class Pipeline(BaseStrategy):
         planner = planner_of(ctx)
         limit = None if ctx.budget is None else ctx.budget.limit
         for strategy in self._strategies:
-            if self._when is not None and not self._when(window_of(ctx.elements, limit)):
+            if self._when is not None and not self._when.is_reached(ctx.elements, limit, planner.now):
                 return
             caller = planner.rename(callback_name(strategy))
             if isinstance(strategy, Strategy):

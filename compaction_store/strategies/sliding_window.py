@@ -126,7 +126,7 @@ class SlidingWindow(base.Summarizing):
     """
 
     _: KW_ONLY
-    threshold: ThresholdOption = base.option(None, keep=base.a_threshold)
+    threshold: ThresholdOption = base.option(None, keep=base.a_size)
     retain: float = base.option(0, keep=lambda given, _: _retained(given))
     keep_first: bool = base.option(default=True, keep=base.a_switch)
     before_reply: bool = base.option(default=False, keep=base.a_switch)

@@ -1,9 +1,10 @@
-"""Thresholds: conditions on the size of a view, or of a part of it, that decide when to compact it.
+"""Thresholds: conditions on the size of a view, of a part of it, or on time, that decide when to compact it.
 
 They can be combined with `|` and `&`.
 
     over(tokens=100_000) | over(fraction=0.7)
     over(turns=20) & on_turn_end
+    over(fraction=0.4) & idle(minutes=5)
 
 A threshold is reached at its number, not only above that number. `over()` without a number is never reached.
 """
@@ -11,8 +12,9 @@ A threshold is reached at its number, not only above that number. `over()` witho
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar, overload
@@ -30,7 +32,8 @@ _T_co = TypeVar("_T_co", covariant=True)
 class Measure(NamedTuple):
     """The size of a thread or a window, without the messages that a `Window` has.
 
-    `turns` is the number of messages of the user; `limit` is the limit of the budget.
+    `turns` is the number of messages of the user; `limit` is the limit of the budget. `idle` is the number of seconds
+    since the assistant's last message, or 0 for a part of a view.
     """
 
     tokens: int = 0
@@ -38,6 +41,7 @@ class Measure(NamedTuple):
     turns: int = 0
     ends_with_user: bool = False
     limit: int | None = None
+    idle: float = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields, ready for `json.dumps`."""
@@ -50,7 +54,7 @@ class Window(Sequence[_T_co]):
     def __init__(self, items: Sequence[_T_co], start: int, end: int, measure: Measure) -> None:
         self._items = items
         self._range = range(start, end)
-        self.tokens, self.messages, self.turns, self.ends_with_user, self.limit = measure
+        self.tokens, self.messages, self.turns, self.ends_with_user, self.limit, self.idle = measure
 
     def __len__(self) -> int:
         return len(self._range)
@@ -78,6 +82,7 @@ class Threshold(ABC):
     """A condition on a window. Call it to find out whether it is reached; `fired` names the parts that are reached."""
 
     needs_tokens = False
+    needs_time = False
 
     @abstractmethod
     def fired(self, measured: Measurable) -> tuple[str, ...]:
@@ -85,6 +90,10 @@ class Threshold(ABC):
 
     def __call__(self, measured: Measurable) -> bool:
         return bool(self.fired(measured))
+
+    def is_reached(self, elements: Sequence[Element], limit: int | None = None, now: datetime | None = None) -> bool:
+        """Returns whether a whole view reaches the threshold. `now` is the current time if it is not given."""
+        return self(window_of(elements, limit, now))
 
     def __or__(self, other: Threshold | Predicate) -> Threshold:
         return _Joined((self, as_threshold(other)))
@@ -108,6 +117,10 @@ class _Over(Threshold):
     def needs_tokens(self) -> bool:  # type: ignore[override]
         return self.what in ("tokens", "fraction")
 
+    @property
+    def needs_time(self) -> bool:  # type: ignore[override]
+        return self.what == "idle"
+
     def fired(self, measured: Measurable) -> tuple[str, ...]:
         if self.what != "fraction":
             return (self.what,) if getattr(measured, self.what) >= self.number else ()
@@ -116,7 +129,7 @@ class _Over(Threshold):
         return ("fraction",) if measured.tokens >= fraction_of(self.number, measured.limit) else ()
 
     def __repr__(self) -> str:
-        return f"over({self.what}={self.number})"
+        return f"idle(minutes={self.number / 60:g})" if self.needs_time else f"over({self.what}={self.number})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,6 +168,10 @@ class _Joined(Threshold):
     def needs_tokens(self) -> bool:  # type: ignore[override]
         return any(part.needs_tokens for part in self.parts)
 
+    @property
+    def needs_time(self) -> bool:  # type: ignore[override]
+        return any(part.needs_time for part in self.parts)
+
     def fired(self, measured: Measurable) -> tuple[str, ...]:
         fired = [part.fired(measured) for part in self.parts]
         return () if self.needs_all and not all(fired) else tuple(chain.from_iterable(fired))
@@ -190,6 +207,24 @@ def over(
         check_fraction(fraction, "over(fraction=)")
         parts.append(_Over("fraction", fraction))
     return (parts[0] if len(parts) == 1 else _Joined(tuple(parts))) if parts else _Named("over()", ())
+
+
+def idle(*, minutes: float = 5) -> Threshold:
+    """Returns a threshold on the time since the assistant's last message.
+
+    A provider's prompt cache is then cold, so a compaction loses nothing of it. Anthropic keeps a cache for 5 minutes
+    or, with `cache="1h"`, for 60.
+    """
+    if type(minutes) not in (int, float) or not 0 <= minutes < float("inf"):
+        raise InvalidInput(f"idle(minutes=) must be a number >= 0{other(minutes)}")
+    return _Over("idle", minutes * 60)
+
+
+def sized(threshold: Threshold) -> Threshold:
+    """Returns a threshold for a window of a scan, which has no time."""
+    if threshold.needs_time:
+        raise InvalidInput("a sliding window's threshold must not have idle(…), which belongs in when=")
+    return threshold
 
 
 def as_threshold(value: Any) -> Threshold:
@@ -231,11 +266,23 @@ def measure(messages: Iterable[Payload], *, tokens: int | None = None, limit: in
     return Measure(counted, len(listed), who.count("user"), who[-1:] == ["user"], limit)
 
 
-def window_of(elements: Sequence[Element], limit: int | None = None) -> Window[Element]:
+def window_of(elements: Sequence[Element], limit: int | None = None, now: datetime | None = None) -> Window[Element]:
     """Returns a whole view as a window. Summaries count as messages, but not as turns."""
-    users = [not element.is_summary and "user" in speakers(element) for element in elements]
+    who = [frozenset[str]() if element.is_summary else speakers(element) for element in elements]
+    users = ["user" in each for each in who]
     size = Measure(
         sum(element.tokens for element in elements), sum(len(element.messages) for element in elements), sum(users),
-        users[-1:] == [True], limit,
+        users[-1:] == [True], limit, _idle(elements, who, now),
     )  # fmt: skip
     return Window(elements, 0, len(elements), size)
+
+
+def _idle(elements: Sequence[Element], who: Sequence[Collection[str]], now: datetime | None) -> float:
+    """Returns the seconds since the assistant's last message, which has the database's time.
+
+    If the clock of this process is behind that of the database, the newest message tells the time.
+    """
+    spoken = next((elements[i].created_at for i in range(len(who) - 1, -1, -1) if "assistant" in who[i]), None)
+    if spoken is None:
+        return 0
+    return (max(now or datetime.now(UTC), elements[-1].created_at) - spoken).total_seconds()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
@@ -312,15 +312,17 @@ def due(
     margin: int,
     after: tuple[int, UUID] | None,
     limit: int,
+    idle: float,
     among: int,
 ) -> list[DueRow]:
     """Returns a page of the threads whose view has more than `trigger` tokens, roughly the largest first.
 
-    Leaves out erased threads, hidden threads, threads that a run has leased, and threads whose last attempt made no
-    progress and whose view has not grown by `margin` since. Rows are ordered by `view_tokens_coarse` and thread_uid.
+    Leaves out erased threads, hidden threads, threads that a run has leased, threads with a message in the last `idle`
+    seconds, and threads whose last attempt made no progress and whose view has not grown by `margin` since. Rows are
+    ordered by `view_tokens_coarse` and thread_uid.
     """
     # The join is outside the page, so that the function is called only for the threads of the page.
-    page = _due(tenant, trigger, margin, after, limit).subquery("page")
+    page = _due(tenant, trigger, margin, after, limit, idle).subquery("page")
     figures = [sa.column("seq", sa.BigInteger), sa.column("view_tokens", sa.BigInteger)]
     texts = [sa.column(name, sa.Text) for name in ("payload", "meta")]
     called = sa.func.compaction_store.reported(page.c.thread_uid, tenant, page.c.thread_id, among)
@@ -367,7 +369,9 @@ def leases(connection: Connection, tenant: str, trigger: int, limit: int) -> lis
     return [Lease(*row) for row in select_of(connection, tenant, query)]
 
 
-def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int) -> sa.Select[Any]:
+def _due(
+    tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int, idle: float
+) -> sa.Select[Any]:
     t, h = tables.threads.c, tables.heads.c
     query = (
         sa.select(*_thread_columns(), h.view_tokens_coarse)
@@ -381,6 +385,8 @@ def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None,
         .order_by(h.view_tokens_coarse.desc(), h.thread_uid.desc())
         .limit(limit)
     )  # fmt: skip
+    if idle:
+        query = query.where(h.active_at <= sa.func.clock_timestamp() - timedelta(seconds=idle))
     return query if after is None else query.where(sa.tuple_(h.view_tokens_coarse, h.thread_uid) < sa.tuple_(*after))
 
 

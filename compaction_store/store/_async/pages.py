@@ -431,12 +431,12 @@ async def receipt_of(db: AsyncConnections, thread: ThreadKey, seq: int) -> WithR
     return WithReceipt(pos, receipt, thread._replace(uid=uid))
 
 
-async def due(db: AsyncConnections, tenant: str, budget: TokenBudget) -> AsyncIterator[Thread]:
+async def due(db: AsyncConnections, tenant: str, budget: TokenBudget, idle: float) -> AsyncIterator[Thread]:
     """Yields the threads whose view is over a budget, judged by stored counts and the newest reported usage."""
     margin = max(1, budget.trigger_tokens - budget.target_tokens)
     after = None
     while True:
-        rows = await db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, _REPORTS)
+        rows = await db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, idle, _REPORTS)
         for row in rows:
             measured = size_estimate.calibrated(row.thread.view_tokens, budget, size_estimate.reported(row.reported))
             if budget.is_over(measured.tokens):

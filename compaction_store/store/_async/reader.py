@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 _IS_ASYNC = True
 _MOST_LEASES = 1000
+# A year, in minutes.
+_MOST_IDLE = 525_600
 
 
 class AsyncReader:
@@ -417,15 +419,20 @@ class AsyncReader:
             return SeenView("reconstructed", view, receipt, None, f"the thread {receipt['lines']} is missing")
         return SeenView("differs" if sent.where else "proved", view, receipt, sent.messages, sent.where)
 
-    def due(self, budget: TokenBudget) -> AsyncIterator[Thread]:
+    def due(self, budget: TokenBudget, *, idle_minutes: float = 0) -> AsyncIterator[Thread]:
         """Yields the threads whose view is over the budget's trigger, roughly the largest first.
 
         The size of a view is estimated from the stored token counts and the usage that the API last reported; the
         budget's counter is not called. Threads that are being compacted are left out. A thread whose last attempt made
         no progress is left out until its view has grown by the difference between the budget's trigger and target.
+
+        With `idle_minutes`, only threads without a message for so long are yielded. A budget with a lower trigger then
+        finds threads to compact before they are used again, while the provider's prompt cache is cold.
         """
+        if type(idle_minutes) not in (int, float) or not 0 <= idle_minutes <= _MOST_IDLE:
+            raise InvalidInput(f"idle_minutes must be a number from 0 to {_MOST_IDLE}{arguments.other(idle_minutes)}")
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
-        return AsyncResults("due(…)", pages.due(self._db, self._tenant, budget), works=False)
+        return AsyncResults("due(…)", pages.due(self._db, self._tenant, budget, idle_minutes * 60), works=False)
 
     async def leases(self, budget: TokenBudget) -> tuple[Lease, ...]:
         """Returns the runs that compact threads over the budget's trigger now, the oldest first, at most 1,000.

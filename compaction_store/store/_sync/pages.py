@@ -432,12 +432,12 @@ def receipt_of(db: Connections, thread: ThreadKey, seq: int) -> WithReceipt | No
     return WithReceipt(pos, receipt, thread._replace(uid=uid))
 
 
-def due(db: Connections, tenant: str, budget: TokenBudget) -> Iterator[Thread]:
+def due(db: Connections, tenant: str, budget: TokenBudget, idle: float) -> Iterator[Thread]:
     """Yields the threads whose view is over a budget, judged by stored counts and the newest reported usage."""
     margin = max(1, budget.trigger_tokens - budget.target_tokens)
     after = None
     while True:
-        rows = db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, _REPORTS)
+        rows = db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, idle, _REPORTS)
         for row in rows:
             measured = size_estimate.calibrated(row.thread.view_tokens, budget, size_estimate.reported(row.reported))
             if budget.is_over(measured.tokens):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from compaction_store.store._sync.audit import StoreAudit
     from compaction_store.store._sync.custody import Custody
     from compaction_store.store._sync.loader import Loader
+    from compaction_store.strategies.thresholds import Threshold
 
 _IS_ASYNC = False
 _C = TypeVar("_C", bound=Callback)
@@ -305,11 +306,15 @@ class Store(Reader):
         thread_id: str,
         budget: TokenBudget,
         *callbacks: Callback,
+        when: Threshold | None = None,
         wait: float = compactions.LONGEST_RUN,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> FittedView:
         """Returns the thread's view, after compacting the thread if the view is over the budget's trigger.
+
+        With `when`, the thread is also compacted if the view reaches this threshold, such as
+        `over(fraction=0.4) & idle(minutes=5)`: the provider's prompt cache is then cold anyway.
 
         The view's `measured` has its size and the source of that figure, and its `run` the run that compacted it. If
         compacting fails or is not enough, the view is returned anyway if it is within the budget's limit; otherwise
@@ -321,16 +326,20 @@ class Store(Reader):
         actor = self._scope.chosen_actor(actor)
         authority = encoding.authority(authority)
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
+        if when is not None and not callable(getattr(when, "is_reached", None)):
+            raise InvalidInput(f"when must be a threshold such as idle(minutes=5){arguments.other(when)}")
         view = compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
-        if not budget.is_over(view):
+        early = not budget.is_over(view)
+        if early and (when is None or not when.is_reached(view.elements, budget.limit)):
             return FittedView.of(view, None)
         run: CompactionRun | None = None
         failure: CompactionStoreError | None = None
         thread = self._scope.writable_key(thread_id)
-        work = self._compacting(thread, callbacks, budget, force=False, wait=wait, actor=actor, authority=authority)
+        work = self._compacting(thread, callbacks, budget, force=early, wait=wait, actor=actor, authority=authority)
         if not work.callbacks:
+            reached = "reaches when" if early else "is over the budget's trigger"
             raise NotConfigured(
-                "the view is over the budget's trigger, but there is no callback to compact it: register one with"
+                f"the view {reached}, but there is no callback to compact it: register one with"
                 f" on_compact, or pass one to this call{arguments.about(thread_id)}"
             )
         try:
