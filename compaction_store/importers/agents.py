@@ -54,9 +54,7 @@ class AgentSessions:
                 "source": FORMAT, "occurred_at": moment(created_at), "row_id": number,
                 "external_id": text(item.get("id")),
             }  # fmt: skip
-            message = to_load(item, meta, notes, where)
-            if message is not None:
-                yield message
+            yield from to_load(item, meta, notes, where)
 
     def close(self) -> None:
         self._database.close()

@@ -47,8 +47,8 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
             notes.leave_out("empty message", EMPTY)
         elif said["role"] not in _ROLES:
             notes.refuse(f"a message of {where}", f"its author must be one of {', '.join(sorted(_ROLES))}")
-        elif (item := to_load(said, _meta(message, node), notes, f"a message of {where}")) is not None:
-            yield item
+        else:
+            yield from to_load(said, _meta(message, node), notes, f"a message of {where}")
 
 
 def _path(mapping: dict[str, Any], current: Any) -> dict[str, Any]:

@@ -52,8 +52,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
         said = list(_said(role, message))
         notes.leave_out("empty message", EMPTY, not said)
         for part in said:
-            if (item := to_load(part, meta, notes, f"a message of {where}")) is not None:
-                yield item
+            yield from to_load(part, meta, notes, f"a message of {where}")
 
 
 def _shown(given: list[dict[str, Any]], conversation: Conversation) -> list[dict[str, Any]]:

@@ -206,15 +206,13 @@ class _Chain:
             "is_api_error": found.get("isApiErrorMessage") is True or None, "rendered": _rendered(found),
             "request": self._request(found),
         }  # fmt: skip
-        item = to_load(message, meta, self._notes, self._file.where(line.number), line.number)
-        if item is None:
-            return
-        self._messages += 1
-        if own:
-            self._places[own] = self._messages
-            if len(self._places) > _REMEMBERED:
-                self._places.popitem(last=False)
-        yield item
+        for item in to_load(message, meta, self._notes, self._file.where(line.number), line.number):
+            self._messages += 1
+            if own:
+                self._places[own] = self._messages
+                if len(self._places) > _REMEMBERED:
+                    self._places.popitem(last=False)
+            yield item
 
     def _request(self, found: dict[str, Any]) -> dict[str, Any] | None:
         """Returns the receipt of the request that a line of the model answers, if the file has the request."""

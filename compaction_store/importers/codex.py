@@ -124,9 +124,7 @@ class Codex(Files):
                 "model": model, "is_compact_summary": is_summary or None,
                 "request": None if request is None else dict(request),
             }  # fmt: skip
-            message = to_load(item, meta, notes, own.where(line.number), line.number)
-            if message is not None:
-                yield message
+            yield from to_load(item, meta, notes, own.where(line.number), line.number)
 
     def _lines(
         self, file: LineFile, notes: Notes, before: int | None = None, depth: int = 0

@@ -112,9 +112,7 @@ class Conversations(Files):
                 notes.refuse(file.where(line.number), why, line.number)
                 continue
             meta = {"source": self.format, **part.meta}
-            message = to_load(part.message, meta, notes, file.where(line.number), line.number)
-            if message is not None:
-                yield message
+            yield from to_load(part.message, meta, notes, file.where(line.number), line.number)
 
 
 def _named(value: Any) -> str | None:

@@ -152,8 +152,7 @@ class StateComparison:
             self._notes.refuse(where, "it is not a message")
             return
         meta = {"source": FORMAT, **about, "external_id": identity(element.value)}
-        item = to_load(message, meta, self._notes, where)
-        if item is not None:
+        for item in to_load(message, meta, self._notes, where):
             self._count += 1
             self._places[element.name] = self._count
             yield item

@@ -117,8 +117,10 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None) -> ToLoad | None:
-    """Returns a message to load. If the store would refuse the message, refuses it with `notes` and returns None.
+def to_load(
+    message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None
+) -> Iterator[ToLoad]:
+    """Yields the message to load. If the store would refuse the message, refuses it with `notes` and yields nothing.
 
     The message is checked here, because the store would not know its place in the source.
     """
@@ -129,10 +131,10 @@ def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, lin
         encoding.encode_meta(kept)
     except InvalidInput as refusal:
         why = str(refusal)
-    if why is not None:
+    if why is None:
+        yield ToLoad(message, meta=kept)
+    else:
         notes.refuse(where, why, line)
-        return None
-    return ToLoad(message, meta=kept)
 
 
 def text(value: Any) -> str | None:
