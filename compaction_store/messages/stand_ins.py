@@ -7,12 +7,23 @@ import re
 from compaction_store.models import Element, Payload
 
 _LINE = re.compile(r'"?\[Result of .* cleared: [\d,]+ tokens, seqs? [\d,]')
+_INPUT = "[Input cleared: "
 _LONGEST_TOOL = 100
 
 
 def cleared(tool: str, tokens: int, place: str) -> str:
     """Returns the line for a result with a number of tokens. `place` names the seqs of the original."""
     return f"[Result of {tool[:_LONGEST_TOOL]} cleared: {tokens:,} tokens, {place}]"
+
+
+def input_cleared(tokens: int, place: str) -> str:
+    """Returns the line for the input of a call with a number of tokens. `place` names the seqs of the original."""
+    return f"{_INPUT}{tokens:,} tokens, {place}]"
+
+
+def has_cleared_input(text: str) -> bool:
+    """Returns whether the JSON of a call contains the line that replaces its input."""
+    return _INPUT in text
 
 
 def left_out(start_seq: int, end_seq: int) -> Payload:

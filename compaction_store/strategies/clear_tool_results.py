@@ -21,7 +21,7 @@ from compaction_store.messages.parts import PartType, Path, body_of, walk
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.strategies import base
-from compaction_store.strategies.contents import contents_of
+from compaction_store.strategies.contents import Content, compact, contents_of, exchanged
 from compaction_store.strategies.outline import Layout, elements_of, unread
 from compaction_store.strategies.truncation import Change
 from compaction_store.tokens import Counter, chosen
@@ -30,14 +30,24 @@ from compaction_store.tokens import Counter, chosen
 CLEAR_AT_LEAST = 0.2
 
 
+class _Call(NamedTuple):
+    """The place of a call in a view, and its tool."""
+
+    tool: str
+    element: int
+    message: int
+    path: Path
+
+
 class _Result(NamedTuple):
-    """The place of a result in a view, its row in the table of parts, and its tool."""
+    """The place of a result in a view, its row in the table of parts, its tool, and the call of a client's tool."""
 
     element: int
     message: int
     path: Path
     kind: PartType
     tool: str
+    call: _Call | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,12 +58,16 @@ class ClearToolResults(base.Pinnable):
     Results are cleared in batches, because each batch loses the prompt cache for everything after the first cleared
     result. A batch must either meet the budget's target or save `clear_at_least`: a number of tokens as an integer, or
     a share of the view as a float.
+
+    With `inputs`, the inputs of the calls are cleared with their results, as Anthropic's `clear_tool_inputs` does, but
+    the newest list or plan of a known tool, such as `TodoWrite`, is kept.
     """
 
     keep: int = base.option(3, keep=base.a_count(0))
     exclude: Collection[str] = base.option((), keep=lambda given, _: _names(given))
     _: KW_ONLY
     clear_at_least: float = base.option(CLEAR_AT_LEAST, keep=base.a_saving)
+    inputs: bool = base.option(default=False, keep=base.a_switch)
 
     def steps(self, ctx: CompactionContext) -> Steps:
         missing = None if ctx.budget is None else ctx.total_tokens - ctx.budget.target_tokens
@@ -84,14 +98,19 @@ class ClearToolResults(base.Pinnable):
         if self.keep:
             kept |= unread(elements)
         chosen_ = defaultdict[int, list[_Result]](list)
+        calls = defaultdict[int, list[_Call]](list)
         results = list(_results(elements))
+        plans = _plans(results) if self.inputs else frozenset[_Call]()
         for found in results[: max(0, len(results) - self.keep)]:
             if found.tool not in self.exclude and found.element not in kept:
                 chosen_[found.element].append(found)
+                call = found.call if self.inputs else None
+                if call is not None and call.element not in kept and call not in plans:
+                    calls[call.element].append(call)
         run: list[int] = []
         forms: dict[int, tuple[Payload, ...]] = {}
-        for index, old in chosen_.items():
-            new = _cleared(elements[index], old, counter)
+        for index in sorted(chosen_.keys() | calls.keys()):
+            new = _cleared(elements[index], chosen_[index], calls[index], counter)
             if new is None:
                 continue
             if run and index != run[-1] + 1:
@@ -108,22 +127,23 @@ def _results(elements: Sequence[Element]) -> Iterator[_Result]:
 
     A result belongs to the nearest earlier call with its id that has no result yet.
     """
-    waiting = defaultdict[str, list[str]](list)
+    waiting = defaultdict[str, list[_Call]](list)
     for place, element in enumerate(elements):
         for index, message in enumerate(() if element.is_summary else element.messages):
             for path, kind, part in walk(message):
                 if kind.step == "call":
                     tool = body_of(part).get("name", kind.name.removesuffix("_call"))
                     if (name := kind.id_of(part)) is not None and isinstance(tool, str):
-                        waiting[name].append(tool)
+                        waiting[name].append(_Call(tool, place, index, path))
                 elif kind.step is not None and kind.cleared is not None:
-                    yield _Result(place, index, path, kind, _tool(kind, part, waiting))
+                    calls = waiting.get(kind.id_of(part) or "", []) if kind.step == "result" else []
+                    # If only one call is left, do not remove it, because the same call may have a second result.
+                    call = calls.pop() if len(calls) > 1 else calls[0] if calls else None
+                    tool = _tool(kind, part) if call is None else call.tool
+                    yield _Result(place, index, path, kind, tool, call if kind.is_clients else None)
 
 
-def _tool(kind: PartType, part: Payload, waiting: dict[str, list[str]]) -> str:
-    if kind.step == "result" and (calls := waiting.get(kind.id_of(part) or "")):
-        # If only one name is left, do not remove it, because the same call may have a second result.
-        return calls.pop() if len(calls) > 1 else calls[0]
+def _tool(kind: PartType, part: Payload) -> str:
     if isinstance(name := part.get("name"), str):
         return name
     return (
@@ -153,8 +173,50 @@ def _change(elements: Sequence[Element], run: Sequence[int], forms: dict[int, tu
     return Change(start, end, "truncation", messages, reason="results of tools cleared")
 
 
-def _cleared(element: Element, results: Sequence[_Result], counter: Counter) -> tuple[Payload, ...] | None:
-    """Returns the element's messages with these results cleared, or None if that saves nothing."""
+def _plans(results: Iterable[_Result]) -> frozenset[_Call]:
+    """Returns the newest call of each tool that keeps a list or a plan."""
+    from compaction_store.probes.living import LATEST  # noqa: PLC0415 — few stores read it
+
+    return frozenset({r.tool: r.call for r in results if r.call is not None and r.tool in LATEST}.values())
+
+
+def _without_input(message: Payload, path: Path, counter: Counter, place: str) -> Payload:
+    """Returns a message with a line in place of the input of a call, or the same message if that saves nothing."""
+
+    def exchange(piece: Content) -> Any:
+        before = counter.text(_text(piece.value))
+        line = stand_ins.input_cleared(before, place)
+        new: Any = line if piece.kind == "text" else {"input": line}
+        new = compact(new) if piece.kind == "arguments" else new
+        return piece.value if counter.text(_text(new)) >= before else new
+
+    field = str(path[0]) if path else None
+    if field is None:
+        return message if stand_ins.has_cleared_input(compact(message)) else exchanged(message, exchange)
+    held = message.get(field)
+    calls = list(held) if isinstance(held, list) else [held]
+    at = int(path[1]) if path[1:] else 0
+    old = calls[at] if at < len(calls) else None
+    if not isinstance(old, dict) or stand_ins.has_cleared_input(compact(old)):
+        return message
+    # Only a block of a content has a type of its own. The other calls are exchanged inside a message.
+    if field == "content":
+        calls[at] = exchanged(old, exchange)
+    elif path[1:]:
+        calls[at] = exchanged({field: [old]}, exchange)[field][0]
+    else:
+        calls[at] = exchanged({field: old}, exchange)[field]
+    return message if calls[at] is old else {**message, field: calls if path[1:] else calls[0]}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else compact(value)
+
+
+def _cleared(
+    element: Element, results: Sequence[_Result], calls: Sequence[_Call], counter: Counter
+) -> tuple[Payload, ...] | None:
+    """Returns the element's messages with these results and inputs of calls cleared, or None if that saves nothing."""
     messages = list(element.messages)
     alone = len(messages) == 1
     for found in results:
@@ -168,6 +230,9 @@ def _cleared(element: Element, results: Sequence[_Result], counter: Counter) -> 
         if (new := found.kind.cleared(part, line)) is None or counter.messages([_bare(new)]) >= before:
             continue
         messages[found.message] = _put(message, found, new)
+    for call in calls:
+        old = messages[call.message]
+        messages[call.message] = _without_input(old, call.path, counter, _seq(element, call.message))
     if all(a is b for a, b in zip(messages, element.messages, strict=True)) or any(map(is_erased, messages)):
         return None
     return tuple(messages)
