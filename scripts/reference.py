@@ -322,16 +322,20 @@ def _own(kind: type) -> dict[str, Any]:
     return {name: found for base in bases for name, found in vars(base).items()}
 
 
+# The page says once that every value has as_dict().
+_FIELDS = "Returns the fields"
+
+
 def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
     """Yields the table of a class's properties and methods."""
     rows = []
     for name, found in _own(kind).items():
         if name.startswith("_") or name in fields or name in _HIDDEN.get(kind.__name__, ()):
             continue
+        if name == "as_dict" and (inspect.getdoc(found) or _FIELDS).startswith(_FIELDS):
+            continue
         if isinstance(found, property | types.FunctionType | classmethod | staticmethod) or hasattr(found, "func"):
-            row = _row(kind.__name__, name, found)
-            # The page says once that every value has as_dict().
-            rows += [row] * (name != "as_dict" or "Returns the fields" not in row)
+            rows.append(_row(kind.__name__, name, found))
     if rows:
         yield "| | |\n|---|---|\n" + "".join(rows)
 

@@ -39,7 +39,6 @@ class MarkedPiece(NamedTuple):
     mark: Mark
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
 

@@ -24,7 +24,6 @@ class Loss:
     probe: Probe
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict for `json.dumps`."""
         return {"thread_id": self.session, **self.probe.as_dict()}
 
 

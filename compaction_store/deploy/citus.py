@@ -53,7 +53,6 @@ class Distributed(NamedTuple):
     nodes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict for `json.dumps`."""
         return named(self)
 
 

@@ -79,7 +79,6 @@ class Judged(AsDict):
         return self.good / self.asked if self.asked else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict for `json.dumps`."""
         found = AsDict.as_dict(self)
         found["agreement"] = None if self.agreement is None else self.agreement._asdict()
         return found

@@ -45,7 +45,6 @@ class Progress(NamedTuple):
     thread_id: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict for `json.dumps`."""
         return named(self)
 
 

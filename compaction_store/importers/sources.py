@@ -44,7 +44,6 @@ class LeftOut(NamedTuple):
     why: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict for `json.dumps`."""
         return named(self)
 
 

@@ -21,7 +21,6 @@ class Span(NamedTuple):
     end_seq: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
     def __str__(self) -> str:

@@ -124,7 +124,6 @@ class Element(NamedTuple):
         return self.kind == "summary"
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`: times as ISO 8601."""
         return named(self)
 
     def __repr__(self) -> str:
@@ -144,7 +143,6 @@ class PendingCall(NamedTuple):
     call: Payload
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
     def __repr__(self) -> str:

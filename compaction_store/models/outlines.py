@@ -22,7 +22,6 @@ class Part(NamedTuple):
         return self.end_seq - self.seq + 1 if self.number is None else 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
 
@@ -49,7 +48,6 @@ class ComparedPart(NamedTuple):
     is_right: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
 

@@ -49,7 +49,6 @@ class Found(NamedTuple):
     excerpt: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`: times as ISO 8601."""
         return named(self)
 
     def __repr__(self) -> str:

@@ -142,7 +142,6 @@ class TokenStep(NamedTuple):
     number: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
 

@@ -33,7 +33,6 @@ class Recalled(NamedTuple):
     is_error: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
     def __repr__(self) -> str:

@@ -44,7 +44,6 @@ class Measure(NamedTuple):
     idle: float = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
 

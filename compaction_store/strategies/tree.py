@@ -38,7 +38,6 @@ class Node(NamedTuple):
     end_seq: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
 

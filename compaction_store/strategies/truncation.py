@@ -540,7 +540,6 @@ class Change(NamedTuple):
     text: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
         return named(self)
 
 
