@@ -51,40 +51,41 @@ class Carry:
         if not isinstance(self.files, bool):
             raise InvalidInput(f"files must be True or False{other(self.files)}")
 
-    def lines(self, request: Request, room: int | None) -> list[Line]:
-        """Returns the lines of a request that fit the room, in order: the most important are chosen first."""
-        # The probes are a tenth of what a store needs, and few stores carry anything.
-        from compaction_store.probes import living  # noqa: PLC0415
 
-        latest = living.LATEST if self.latest is None else self.latest
-        found = living.living(request.elements, latest)
-        newer = living.living(request.unquoted_after or (), latest).lists
-        chosen: list[Line] = []
-        used = 0
+def _lines_of(carry: Carry, request: Request, room: int | None) -> list[Line]:
+    """Returns the lines of a request that fit the room, in order: the most important are chosen first."""
+    # The probes are a tenth of what a store needs, and few stores carry anything.
+    from compaction_store.probes import living  # noqa: PLC0415
 
-        def takes(line: Line, most: int | None) -> bool:
-            # Lines are counted alone, which gives at most a token less than together.
-            nonlocal used
-            cost = request.count(str(line)) + 1
-            if (most is not None and cost > most) or (room is not None and used + cost > room):
-                return False
-            chosen.append(line)
-            used += cost
-            return True
+    latest = living.LATEST if carry.latest is None else carry.latest
+    found = living.living(request.elements, latest)
+    newer = living.living(request.unquoted_after or (), latest).lists
+    chosen: list[Line] = []
+    used = 0
 
-        if room is not None:
-            room -= request.count(living.block([living.Line(1, "user", "-")]))
-        for line in found.lists.values():
-            if line.who in latest and line.who not in newer:
-                takes(line, None)
-        left = self.user_tokens
-        for line in reversed(found.users):
-            before = used
-            if takes(line, left):
-                left -= used - before
-        for line in reversed(found.files.values() if self.files else ()):
+    def takes(line: Line, most: int | None) -> bool:
+        # Lines are counted alone, which gives at most a token less than together.
+        nonlocal used
+        cost = request.count(str(line)) + 1
+        if (most is not None and cost > most) or (room is not None and used + cost > room):
+            return False
+        chosen.append(line)
+        used += cost
+        return True
+
+    if room is not None:
+        room -= request.count(living.block([living.Line(1, "user", "-")]))
+    for line in found.lists.values():
+        if line.who in latest and line.who not in newer:
             takes(line, None)
-        return sorted(chosen, key=lambda line: (line.who == "files", line.who != "user", line.seq))
+    left = carry.user_tokens
+    for line in reversed(found.users):
+        before = used
+        if takes(line, left):
+            left -= used - before
+    for line in reversed(found.files.values() if carry.files else ()):
+        takes(line, None)
+    return sorted(chosen, key=lambda line: (line.who == "files", line.who != "user", line.seq))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +113,7 @@ class Carrier:
         from compaction_store.probes import living  # noqa: PLC0415
 
         budget = request.budget
-        lines = self.carry.lines(request, None if budget is None else budget // _SHARE)
+        lines = _lines_of(self.carry, request, None if budget is None else budget // _SHARE)
         plain = replace(request, elements=tuple(map(_without_lines, request.elements)))
         if budget is not None and lines:
             plain = replace(plain, budget=max(1, budget - request.count(f"\n{living.block(lines)}")))

@@ -42,7 +42,7 @@ FUNCTIONS = (
 # These do something or can be read only once, so they need no form in JSON.
 NOT_VALUES = {
     "Ask", "AsyncAudit", "AsyncCustody", "AsyncLoader", "AsyncStoreAudit", "Audit", "Custody", "Loader", "StoreAudit",
-    "AsyncReader", "AsyncRecallTools", "AsyncStore", "CheckpointLog", "CompactionContext", "Counter", "Item",
+    "AsyncReader", "AsyncRecallTools", "AsyncStore", "Carry", "CheckpointLog", "CompactionContext", "Counter", "Item",
     "Mark", "Notes", "Observed", "Placed", "Planned", "Reader", "RecallTools", "Request", "Ruler", "SigningKey",
     "Source", "SourceThread", "Store", "Strategy", "TokenBudget", "ToLoad", "Window",
 }  # fmt: skip
