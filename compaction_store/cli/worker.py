@@ -51,6 +51,7 @@ def worker(
     parallel: int = option("--parallel N", default=4, min=1, max=256),
     every: float = option("--every SECONDS", default=5.0, min=0.1),
     wait: Wait = 0.0,
+    idle: float = option("--idle MINUTES", default=0.0, min=0, max=525_600),
     once: bool = option("--once", default=False),
     *,
     deed: DeedOptions,
@@ -82,7 +83,7 @@ def worker(
         for name in names():
             # A wrong name or a missing right fails at once. While the worker runs, it waits for the database instead.
             store_of(name)
-        loop = _Loop(store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, stop, out)
+        loop = _Loop(store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, idle, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
         note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
@@ -147,6 +148,7 @@ class _Loop:
     authority: Mapping[str, Any] | None
     parallel: int
     wait: float
+    idle: float
     stop: threading.Event
     out: Output
     begun: int = 0
@@ -234,7 +236,7 @@ class _Loop:
         turns: deque[tuple[Store, str, Iterator[Thread]]] = deque()
         for tenant in self.tenants():
             store = self.store_of(tenant)
-            turns.append((store, tenant, iter(store.due(self.budget))))
+            turns.append((store, tenant, iter(store.due(self.budget, idle_minutes=self.idle))))
         while turns:
             store, tenant, waiting = turns.popleft()
             if (thread := next(waiting, None)) is not None:

@@ -64,6 +64,14 @@ def test_what_is_due_is_compacted_once_and_the_rest_is_left(run: Run, store: cs.
     assert "no thread is due" in done.stderr
 
 
+def test_threads_in_use_can_be_left_alone(run: Run, store: cs.Store) -> None:
+    _fill(store, "a")
+    done = run("worker", *_ASK, "--once", "--idle", "60")
+    assert "no thread is due" in done.stderr
+    assert store.thread("a").last_number == 0
+    assert "1 compacted" in run("worker", *_ASK, "--once", "--idle", "0.0001").stderr
+
+
 def test_several_workers_compact_every_thread_once(run: Run, store: cs.Store) -> None:
     names = [f"t-{i}" for i in range(6)]
     for name in names:
