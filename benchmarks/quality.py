@@ -34,7 +34,7 @@ from compaction_store.strategies import (
 )
 from compaction_store.strategies.base import MIN_SAVING, BaseStrategy
 from compaction_store.strategies.outline import unread
-from compaction_store.summarizers import ExtractiveSummarizer, Request
+from compaction_store.summarizers import Request, StateSummary
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LISTS = ("traj", "history", "messages")
@@ -144,8 +144,8 @@ def head_and_tail(asked: Any) -> str:
 
 def summarizers() -> dict[str, Summarize]:
     return {
-        "extractive": ExtractiveSummarizer(),
-        "extractive, checked": ExtractiveSummarizer(checks=(KeepsOrders(), KeepsIdentifiers())),
+        "state": StateSummary(),
+        "state, checked": StateSummary(checks=(KeepsOrders(), KeepsIdentifiers())),
         "head and tail": head_and_tail,
     }
 

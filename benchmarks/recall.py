@@ -3,8 +3,8 @@
     python -m benchmarks.recall threads.json [--shares 0.1 0.25 0.5]
 
 The file has a JSON list of threads, each a list of messages, or one thread per line. The first two and the last four
-messages of each thread are left out, because a sliding window would keep them. The extractive summarizer is compared
-with random sentences, with the beginning and the end of the source, and with its end alone.
+messages of each thread are left out, because a sliding window would keep them. The summarizer without a model is
+compared with random sentences, with the beginning and the end of the source, and with its end alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from compaction_store.messages.tool_pairs import tools
 from compaction_store.models import Element, Payload
 from compaction_store.strategies import speaker
-from compaction_store.summarizers import ExtractiveSummarizer, Request
+from compaction_store.summarizers import Request, StateSummary
 from compaction_store.tokens import count_text, cut, o200k_base
 from compaction_store.tokens.message_text import read
 
@@ -39,7 +39,7 @@ DECISION = re.compile(
     r"\b(?:I will|I'll|let's|let me|we should|decided|because|instead|the issue|fixed|I have|I've|so that)\b",
     re.IGNORECASE,
 )
-WRITERS = ("extractive", "random sentences", "head and tail", "tail")
+WRITERS = ("state", "random sentences", "head and tail", "tail")
 
 
 def elements(messages: list[Payload]) -> tuple[Element, ...]:
@@ -76,12 +76,12 @@ def facts(messages: list[Payload]) -> dict[str, set[str]]:
 
 
 def summaries(messages: list[Payload], share: float) -> Iterator[tuple[str, str]]:
-    """Yields the text of each summarizer. All others get as many tokens as the extractive summarizer used."""
+    """Yields the text of each summarizer. All others get as many tokens as the summarizer without a model used."""
     request = Request.of(elements(messages))
     source = "\n".join(text for message in messages for text in read(message)[0])
     room = int(count_text(source) * share)
-    text = ExtractiveSummarizer(share=min(0.99, 1.5 * share), max_tokens=max(12, room))(request).text
-    yield "extractive", text
+    text = StateSummary(share=min(0.99, 1.5 * share), max_tokens=max(12, room))(request).text
+    yield "state", text
     taken = count_text(text)
     sentences = [s for s in SENTENCE.split(source) if s.strip()]
     dice = random.Random(7)

@@ -17,7 +17,7 @@ import local_model
 
 from compaction_store import Store, TokenBudget
 from compaction_store.strategies import ClearToolResults, SlidingWindow
-from compaction_store.summarizers import AnthropicSummarizer, ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import AnthropicSummarizer, FallbackSummarizer, StateSummary
 
 MODEL = "claude-haiku-4-5"
 TOOLS: Any = [
@@ -61,7 +61,7 @@ def turn(store: Store, client: anthropic.Anthropic, thread: str, question: str) 
 def main() -> None:
     key = os.environ.get("ANTHROPIC_API_KEY")
     client = anthropic.Anthropic() if key else anthropic.Anthropic(api_key="none", base_url=local_model.start())
-    summarize = FallbackSummarizer(AnthropicSummarizer(client, model=MODEL), ExtractiveSummarizer())
+    summarize = FallbackSummarizer(AnthropicSummarizer(client, model=MODEL), StateSummary())
     thread = f"orders-{uuid4()}"
     with client, Store.open() as store:
         store.on_compact(ClearToolResults(keep=2))

@@ -15,7 +15,7 @@ from typing import Any
 from compaction_store import Store, TokenBudget, View
 from compaction_store.models import PendingCall
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 BUDGET = TokenBudget(context_window=200_000)
 STEPS = ("find_order", "ask_carrier", "refund")
@@ -63,5 +63,5 @@ def run(store: Store, thread: str, task: str) -> str:
 
 if __name__ == "__main__":
     with Store.open(actor="resuming agent") as opened:
-        opened.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=12))
+        opened.on_compact(SlidingWindow(StateSummary(), retain=12))
         print(run(opened, sys.argv[1], "Where is order 4722?"))

@@ -22,7 +22,7 @@ from fastapi.responses import StreamingResponse
 from compaction_store import AsyncStore, TokenBudget, View
 from compaction_store.errors import TurnTimeout
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 BUDGET = TokenBudget(context_window=200_000)
 STORY = "The sea was calm that morning, and the lighthouse keeper counted the boats as they came home. " * 8
@@ -65,7 +65,7 @@ async def answer(store: AsyncStore, chat: str, question: str) -> AsyncIterator[s
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with AsyncStore.open(actor="chat") as store:
         # The stores of all tenants have this callback too.
-        store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=12))
+        store.on_compact(SlidingWindow(StateSummary(), retain=12))
         app.state.store = store
         yield
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from compaction_store import Store, TokenBudget, embedded
 from compaction_store.cli import demo
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "thread.svg"
 THREAD = "bookshop"
@@ -24,7 +24,7 @@ BUDGET = TokenBudget(context_window=8000)
 
 def live(store: Store) -> None:
     """Stores an agent's thread, and fits the view into the budget before each reply."""
-    store.on_compact(SlidingWindow(ExtractiveSummarizer(max_tokens=400), retain=12))
+    store.on_compact(SlidingWindow(StateSummary(max_tokens=400), retain=12))
     for turn in demo.turns():
         store.append(THREAD, turn.messages)
         view = store.fit(THREAD, BUDGET, actor="agent")

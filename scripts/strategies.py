@@ -20,7 +20,7 @@ from compaction_store.compaction.planner import Planner
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, SlidingWindow, SummaryTree, speaker
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 from compaction_store.tokens import o200k_base
 from compaction_store.waiting import drive
 
@@ -107,7 +107,7 @@ def research() -> Iterator[Payload]:
 
 
 THREADS: dict[str, Callable[[], Iterator[Payload]]] = {"coding": coding, "support": support, "research": research}
-SUMMARIZE = ExtractiveSummarizer()
+SUMMARIZE = StateSummary()
 STRATEGIES: dict[str, Any] = {
     "as it is": None,
     "AssistantRuns(s)": AssistantRuns(SUMMARIZE),

@@ -25,7 +25,7 @@ STRATEGIES = {
     "summary-tree": "SummaryTree",
     "clear-tool-results": "ClearToolResults",
 }
-SUMMARIZERS = ("extractive", "anthropic", "openai", "none")
+SUMMARIZERS = ("state", "anthropic", "openai", "none")
 # Parameters whose values a command line cannot express.
 _NOT_OPTIONS = frozenset({"self", "summarize", "pin", "when", "client", "render", "parameters"})
 
@@ -81,15 +81,15 @@ def summarize(specs: list[str], option: str = "--summarizer") -> Any:
 
 
 def _one_summarizer(spec: str, option: str) -> Any:
-    from compaction_store.summarizers import ExtractiveSummarizer
+    from compaction_store.summarizers import StateSummary
 
     name, options = _parts(spec, option)
     if "." in name:
         return _loaded(name, options, option)
     if name == "none" and not options:
         return None
-    if name == "extractive":
-        return _made(ExtractiveSummarizer, options, option, name)
+    if name == "state":
+        return _made(StateSummary, options, option, name)
     if name == "anthropic":
         return _anthropic(options, option)
     if name == "openai":

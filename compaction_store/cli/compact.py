@@ -33,9 +33,9 @@ STRATEGY: list[str] = option(
 )
 SUMMARIZER: list[str] = option(
     "--summarizer NAME[:OPTION=VALUE,...]",
-    default=["extractive"],
+    default=["state"],
     autocompletion=choices.summarizer_names,
-    show_default="extractive",
+    show_default="state",
 )
 Reason = Annotated[str | None, option("--reason TEXT", "The reason, stored in the record.")]
 Wait = Annotated[float, option("--wait SECONDS", min=0, max=86_400)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from compaction_store.evaluation.evaluator import Settings, ThreadRuns
     from compaction_store.language.names import NameReader
 
-_SUMMARIZERS = ["extractive"]
+_SUMMARIZERS = ["state"]
 _TARGETS = ["0.5"]
 _KINDS = ", ".join(kind for kind in PROBE_TYPES if kind != "used_name")
 
@@ -210,7 +210,7 @@ class ReplayOptions(Bundle):
 
     seed: Annotated[int, option("--seed N", min=0)] = 0
     strategy: Annotated[list[str] | None, option("--strategy NAME[:OPTIONS]")] = None
-    summarizer: Annotated[list[str], option("--summarizer NAME[:OPTIONS]", show_default="extractive")] = _SUMMARIZERS
+    summarizer: Annotated[list[str], option("--summarizer NAME[:OPTIONS]", show_default="state")] = _SUMMARIZERS
     window: Annotated[list[int] | None, option("--window TOKENS", min=1)] = None
     reserve: Reserve = 0
     trigger: Trigger = "0.8"

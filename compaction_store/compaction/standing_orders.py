@@ -13,9 +13,12 @@ from collections.abc import Iterable, Iterator
 from compaction_store.language.sentences import sentences
 from compaction_store.messages import framing
 from compaction_store.models import Element, Payload
+from compaction_store.models.state import PARTS, StateLine
 
 # How a line of a summary may begin: with a list mark, the seq of a message and its speaker.
 _HEAD = re.compile(r"\s*(?:[-*\u2022] )?(\[\d{1,19}\] user: )?")
+# The heading of a state's orders, which is left out if all of them are binding.
+_HEADING = f"## {PARTS['orders'].title}"
 _QUOTES = "\"'`\u201c\u201d\u201e\u00ab\u00bb \u00a0"
 _TEXTS = frozenset({"text", "input_text"})
 
@@ -33,7 +36,8 @@ def _of(payload: Payload, is_summary: bool) -> Iterator[str]:
     if is_summary:
         found = framing.parts_of(payload)
         for line in "" if found is None else found.orders.splitlines():
-            yield from map(_plain, _sentences(line[_head(line).end() :]))
+            text = StateLine.parse(line).text
+            yield from map(_plain, _sentences(text[_head(text).end() :]))
     elif payload.get("role") == "user":
         # The patterns of languages are a large part of the package, and few stores summarize.
         from compaction_store.language import orders, quotations  # noqa: PLC0415
@@ -75,6 +79,11 @@ def framed(text: str, span: tuple[int, int], role: framing.Role, standing: Order
     bound: list[str] = []
     rest: list[str] = []
     for line in text.splitlines():
+        if StateLine.parse(line).seqs and line.startswith("- "):
+            # A line of a state keeps its seqs, so it is either binding as a whole or not.
+            own = _sentences(StateLine.parse(line).text)
+            (bound if own and all(_plain(one) in standing for one in own) else rest).append(line)
+            continue
         head = _head(line)
         found = _sentences(line[head.end() :])
         own = [sentence for sentence in found if _plain(sentence) in standing]
@@ -84,4 +93,6 @@ def framed(text: str, span: tuple[int, int], role: framing.Role, standing: Order
             rest += [head[0] + " ".join(others)] if others else []
         else:
             rest.append(line)
+    if _HEADING in rest and (rest[rest.index(_HEADING) + 1 :] or ["#"])[0].startswith("#"):
+        rest.remove(_HEADING)
     return framing.frame("\n".join(rest), *span, role, orders="\n".join(bound))

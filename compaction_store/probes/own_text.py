@@ -1,8 +1,8 @@
 """Tells what the package itself wrote into a view or a summary from what was said.
 
-This is the label of a line of an extractive summary, the line for a cleared tool result or for messages that were left
-out, the frame of a summary, and the mark where a text was cut. The names and figures in them are in no message, so
-whatever compares a summary with its sources must not take them for inventions.
+These are the seqs of a line of a state summary, the label of a line that a check appended, the line for a cleared tool
+result or for messages that were left out, the frame of a summary, and the mark where a text was cut. The names and
+figures in them are in no message, so whatever compares a summary with its sources must not take them for inventions.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def a_summarizer(summarize: object, name: str) -> object:
     """Refuses an object that cannot summarize. A text is refused too, because it is often the name of a model."""
     if isinstance(summarize, str):
         raise InvalidCallback(
-            f"{name} must be a summarizer such as ExtractiveSummarizer() or AnthropicSummarizer(client, model=…), "
+            f"{name} must be a summarizer such as StateSummary() or AnthropicSummarizer(client, model=…), "
             "not text; for the same text in place of every span, pass Summary(text)"
         )
     if not isinstance(summarize, Summary):

@@ -25,7 +25,7 @@ from compaction_store import AsyncStore, InvalidInput, Store, TokenBudget
 from compaction_store.adapters.agent_framework import StoreHistoryProvider, from_payload
 from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 GIVEN = [
     Message("system", ["Be brief."]),
@@ -174,7 +174,7 @@ def test_messages_that_are_saved_again_are_stored_once(kind: str, url: str, tmp_
 
 def test_a_history_over_its_budget_is_compacted_first(url: str) -> None:
     with Store.open(url) as store:
-        store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=2))
+        store.on_compact(SlidingWindow(StateSummary(), retain=2))
         history = StoreHistoryProvider(store, budget=TokenBudget(context_window=400), actor="agent")
         client = Client(*(f"A long answer, number {i}. " * 12 for i in range(6)))
         agent = Agent(client, context_providers=[history])

@@ -26,7 +26,7 @@ from compaction_store.adapters.langchain_messages import from_payload
 from compaction_store.adapters.langgraph import StoreSaver
 from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 K: Any = {"configurable": {"thread_id": "k"}}
 
@@ -116,7 +116,7 @@ def test_an_agent_that_awaits_does_the_same(url: str) -> None:
 
 
 def test_a_view_over_its_budget_is_compacted_once_and_the_state_keeps_all(store: Store) -> None:
-    store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=2))
+    store.on_compact(SlidingWindow(StateSummary(), retain=2))
     fake = model(*("In hall seven. " * 30 for _ in range(8)))
     budget = TokenBudget(context_window=900)
     agent = create_agent(

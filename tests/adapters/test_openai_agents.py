@@ -24,7 +24,7 @@ from compaction_store import AsyncStore, InvalidInput, Store, ThreadNotFound, To
 from compaction_store.adapters.openai_agents import StoreSession
 from compaction_store.errors import NotConfigured, UnknownEntry
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 ITEMS: list[Any] = [{"role": "assistant" if i % 2 else "user", "content": f"item {i}"} for i in range(12)]
 SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAsealed"}
@@ -323,7 +323,7 @@ def test_a_session_with_a_budget_gives_the_model_what_fits(on_each_store: Any, u
         await session.add_items(long)
         with pytest.raises(NotConfigured, match="no callback to compact it"):
             await session.get_items()
-        store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=2))
+        store.on_compact(SlidingWindow(StateSummary(), retain=2))
         items = await session.get_items()
         assert items[-2:] == long[-2:]
         assert len(items) < len(long)

@@ -24,7 +24,7 @@ from compaction_store.adapters.pydantic_ai import StoreConversations
 from compaction_store.adapters.pydantic_ai_compaction import StoredCompaction
 from compaction_store.errors import UnknownEntry
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 
 class TestInMemory(ConversationStoreSuite):
@@ -304,7 +304,7 @@ def test_with_a_budget_a_loaded_conversation_is_the_view_that_fits(url: str, is_
     seen: list[list[Any]] = []
 
     async def turns(store: Any) -> None:
-        store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=2))
+        store.on_compact(SlidingWindow(StateSummary(), retain=2))
         conversations = StoreConversations(store, budget=TokenBudget(context_window=700), actor="agent")
         assert await conversations.load("c") is None
         for number in range(12):

@@ -74,7 +74,7 @@ def test_several_summarizers_and_windows_are_each_tried(run: Run, store: cs.Stor
         "--summarizer",
         "none",
         "--summarizer",
-        "extractive",
+        "state",
         "--window",
         "900",
         "--window",
@@ -82,8 +82,8 @@ def test_several_summarizers_and_windows_are_each_tried(run: Run, store: cs.Stor
     )
     names = [policy["policy"] for policy in found["policies"]]
     assert names == [
-        "recorded", "ladder · none · 900", "ladder · none · 1,200", "ladder · extractive · 900",
-        "ladder · extractive · 1,200",
+        "recorded", "ladder · none · 900", "ladder · none · 1,200", "ladder · state · 900",
+        "ladder · state · 1,200",
     ]  # fmt: skip
     assert found["threads"] == 2
     assert figures(run, "t-2")["threads"] == 1
@@ -274,7 +274,7 @@ def test_a_model_judges_the_summaries_and_is_compared_with_people(run: Run, url:
         assert judged["agreement"] == {"labelled": 2, "same": 2, "kappa": 1.0}
         server.does(*says("yes"))
         assert "kappa" in run("evaluate", "--judge", judge, "--table").stdout
-    for wrong in ("extractive", "none", "openai", "tea"):
+    for wrong in ("state", "none", "openai", "tea"):
         error = " ".join(run("evaluate", "--judge", wrong, code=2).stderr.split())
         assert "--judge" in error
         assert "--summarizer" not in error

@@ -7,7 +7,7 @@ import pytest
 import compaction_store as cs
 from cli.program import SECRET, Run
 from compaction_store.errors import SummaryTooLong
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def failing(store: cs.Store) -> cs.Store:
             with pytest.raises(type(error)):
                 ctx.compact(1, 4, House(error))
         with pytest.raises(SummaryTooLong):
-            ctx.compact(9, 9, ExtractiveSummarizer())
+            ctx.compact(9, 9, StateSummary())
         with pytest.raises(cs.Rejected):
             ctx.compact(1, 2, "much too long " * 900)
 

@@ -18,7 +18,7 @@ from cli.program import SECRET, THREAD, Run, command, environment
 from compaction_store.cli import operate as docs
 from compaction_store.cli.program import PANELS, VERBS
 from compaction_store.errors import MissingExtra, SummaryRefused
-from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import FallbackSummarizer, StateSummary
 
 ROOT = Path(__file__).parent.parent.parent
 LONG_NAMES = {"actor": "the worker of the night shift", "model": "claude-of-a-long-name-5-20260101"}
@@ -41,9 +41,7 @@ def covered(store: cs.Store) -> cs.Store:
         {"role": "assistant", "content": "So. " * 90},
     ]
     store.append(THREAD, talk * 4)
-    store.compact(
-        THREAD, lambda ctx: ctx.compact(1, 4, FallbackSummarizer(refuses, ExtractiveSummarizer())), actor="anna"
-    )
+    store.compact(THREAD, lambda ctx: ctx.compact(1, 4, FallbackSummarizer(refuses, StateSummary())), actor="anna")
     store.compact(THREAD, lambda ctx: ctx.compact(5, 6, refuses), actor="anna")
     return store
 
@@ -52,13 +50,13 @@ def covered(store: cs.Store) -> cs.Store:
 def test_a_refusal_that_was_covered_shows_wherever_one_looks(run: Run) -> None:
     shown = run("show", THREAD, "1", "--table").stdout
     assert "anthropic, claude-x: SummaryRefused" in shown
-    assert re.search(r"summarizer +ExtractiveSummarizer", shown)
+    assert re.search(r"summarizer +StateSummary", shown)
     listed = run("compactions", THREAD, "--table").stdout
     assert "SummaryRefused (covered)" in listed
     [record, failed] = run.json("compactions", THREAD)
     assert record["failed_before"] == [{"type": "SummaryRefused", "summarizer": "anthropic", "model": "claude-x"}]
     assert (record["summarizer"], failed["summarizer"], failed["model"]) == (
-        "ExtractiveSummarizer",
+        "StateSummary",
         "anthropic",
         "claude-x",
     )
@@ -74,7 +72,7 @@ def test_stats_say_what_summarizers_cost(run: Run) -> None:
             "week": "", "summarizer": "anthropic", "model": "claude-x", "actor": "anna", "calls": 2, "failed": 2,
             "tokens_in": 140, "tokens_out": 18,
         }  # fmt: skip
-        assert (costs["ExtractiveSummarizer"]["calls"], costs["ExtractiveSummarizer"]["failed"]) == (1, 0)
+        assert (costs["StateSummary"]["calls"], costs["StateSummary"]["failed"]) == (1, 0)
         assert re.fullmatch(r"\d{4}-W\d\d", costs["anthropic"]["week"])
     assert "Calls of summarizers" in run("stats", "--table").stdout
 
@@ -277,7 +275,7 @@ def test_a_worker_says_when_it_covered_for_a_summarizer_that_failed(run: Run, st
     talk = [{"role": "user", "content": "Where is it? " * 9}, {"role": "assistant", "content": "In Lyon. " * 30}] * 6
     store.append("t", talk)
     what = ("worker", "--once", "--window", "600", "--strategy", "sliding-window:retain=2", "--table")
-    done = run(*what, "--summarizer", "house.refuses", "--summarizer", "extractive")
+    done = run(*what, "--summarizer", "house.refuses", "--summarizer", "state")
     assert "instead of house.refuses: SummaryRefused" in done.stdout
     assert "replaced by another summarizer" in done.stderr
 

@@ -55,7 +55,7 @@ def test_a_repair_writes_the_summary_again(run: Run, store: cs.Store) -> None:
     assert [(r["kind"], r["outcome"], r["revokes"]) for r in done["records"]] == [
         ("revocation", "applied", 1), ("summary", "applied", None),
     ]  # fmt: skip
-    assert store.compaction("t", 3).summarizer == "ExtractiveSummarizer"
+    assert store.compaction("t", 3).summarizer == "StateSummary"
     assert "is not active: revoked by 2" in run("repair", "t", "1", code=1).stderr
     assert "other than none" in run("repair", "t", "3", "--summarizer", "none", code=2).stderr
     assert "no compaction 9" in run("repair", "t", "9", code=1).stderr

@@ -146,7 +146,7 @@ def test_strategies_run_in_order_and_a_users_own_callback_by_its_name(run: Run) 
     runs = ("--strategy", "assistant-runs:tool_results=true,retain=2")
     failed = run("compact", THREAD, *runs, "--summarizer", "ours.broken", "--table", code=1)
     assert SECRET not in failed.stdout + failed.stderr
-    [saved] = run.json("compact", THREAD, *runs, "--summarizer", "ours.broken", "--summarizer", "extractive")
+    [saved] = run.json("compact", THREAD, *runs, "--summarizer", "ours.broken", "--summarizer", "state")
     assert any(r["outcome"] == "applied" for r in saved["records"])
     assert "AsyncStore" in run("compact", THREAD, "--strategy", "ours.waits", code=2).stderr
 
@@ -160,8 +160,8 @@ def test_strategies_run_in_order_and_a_users_own_callback_by_its_name(run: Run) 
         (["--strategy", "ladder:keep_recent=some"], "keep_recent must"),
         (["--strategy", "no.such.thing"], "cannot load"),
         (["--strategy", "assistant-runs", "--summarizer", "none"], "needs a summarizer"),
-        (["--summarizer", "magic"], "must be extractive,"),
-        (["--summarizer", "extractive:share=7"], "share must"),
+        (["--summarizer", "magic"], "must be state,"),
+        (["--summarizer", "state:share=7"], "share must"),
         (["--summarizer", "anthropic"], "needs a model"),
         (["--summarizer", "anthropic:model=m"], "ANTHROPIC_API_KEY"),
         (["--window", "100", "--trigger", "much"], "must be a number of tokens or a fraction"),

@@ -19,7 +19,7 @@ from compaction_store import offline
 from compaction_store.models import Observed
 
 Act = Callable[[Run, cs.Store], None]
-_SUMMARIZER = ("--summarizer", "extractive")
+_SUMMARIZER = ("--summarizer", "state")
 
 
 def rewind(run: Run, _store: cs.Store) -> None:

@@ -14,7 +14,7 @@ from support.messages_server import SOURCE, Server, answers, fails, message, say
 from compaction_store import Compaction, SummarizerError, Summary
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.errors import SummarizerRejected, SummaryRefused
-from compaction_store.summarizers import AnthropicSummarizer, ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import AnthropicSummarizer, FallbackSummarizer, StateSummary
 
 KEY = "sk-ant-of-a-test"
 SAMPLING = {"service_tier": "auto", "extra_body": {"temperature": 0.1}, "extra_headers": {"x-tenant-key": KEY}}
@@ -121,14 +121,14 @@ def test_a_rejected_summary_keeps_its_cost_and_not_its_text(store: Face) -> None
 def test_a_refusal_that_another_covered_is_on_record(store: Face, make: Make, api: Server) -> None:
     api.does(REFUSED)
     store.append("t", [e.message for e in talk(6)])
-    summarize = FallbackSummarizer(make(), ExtractiveSummarizer())
+    summarize = FallbackSummarizer(make(), StateSummary())
 
     async def waits(ctx: Any) -> None:
         await ctx.compact(1, 4, summarize)
 
     run = store.compact("t", waits if store.runner else lambda ctx: ctx.compact(1, 4, summarize))
     [record] = run
-    assert (record.outcome, record.model, record.summarizer) == ("applied", None, "ExtractiveSummarizer")
+    assert (record.outcome, record.model, record.summarizer) == ("applied", None, "StateSummary")
     [failed] = record.failed_before
     assert (failed["type"], failed["model"], failed["summarizer"]) == (
         "SummaryRefused", "claude-real-1", "AnthropicSummarizer",

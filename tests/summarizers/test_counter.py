@@ -30,7 +30,7 @@ from support.messages_server import (
 from compaction_store import InvalidInput, TokenBudget, View
 from compaction_store.models import Measured
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import AnthropicCounter, ExtractiveSummarizer
+from compaction_store.summarizers import AnthropicCounter, StateSummary
 
 KEY = "sk-ant-of-a-test"
 MARKER = "xyzzy-7f3a"
@@ -212,7 +212,7 @@ def test_a_budget_goes_by_the_exact_count_and_the_records_say_so(store: Face, cl
         target=seen.tokens * 9 // 10,
     )
     assert exact > budget.trigger_tokens > seen.tokens
-    store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=5))
+    store.on_compact(SlidingWindow(StateSummary(), retain=5))
     fitting = store.fit("t", budget)
     [record] = store.compactions("t")
     told = {"tokens": exact, "local": seen.tokens, "source": "exact", "counter": "anthropic/claude-x"}
@@ -258,7 +258,7 @@ def test_no_transaction_is_open_and_no_connection_held_while_the_api_counts(
         target=seen.tokens * 9 // 10,
         counter=AnthropicCounter(client, model="m", deadline=60),
     )
-    run = store.compact("t", SlidingWindow(ExtractiveSummarizer(), retain=5), budget=budget)
+    run = store.compact("t", SlidingWindow(StateSummary(), retain=5), budget=budget)
     assert run.applied
     assert len(api.counted) == 2
     assert states
@@ -279,7 +279,7 @@ def test_where_the_api_cannot_count_the_next_best_figure_holds_and_says_why(
     said = {"role": "assistant", "content": SOURCE, "usage": {"input_tokens": round(seen.tokens * 1.2)}}
     store.append("t", said, view=seen)
     asked = len(api.counted)
-    run = store.compact("t", SlidingWindow(ExtractiveSummarizer(), retain=2), budget=budget, force=True)
+    run = store.compact("t", SlidingWindow(StateSummary(), retain=2), budget=budget, force=True)
     assert run.applied
     assert run.view.measured.source == "calibrated"
     # After a failure it is not asked again in the same call.

@@ -12,7 +12,7 @@ from support.messages_server import SOURCE, talk
 
 from compaction_store import InvalidInput, Store, Summary
 from compaction_store.errors import SummarizersFailed, SummaryRefused, SummaryUseless
-from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer, Request, Summarizer, needs_async
+from compaction_store.summarizers import FallbackSummarizer, Request, StateSummary, Summarizer, needs_async
 
 MARKER = "xyzzy-7f3a"
 
@@ -54,7 +54,7 @@ def test_the_first_that_can_is_asked_and_nobody_after_it() -> None:
     ids=["raises", "empty", "refuses", "longer", "no text", "shell"],
 )
 def test_where_one_fails_the_next_is_asked_and_the_record_says_so(first: Any, failed: Any) -> None:
-    found: Any = FallbackSummarizer(first, breaks, ExtractiveSummarizer())(talk())
+    found: Any = FallbackSummarizer(first, breaks, StateSummary())(talk())
     assert found.coverage["sentences"]
     told = found.coverage["failed_before"]
     assert len(told) == 2
@@ -124,7 +124,7 @@ def test_a_synchronous_store_refuses_it_and_nothing_is_left_unawaited(url: str) 
 
 def test_the_record_in_a_store_says_what_failed(store: Face) -> None:
     store.append("t", [e.message for e in talk(6)])
-    summarize = FallbackSummarizer(breaks, ExtractiveSummarizer())
+    summarize = FallbackSummarizer(breaks, StateSummary())
     [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, summarize))
     assert record.outcome == "applied"
     [failed] = record.body["coverage"]["failed_before"]
@@ -142,11 +142,9 @@ def test_what_is_no_summarizer() -> None:
 
 def test_whatever_takes_elements_is_a_summarizer() -> None:
     assert isinstance(breaks, Summarizer)
-    assert isinstance(ExtractiveSummarizer(), Summarizer)
-    assert [needs_async(f) for f in (breaks, notes_async, ExtractiveSummarizer())] == [False, True, False]
-    assert (
-        repr(FallbackSummarizer(ExtractiveSummarizer(), breaks)) == "FallbackSummarizer(ExtractiveSummarizer, function)"
-    )
+    assert isinstance(StateSummary(), Summarizer)
+    assert [needs_async(f) for f in (breaks, notes_async, StateSummary())] == [False, True, False]
+    assert repr(FallbackSummarizer(StateSummary(), breaks)) == "FallbackSummarizer(StateSummary, function)"
 
 
 def test_a_request_is_the_sequence_of_its_elements() -> None:

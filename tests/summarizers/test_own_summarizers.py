@@ -13,7 +13,7 @@ from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.errors import InvalidCallback, SummaryTooLong
-from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import FallbackSummarizer, StateSummary
 
 SETTINGS = {"temperature": 0.2, "max_tokens": 300, "thinking": {"type": "disabled"}, "service_tier": "auto"}
 TEXT = "They talked about the move."
@@ -95,16 +95,16 @@ def test_a_function_has_the_name_under_which_it_is_defined_or_its_own(store: Fac
 
 
 def test_the_settings_of_a_summarizer_without_a_model_are_on_record(store: Face) -> None:
-    record = compacted(store, ExtractiveSummarizer(share=0.25, max_tokens=900))
-    assert said(record) == ("ExtractiveSummarizer", None, None, {"share": 0.25, "max_tokens": 900})
-    failed = compacted(store, ExtractiveSummarizer(), "other", text="?")
+    record = compacted(store, StateSummary(share=0.25, max_tokens=900))
+    assert said(record) == ("StateSummary", None, None, {"share": 0.25, "max_tokens": 900})
+    failed = compacted(store, StateSummary(), "other", text="?")
     assert (failed.outcome, (failed.error or {})["type"]) == ("failed", "SummaryTooLong")
-    assert said(failed) == ("ExtractiveSummarizer", None, None, {"share": 0.3, "max_tokens": 2048})
+    assert said(failed) == ("StateSummary", None, None, {"share": 0.3, "max_tokens": 2048})
 
 
 def test_a_fallback_records_what_each_summarizer_says(store: Face) -> None:
-    record = compacted(store, FallbackSummarizer(House(OSError("no route")), ExtractiveSummarizer()))
-    assert said(record) == ("ExtractiveSummarizer", None, None, {"share": 0.3, "max_tokens": 2048})
+    record = compacted(store, FallbackSummarizer(House(OSError("no route")), StateSummary()))
+    assert said(record) == ("StateSummary", None, None, {"share": 0.3, "max_tokens": 2048})
     [failed] = record.failed_before
     assert (failed["summarizer"], failed["model"], failed["settings"]) == ("house", "house-7b", SETTINGS)
 

@@ -14,13 +14,13 @@ from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 from compaction_store.web.api import document
 from web.api_clients import READER, STRANGER, Answer, Client, visit
 
 THREAD = "/v1/threads/ticket%2F8812"
 MESSAGES = f"{THREAD}/messages"
-STRATEGIES = {"window": SlidingWindow(ExtractiveSummarizer(), retain=4)}
+STRATEGIES = {"window": SlidingWindow(StateSummary(), retain=4)}
 _DOCUMENT = document()
 
 

@@ -18,7 +18,7 @@ from compaction_store.evaluation import RECORDED, evaluate, read_thread
 from compaction_store.reporting import gather
 from compaction_store.reporting.page import render
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, SlidingWindow, SummaryTree
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 from web.test_pages import marks, shown
 
 THREAD = "own"
@@ -54,16 +54,16 @@ def _thread(store: cs.Store, strategy: Any, *, turns: int = 75, every: int = 18)
     return list(store.compactions(THREAD))
 
 
-def _extractive() -> ExtractiveSummarizer:
-    return ExtractiveSummarizer(checks=CHECKS)
+def _state() -> StateSummary:
+    return StateSummary(checks=CHECKS)
 
 
 STRATEGIES: dict[str, Callable[[], Any]] = {
     "clear-tool-results": lambda: ClearToolResults(1, clear_at_least=0),
-    "sliding-window": lambda: SlidingWindow(_extractive(), retain=6),
-    "ladder": lambda: Ladder(_extractive(), keep_recent=6, target_tokens=2_500, floor_cap=32),
-    "assistant-runs": lambda: AssistantRuns(_extractive(), tool_results=True, retain=4),
-    "summary-tree": lambda: SummaryTree(_extractive(), leaf_tokens=4_000, fan_in=2, keep_recent=6),
+    "sliding-window": lambda: SlidingWindow(_state(), retain=6),
+    "ladder": lambda: Ladder(_state(), keep_recent=6, target_tokens=2_500, floor_cap=32),
+    "assistant-runs": lambda: AssistantRuns(_state(), tool_results=True, retain=4),
+    "summary-tree": lambda: SummaryTree(_state(), leaf_tokens=4_000, fan_in=2, keep_recent=6),
 }
 
 

@@ -12,7 +12,7 @@ from support.messages_server import Behaviour, Server, fails, says, serving, tak
 from compaction_store import InvalidInput, TokenBudget
 from compaction_store.rendering import Rendered, View
 from compaction_store.strategies import Ladder
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 BUDGET = TokenBudget(context_window=100_000)
 TALK = [
@@ -54,7 +54,7 @@ def rendered(view: View) -> Rendered:
 
 
 def ladder() -> Ladder:
-    return Ladder(ExtractiveSummarizer(), keep_recent=4)
+    return Ladder(StateSummary(), keep_recent=4)
 
 
 def test_a_refused_request_is_compacted_by_the_providers_figures_and_sent_again(store: Face, faces: Faces) -> None:

@@ -13,7 +13,7 @@ import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.evaluation import RECORDED, Evaluation, Policy, evaluate, read_thread
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 COUNTER = tokens.bytes_over_four()
 BUDGET = cs.TokenBudget(900)
@@ -29,7 +29,7 @@ def conversation(count: int) -> list[dict[str, Any]]:
 
 
 def strategy() -> Any:
-    return SlidingWindow(ExtractiveSummarizer(), retain=4)
+    return SlidingWindow(StateSummary(), retain=4)
 
 
 def evaluated(store: cs.Reader, *names: str) -> Evaluation:

@@ -13,15 +13,15 @@ import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.evaluation import RECORDED, Policy, Replayed, evaluate, read_thread
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 COUNTER = tokens.bytes_over_four()
 BUDGET = cs.TokenBudget(2500)
 STRATEGIES: dict[str, Callable[[], Any]] = {
-    "sliding-window": lambda: SlidingWindow(ExtractiveSummarizer(), retain=6),
-    "ladder": lambda: Ladder(ExtractiveSummarizer()),
+    "sliding-window": lambda: SlidingWindow(StateSummary(), retain=6),
+    "ladder": lambda: Ladder(StateSummary()),
     "clear-tool-results": ClearToolResults,
-    "assistant-runs": lambda: AssistantRuns(ExtractiveSummarizer(), tool_results=True, retain=6),
+    "assistant-runs": lambda: AssistantRuns(StateSummary(), tool_results=True, retain=6),
 }
 
 

@@ -17,7 +17,7 @@ from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, 
 from compaction_store.models import Element
 from compaction_store.rendering.view import View
 from compaction_store.strategies import Ladder, SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 Payload = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -198,9 +198,7 @@ def test_joined_threads_obey_the_rules_of_the_api(data: st.DataObject) -> None:
     assert all(one != other or one == "tool" for one, other in itertools.pairwise(m["role"] for m in messages))
 
 
-@pytest.mark.parametrize(
-    "strategy", [SlidingWindow(ExtractiveSummarizer(), retain=5), Ladder(), Ladder(ExtractiveSummarizer())]
-)
+@pytest.mark.parametrize("strategy", [SlidingWindow(StateSummary(), retain=5), Ladder(), Ladder(StateSummary())])
 @pytest.mark.parametrize("greets", [False, True])
 def test_strict_templates_take_a_thread_after_any_compaction(store: Face, strategy: Any, greets: bool) -> None:
     store.append("t", [{"role": "system", "content": "Be brief."}, *([said("Hello!")] if greets else [])])

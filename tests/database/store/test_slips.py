@@ -12,7 +12,7 @@ import compaction_store as cs
 from compaction_store import Summary
 from compaction_store.errors import InvalidCallback, MessageNotFound
 from compaction_store.strategies import Pipeline, SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import FallbackSummarizer, StateSummary
 
 # Untyped, as for a caller without a type checker.
 Window: Any = SlidingWindow
@@ -43,8 +43,8 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
     "a list of callbacks": (lambda s: s.compact("t", [print]), "not list: pass several callbacks one after"),
     "a class as the callback": (lambda s: s.on_compact(SlidingWindow), "callback must be .* the class SlidingWindow"),
     "a summarizer to register": (
-        lambda s: s.on_compact(ExtractiveSummarizer()),
-        "not the summarizer ExtractiveSummarizer: pass the summarizer to",
+        lambda s: s.on_compact(StateSummary()),
+        "not the summarizer StateSummary: pass the summarizer to",
     ),
     "nothing to register": (lambda s: s.on_compact(None), "callback must be .* not NoneType"),
     "two callbacks to register": (lambda s: s.on_compact(print, print), "on_compact must get one callback, not 2"),
@@ -80,9 +80,9 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
         "retain must be a number .* or a fraction .* str",
     ),
     "a number as the summarizer": (lambda _: Window(5), "summarize must be .* not int"),
-    "a summarizer's class": (lambda _: Window(ExtractiveSummarizer), "summarize must be .* not the class"),
+    "a summarizer's class": (lambda _: Window(StateSummary), "summarize must be .* not the class"),
     "a list of summarizers": (lambda _: Fallback([print]), "a summarizer must be a callable, not list"),
-    "a class to fall back on": (lambda _: Fallback(ExtractiveSummarizer), "must be .* not the class"),
+    "a class to fall back on": (lambda _: Fallback(StateSummary), "must be .* not the class"),
     "a list of strategies": (
         lambda _: Several([SlidingWindow(Summary("x"))]),
         "a pipeline must consist of strategies and callbacks, not of list",
@@ -103,7 +103,7 @@ def test_the_error_for_a_slip_says_what_must_be_given(thread: Face, name: str) -
     ("plan", "told"),
     [
         (lambda ctx: ctx.compact(1, 2, 5), "a summary must be text, a Summary or a callable, not int"),
-        (lambda ctx: ctx.compact(1, 2, ExtractiveSummarizer), "not the class ExtractiveSummarizer"),
+        (lambda ctx: ctx.compact(1, 2, StateSummary), "not the class StateSummary"),
         (lambda ctx: ctx.compact(1, 2, "short", allow=5), "allow must be among"),
         (lambda ctx: ctx.compact(1, 2, "short", reason=5), "reason must be text, not 5"),
         (lambda ctx: ctx.compact(1, 2, lambda _: 5), "a summarizer must return text or a Summary, not int"),

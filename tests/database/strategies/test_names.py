@@ -27,7 +27,7 @@ from compaction_store.strategies import (
     over,
     pin,
 )
-from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import FallbackSummarizer, StateSummary
 
 BUDGET = TokenBudget(6000)
 
@@ -71,7 +71,7 @@ SUMMARIZERS: dict[str, Callable[[], Any]] = {
     "object": Model, "own name": Named, "dataclass": lambda: Wrapped(Model()), "method": lambda: Model().method,
     "partial": lambda: partial(Model(), ()), "partial of a partial": lambda: partial(partial(plain)),
     "lambda": lambda: lambda _: "They talked.", "function": lambda: plain, "text": lambda: Summary("They talked."),
-    "fallback": lambda: FallbackSummarizer(Model(), Named()), "extractive": ExtractiveSummarizer,
+    "fallback": lambda: FallbackSummarizer(Model(), Named()), "state": StateSummary,
 }  # fmt: skip
 STRATEGIES: dict[str, Callable[[Any], Any]] = {
     "ladder": lambda s: Ladder(s, keep_recent=4, checks=[Strict()]),
@@ -95,7 +95,7 @@ def test_two_objects_of_a_class_have_one_name_without_an_address(strategy: str, 
 
 def test_a_ladder_is_named_after_the_class_of_its_summarizer() -> None:
     assert Ladder(Model()).name == f"Ladder(summarize={__name__}.Model)"
-    assert Ladder(ExtractiveSummarizer()).name == "Ladder(summarize=ExtractiveSummarizer)"
+    assert Ladder(StateSummary()).name == "Ladder(summarize=StateSummary)"
     assert Ladder(Summary("a secret text")).name == "Ladder(summarize=Summary)"
 
 
@@ -129,7 +129,7 @@ def test_a_text_is_no_summarizer(made: Any) -> None:
     ) as e:
         made("gpt-5")
     assert "gpt-5" not in str(e.value)
-    for wrong, named in ((ExtractiveSummarizer, "class ExtractiveSummarizer"), (5, "int"), (None, "NoneType")):
+    for wrong, named in ((StateSummary, "class StateSummary"), (5, "int"), (None, "NoneType")):
         if wrong is None and made is Ladder:
             continue
         with pytest.raises(InvalidCallback, match=named):

@@ -15,7 +15,7 @@ from compaction_store import Summary, TokenBudget
 from compaction_store.models import Element
 from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, Pipeline, SlidingWindow, SummaryTree
 from compaction_store.strategies.outline import unread
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 TEXT = "the order service retries a payment when the gateway answers late and the ledger shows two rows"
 SMALL = TokenBudget(context_window=3000, reserve_output=300)
@@ -27,7 +27,7 @@ def prose(dice: random.Random, count: int) -> str:
 
 def stack() -> tuple[Any, ...]:
     """Returns the strategies that docs/how-to/budgets.md recommends."""
-    return ClearToolResults(keep=3), Ladder(ExtractiveSummarizer(), keep_recent=12)
+    return ClearToolResults(keep=3), Ladder(StateSummary(), keep_recent=12)
 
 
 def appended(view: list[Element], *messages: Payload) -> None:
@@ -67,7 +67,7 @@ def agent(budget: TokenBudget, turns: int, count: int, size: int, *callbacks: An
 
 
 def test_results_are_whole_when_the_model_first_reads_them() -> None:
-    for callbacks in (stack(), (ClearToolResults(keep=3), SlidingWindow(ExtractiveSummarizer(), retain=12), Ladder())):
+    for callbacks in (stack(), (ClearToolResults(keep=3), SlidingWindow(StateSummary(), retain=12), Ladder())):
         assert agent(TokenBudget(context_window=36_000), 40, 1, 7500, *callbacks) == []
         assert agent(TokenBudget(context_window=36_000), 20, 3, 7500, *callbacks) == []
         assert agent(SMALL, 40, 2, 400, *callbacks) == []
@@ -84,7 +84,7 @@ def test_no_strategy_folds_what_no_model_has_read(made: Any) -> None:
     messages = [{"role": "user", "content": prose(dice, 40)}, *(m for n in range(12) for m in calls(n, 2, 150, dice))]
     view = elements(messages)
     budget = TokenBudget(context_window=5000)
-    ctx = run(made(ExtractiveSummarizer()), view, budget=budget)
+    ctx = run(made(StateSummary()), view, budget=budget)
     after = committed(ctx)
     assert any(element.is_summary for element in after)
     assert [element.messages for element in after[-2:]] == [element.messages for element in view[-2:]]
@@ -101,8 +101,8 @@ def test_that_holds_for_any_agents_thread(sizes: list[tuple[int, int]], seed: in
     dice = random.Random(seed)
     budget = TokenBudget(context_window=window)
     ways = [
-        stack(), (ClearToolResults(), SlidingWindow(ExtractiveSummarizer(), retain=2)),
-        (AssistantRuns(ExtractiveSummarizer(), tool_results=True), Ladder()), (SlidingWindow(ExtractiveSummarizer()),),
+        stack(), (ClearToolResults(), SlidingWindow(StateSummary(), retain=2)),
+        (AssistantRuns(StateSummary(), tool_results=True), Ladder()), (SlidingWindow(StateSummary()),),
     ]  # fmt: skip
     for callbacks in ways:
         view: list[Element] = []
@@ -171,10 +171,10 @@ def test_a_long_chat_in_a_small_window_leaves_few_records() -> None:
 ALONE: dict[str, Any] = {
     "ladder": lambda: Ladder(keep_recent=6),
     "ladder that keeps more than fits": Ladder,
-    "ladder with summaries": lambda: Ladder(ExtractiveSummarizer(), keep_recent=6),
-    "window": lambda: SlidingWindow(ExtractiveSummarizer(), retain=6),
+    "ladder with summaries": lambda: Ladder(StateSummary(), keep_recent=6),
+    "window": lambda: SlidingWindow(StateSummary(), retain=6),
     "window without a summarizer": lambda: SlidingWindow(Summary("Earlier messages are left out."), retain=6),
-    "cleared, then a window": lambda: Pipeline(ClearToolResults(), SlidingWindow(ExtractiveSummarizer(), retain=6)),
+    "cleared, then a window": lambda: Pipeline(ClearToolResults(), SlidingWindow(StateSummary(), retain=6)),
     "cleared, then a ladder": lambda: Pipeline(ClearToolResults(), Ladder(keep_recent=6)),
 }
 
@@ -216,7 +216,7 @@ def test_the_summaries_of_a_window_are_summarized_again_before_they_fill_it() ->
         for role in ("assistant", "user"):
             appended(view, {"role": role, "content": prose(dice, 60)})
         if budget.is_over(sum(element.tokens for element in view)):
-            ctx = run(Pipeline(SlidingWindow(ExtractiveSummarizer(), retain=4)), view, budget=budget)
+            ctx = run(Pipeline(SlidingWindow(StateSummary(), retain=4)), view, budget=budget)
             inputs += [attempt.inputs for attempt in attempts_of(ctx)]
             view = committed(ctx)
         own = sum(element.tokens for element in view if element.is_summary)

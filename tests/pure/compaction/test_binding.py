@@ -14,7 +14,7 @@ from compaction_store.messages.framing import Framed, frame, framed_text, parts_
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.strategies import Ladder, SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEVER = "Never push to the main branch."
@@ -102,8 +102,8 @@ def talk(count: int) -> list[Payload]:
 @pytest.mark.parametrize(
     "strategy",
     [
-        SlidingWindow(ExtractiveSummarizer(), retain=4, keep_first=False),
-        Ladder(ExtractiveSummarizer(), target_tokens=900, reserve=0, keep_recent=4),
+        SlidingWindow(StateSummary(), retain=4, keep_first=False),
+        Ladder(StateSummary(), target_tokens=900, reserve=0, keep_recent=4),
     ],
 )
 def test_strategies_keep_orders_binding_over_several_folds(strategy: Any) -> None:

@@ -29,7 +29,7 @@ from compaction_store.models import Attempt
 from compaction_store.probes import Probe
 from compaction_store.rendering.view import View
 from compaction_store.strategies import AssistantRuns, Ladder, SlidingWindow, SummaryTree, compress_context
-from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import FallbackSummarizer, StateSummary
 
 Payload = dict[str, Any]
 KEY = "sk-" + "proj-" + "a1B2c3D4e5F6g7H8i9J0k1"
@@ -350,7 +350,7 @@ def test_a_summarizer_has_checks_of_its_own() -> None:
     made = FallbackSummarizer(lossy, checks=[KeepsOrders()])(given)
     assert isinstance(made, Summary)
     assert ORDER_LINE in made.text
-    extract = ExtractiveSummarizer(share=0.05, checks=[KeepsOrders(), KeepsFiles()])(given)
+    extract = StateSummary(share=0.05, checks=[KeepsOrders(), KeepsFiles()])(given)
     assert extract.checks is not None
     assert [one["left"] for one in extract.checks["outcomes"]] == [0, 0]
 

@@ -19,7 +19,7 @@ from compaction_store.rendering.acceptance import accepted
 from compaction_store.strategies import plan_clear_tool_results
 from compaction_store.strategies.outline import elements_of, speaker
 from compaction_store.strategies.truncation import Rule, shorten
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 from compaction_store.tokens import o200k_base
 from compaction_store.tokens.message_text import read
 
@@ -105,7 +105,7 @@ def test_a_row_displays_and_probes_a_new_block() -> None:
     asked, told = MessageReading(THREAD[1]), MessageReading(THREAD[2])
     assert [(call.id, call.name, call.given) for call in asked.calls] == [("q1", "sql", {"sql": "select count(*)"})]
     assert [(result.id, result.size) for result in told.results] == [("q1", len(LONG))]
-    summary = ExtractiveSummarizer(share=0.5)(elements_of(THREAD[:3]))
+    summary = StateSummary(share=0.5)(elements_of(THREAD[:3]))
     assert "4711 rows" in summary.text
 
 

@@ -18,7 +18,7 @@ from support.strategy_runs import elements
 
 from compaction_store.language.names import NameReader
 from compaction_store.language.secrets import has_secret
-from compaction_store.summarizers import ExtractiveSummarizer, Request
+from compaction_store.summarizers import Request, StateSummary
 
 Payload = dict[str, Any]
 PLANTED = 100
@@ -45,7 +45,7 @@ def thread() -> list[Payload]:
 
 @pytest.fixture(scope="module")
 def summary(thread: list[Payload]) -> str:
-    return ExtractiveSummarizer(share=0.3, max_tokens=20_000)(Request.of(elements(thread))).text
+    return StateSummary(share=0.3, max_tokens=20_000)(Request.of(elements(thread))).text
 
 
 def invented(dice: random.Random, real: str, kind: str) -> str:

@@ -25,7 +25,7 @@ from compaction_store.strategies import (
     compress_context,
     compress_context_async,
 )
-from compaction_store.summarizers import ExtractiveSummarizer, Request
+from compaction_store.summarizers import Request, StateSummary
 
 TEXT = "the order service retries a payment when the gateway answers late and the ledger shows two rows"
 WORDS = TEXT.split()
@@ -66,7 +66,7 @@ def every_other_time() -> Callable[[Any], str]:
 
 
 SUMMARIZERS: dict[str, Callable[[], Any]] = {
-    "extractive": ExtractiveSummarizer,
+    "state": StateSummary,
     "endless": lambda: endless,
     "every other time": every_other_time,
     "a fixed text": lambda: lambda _request: prose(random.Random(6), 2000),
@@ -259,7 +259,7 @@ def test_the_role_of_a_summary_is_the_users_unless_somebody_insists(kind: Any) -
     ]
     options: dict[str, Any] = {"target_tokens": 2000, "reserve": 0, "keep_recent": 1} if kind is Ladder else {}
     for role in ("user", "assistant"):
-        ctx = run(kind(ExtractiveSummarizer(), role=role, **options), elements(messages))
+        ctx = run(kind(StateSummary(), role=role, **options), elements(messages))
         assert [element.role for element in ctx.elements if element.is_summary] == [role]
     with pytest.raises(InvalidInput, match="role must be 'user' or 'assistant', not 'system'"):
-        kind(ExtractiveSummarizer(), role="system")
+        kind(StateSummary(), role="system")

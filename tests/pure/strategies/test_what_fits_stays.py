@@ -12,17 +12,17 @@ from support.strategy_runs import COUNTER, Payload, attempts_of, committed, elem
 from compaction_store import TokenBudget
 from compaction_store.models import Element
 from compaction_store.strategies import ClearToolResults, Ladder, Pipeline, SlidingWindow, compress_context
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 FLOOR = 128
 # The first and the last message, the last message of the user and a summary, each cut as far as possible.
 REST = 5 * (FLOOR + 60)
 LADDERS: dict[str, Any] = {
     "none": Ladder,
-    "extractive": lambda: Ladder(ExtractiveSummarizer()),
+    "state": lambda: Ladder(StateSummary()),
     "short": lambda: Ladder(lambda _: "They talked."),
-    "recent tokens": lambda: Ladder(ExtractiveSummarizer(), keep_recent_tokens=300),
-    "pipeline": lambda: Pipeline(ClearToolResults(), SlidingWindow(ExtractiveSummarizer(), retain=6), Ladder()),
+    "recent tokens": lambda: Ladder(StateSummary(), keep_recent_tokens=300),
+    "pipeline": lambda: Pipeline(ClearToolResults(), SlidingWindow(StateSummary(), retain=6), Ladder()),
 }
 
 
@@ -54,7 +54,7 @@ def total(view: list[Element]) -> int:
 @settings(max_examples=60, deadline=None)
 @given(share=SHARE, turns=TURNS, window=st.sampled_from([1500, 4000, 8000]), name=st.sampled_from(sorted(LADDERS)))
 @example(share=0.64, turns=[(40, 40, 0)] * 16, window=8000, name="none")
-@example(share=0.45, turns=[(40, 40, 0)] * 30, window=8000, name="extractive")
+@example(share=0.45, turns=[(40, 40, 0)] * 30, window=8000, name="state")
 @example(share=0.64, turns=[(40, 40, 0)] * 16, window=8000, name="pipeline")
 def test_what_fits_the_window_stays(share: float, turns: list[tuple[int, int, int]], window: int, name: str) -> None:
     budget = TokenBudget(window)
@@ -79,7 +79,7 @@ def test_what_fits_the_window_stays(share: float, turns: list[tuple[int, int, in
 def test_a_plain_list_keeps_its_system_message_too(
     share: float, turns: list[tuple[int, int, int]], target: int, name: str | None
 ) -> None:
-    client: Any = {None: None, "text": lambda _: "They talked.", "rules": ExtractiveSummarizer()}[name]
+    client: Any = {None: None, "text": lambda _: "They talked.", "rules": StateSummary()}[name]
     messages = thread(int(share * target), turns)
     prompt = COUNTER.messages(messages[:1])
     result = compress_context(messages, target, client=client, reserve=0)

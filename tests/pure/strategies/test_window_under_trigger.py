@@ -13,7 +13,7 @@ from compaction_store import TokenBudget
 from compaction_store.compaction.context import planner_of
 from compaction_store.models import Element
 from compaction_store.strategies import SlidingWindow
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.summarizers import StateSummary
 
 TEXT = "the order service retries a payment when the gateway answers late and the ledger then shows two rows"
 WORDS = TEXT.split()
@@ -57,7 +57,7 @@ def shapes() -> dict[str, list[Payload]]:
 SHAPES = shapes()
 BUDGET = TokenBudget(4000)
 SUMMARIZERS: dict[str, Any] = {
-    "rules": ExtractiveSummarizer, "short": lambda: lambda _: "They talked about an order.",
+    "rules": StateSummary, "short": lambda: lambda _: "They talked about an order.",
     "long": lambda: lambda found: text(min(900, found.tokens // 2), 0),
 }  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_a_tail_above_the_target_gives_way() -> None:
     view = elements(messages)
     assert BUDGET.is_over(total(view))
     assert total(view[-9:]) > BUDGET.target_tokens
-    ctx = run(SlidingWindow(ExtractiveSummarizer(), retain=9), view, budget=BUDGET)
+    ctx = run(SlidingWindow(StateSummary(), retain=9), view, budget=BUDGET)
     assert ctx.total_tokens <= (BUDGET.trigger_tokens + BUDGET.target_tokens) // 2
     assert ctx.result_messages[-3:] == messages[-3:]
 
@@ -122,7 +122,7 @@ def test_a_tail_above_the_target_gives_way() -> None:
 def test_a_tail_that_fits_is_kept_whole() -> None:
     messages = [spoken(role, 40, n) for n in range(60) for role in ("user", "assistant")]
     view = elements(messages)
-    ctx = run(SlidingWindow(ExtractiveSummarizer(), retain=12), view, budget=BUDGET)
+    ctx = run(SlidingWindow(StateSummary(), retain=12), view, budget=BUDGET)
     assert ctx.result_messages[-12:] == messages[-12:]
     assert ctx.total_tokens <= (BUDGET.trigger_tokens + BUDGET.target_tokens) // 2
     assert COUNTER.messages([m for m in ctx.result_messages if m]) == ctx.total_tokens
@@ -133,7 +133,7 @@ def test_a_tail_that_fits_is_kept_whole() -> None:
 def test_a_trigger_far_below_the_window_is_reached_in_one_run(count: int, size: int, target: float) -> None:
     budget = TokenBudget(30_000, trigger=1000, target=target)
     messages = [spoken("user" if n % 2 == 0 else "assistant", size, n) for n in range(count)]
-    ctx = run(SlidingWindow(ExtractiveSummarizer()), elements(messages), budget=budget)
+    ctx = run(SlidingWindow(StateSummary()), elements(messages), budget=budget)
     assert {attempt.outcome for attempt in attempts_of(ctx)} == {"applied"}
     assert not budget.is_over(ctx.total_tokens)
     assert planner_of(ctx).reason(tried=True) == "compacted"
@@ -144,7 +144,7 @@ def test_what_must_stay_above_a_small_trigger_is_told_and_the_rest_is_folded(tar
     budget = TokenBudget(30_000, trigger=1000, target=target)
     # Long sentences: a summarizer that is given a few tokens would refuse to write.
     messages = [spoken("user" if n % 2 == 0 else "assistant", 700, n) for n in range(60)]
-    ctx = run(SlidingWindow(ExtractiveSummarizer()), elements(messages), budget=budget)
+    ctx = run(SlidingWindow(StateSummary()), elements(messages), budget=budget)
     assert {attempt.outcome for attempt in attempts_of(ctx)} == {"applied"}
     assert ctx.total_tokens < 3000
     reason = planner_of(ctx).reason(tried=True)

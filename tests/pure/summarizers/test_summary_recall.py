@@ -1,4 +1,4 @@
-"""The share of a conversation that an extractive summary keeps, compared with simpler texts by the same rules."""
+"""The share of a conversation that a summary made by rules keeps, compared with simpler texts by the same rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from support.paths import ROOT
 
 from benchmarks.recall import recall
 from compaction_store.messages import framing
-from compaction_store.summarizers import ExtractiveSummarizer
+from compaction_store.models.state import State
+from compaction_store.summarizers import StateSummary
 
 Payload = dict[str, Any]
 WORDS = "order service payment gateway ledger row cart handler test queue customer support invoice call".split()  # noqa: SIM905 — readable
@@ -52,16 +53,17 @@ def test_it_keeps_more_than_random_sentences_and_than_head_and_tail() -> None:
     for writers in recall([session(seed) for seed in range(6)], [0.1, 0.25]).values():
         mean = {name: sum(kinds.values()) / len(kinds) for name, kinds in writers.items()}
         for other in ("random sentences", "head and tail", "tail"):
-            assert mean["extractive"] > 1.3 * mean[other]
-        assert writers["extractive"]["paths*"] > 0.9
+            assert mean["state"] > 1.3 * mean[other]
+        assert writers["state"]["paths*"] > 0.9
         for kind in ("constraints", "decisions"):
-            assert writers["extractive"][kind] >= writers["random sentences"][kind]
+            assert writers["state"][kind] >= writers["random sentences"][kind]
 
 
 def test_every_kind_of_speech_has_its_share() -> None:
-    text = ExtractiveSummarizer(share=0.1)(elements(*session(3))).text
-    labels = {line.split("] ")[1].split(":")[0] for line in text.splitlines() if line.startswith("[")}
-    assert labels >= {"user", "assistant", "result"}
+    text = StateSummary(share=0.1)(elements(*session(3))).text
+    state = State.parse(text)
+    assert state is not None
+    assert set(state) >= {"task", "decisions", "facts", "errors"}
     assert "must never touch" in text
     assert "I decided to keep" in text
     assert "ValueError" in text
@@ -70,8 +72,8 @@ def test_every_kind_of_speech_has_its_share() -> None:
 def test_names_that_no_sentence_holds_are_listed() -> None:
     dice = random.Random(1)
     said = [{"role": "user", "content": f"{prose(dice, 60)} And order_{n} {prose(dice, 60)}"} for n in range(8)]
-    lines = ExtractiveSummarizer(share=0.1)(elements(*said)).text.splitlines()
-    assert [line.split(":")[0] for line in lines][-1] == "named"
+    lines = StateSummary(share=0.1)(elements(*said)).text.splitlines()
+    assert [line.split(":")[0] for line in lines][-1] == "- named"
     assert all(f"order_{n}" in "\n".join(lines) for n in range(8))
     # Names of fields do not count, and the arguments of a call count even if the call is cut.
     call = {
@@ -81,7 +83,7 @@ def test_names_that_no_sentence_holds_are_listed() -> None:
         "arguments": json.dumps({"a": "x " * 300, "b": "B-17"}),
     }
     row = {"type": "function_call_output", "call_id": "c", "output": json.dumps({"some_field": "y " * 400})}
-    text = ExtractiveSummarizer(share=0.3)(elements(call, row)).text
+    text = StateSummary(share=0.3)(elements(call, row)).text
     assert "B-17" in text
 
 
@@ -93,7 +95,7 @@ def test_the_benchmark_runs_on_a_file_of_threads(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.startswith("| 20% |")
-    assert "| extractive |" in done.stdout
+    assert "| state |" in done.stdout
 
 
 def test_the_seqs_of_an_earlier_summary_are_no_figures_that_somebody_named() -> None:
@@ -101,13 +103,13 @@ def test_the_seqs_of_an_earlier_summary_are_no_figures_that_somebody_named() -> 
     made = elements(
         *({"role": "user", "content": f"{prose(dice, 12)} It is {dice.choice(WORDS)}."} for _ in range(300))
     )
-    first = ExtractiveSummarizer(share=0.1)(made[100:200]).text
+    first = StateSummary(share=0.1)(made[100:200]).text
     notes = made[100]._replace(
         messages=(framing.frame(first, 101, 200),), end_seq=200, number=1, kind="summary", tokens=len(first) // 4
     )
-    again = ExtractiveSummarizer(share=0.02)([notes, *made[200:]]).text
-    assert any(line.startswith("[1") for line in first.splitlines())
-    named = [line for line in again.splitlines() if line.startswith("named:")]
+    again = StateSummary(share=0.02)([notes, *made[200:]]).text
+    assert any(" [1" in line for line in first.splitlines())
+    named = [line for line in again.splitlines() if line.startswith("- named:")]
     assert not re.search(r"\d", "".join(named))
 
 
@@ -122,9 +124,8 @@ def test_an_order_stays_in_summaries_of_summaries() -> None:
     )
     notes: list[Any] = list(made[:10])
     for end in range(10, 60, 10):
-        text = ExtractiveSummarizer(share=0.3)(notes).text
-        assert f" {order}" in text
-        assert next(line for line in text.splitlines() if order in line).startswith("[4] user: ")
+        text = StateSummary(share=0.3)(notes).text
+        assert f"## Standing orders\n- {order} [4]" in text
         folded = notes[0]._replace(
             messages=(framing.frame(text, 1, end),), end_seq=end, number=1, kind="summary", tokens=len(text) // 4
         )

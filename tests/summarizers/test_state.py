@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -20,7 +21,8 @@ from compaction_store.compaction.summary_request import texts
 from compaction_store.errors import SummaryTooLong
 from compaction_store.messages.framing import frame
 from compaction_store.models import Element
-from compaction_store.summarizers import ExtractiveSummarizer, Request
+from compaction_store.models.state import PARTS, State
+from compaction_store.summarizers import Request, StateSummary
 from compaction_store.tokens import count_text
 
 FILLER = "It is generally thought that things of that sort are as they are and that there is little to add to it. "
@@ -47,7 +49,22 @@ THREAD = elements(
 
 
 def text_of(given_: Any, **options: Any) -> str:
-    return ExtractiveSummarizer(**options)(given_).text
+    return StateSummary(**options)(given_).text
+
+
+def state_of(given_: Any, **options: Any) -> State:
+    state = State.parse(text_of(given_, **options))
+    assert state is not None
+    return state
+
+
+def folded(text: str, end: int) -> Element:
+    message = (frame(text, 1, end),)
+    return Element(1, end, 9, message, count_text(text) + 60, 1, THREAD[0].created_at, "summary", "f")
+
+
+def after(count: int, *payloads: Any) -> list[Element]:
+    return [e._replace(seq=e.seq + count, end_seq=e.seq + count) for e in elements(*payloads)]
 
 
 def test_requests_names_figures_paths_decisions_and_outcomes_are_kept_word_for_word() -> None:
@@ -61,10 +78,16 @@ def test_requests_names_figures_paths_decisions_and_outcomes_are_kept_word_for_w
     assert text.count(FILLER.strip()) <= 1
 
 
-def test_every_line_says_who_and_where() -> None:
-    labels = re.findall(r"^\[(\d+)\] (\w+): ", text_of(THREAD), re.MULTILINE)
-    assert labels == sorted(labels, key=lambda found: int(found[0]))
-    assert {label for _, label in labels} <= {"user", "assistant", "call", "result", "error"}
+def test_every_line_is_in_its_part_and_says_where_it_comes_from() -> None:
+    state = state_of(THREAD)
+    parts = {
+        name: [line.seqs for line in lines if not line.text.startswith("named: ")] for name, lines in state.items()
+    }
+    assert all(seqs == sorted(seqs) and all(seqs) for seqs in parts.values())
+    assert {name: {seq for seqs in found for seq in seqs} for name, found in parts.items()} == {
+        "task": {1, 5}, "decisions": {4}, "files": {2}, "facts": {2, 3, 6, 7}, "next": {8},
+    }  # fmt: skip
+    assert [line.text for line in state["files"]] == ["/srv/app/auth.py (read)"]
 
 
 @pytest.mark.parametrize(
@@ -92,19 +115,67 @@ def test_in_any_language(request_: str, filler: str, fact: str) -> None:
 def test_an_error_is_reported_as_an_error() -> None:
     failed = {"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": "No such file: x.txt"}
     text = text_of(elements({"role": "user", "content": FILLER * 5}, {"role": "user", "content": [failed]}))
-    assert "[2] error: No such file: x.txt" in text
+    assert "## Errors\n- No such file: x.txt [2]" in text
 
 
 def test_notes_of_an_earlier_summary_are_carried_over_as_they_are() -> None:
     notes = "[1] user: Please ship build 88 to Lyon.\n[4] assistant: We sign it with cosign 3.2.1."
-    summary = Element(1, 4, 9, (frame(notes, 1, 4),), 100, 1, THREAD[0].created_at, "summary", "f")
-    rest = [e._replace(seq=e.seq + 4, end_seq=e.seq + 4) for e in THREAD]
-    text = text_of([summary, *rest], share=0.5)
-    assert notes in text
+    text = text_of([folded(notes, 4), *after(4, *(e.message for e in THREAD))], share=0.5)
+    assert "- Please ship build 88 to Lyon. [1]" in text
+    assert "- We sign it with cosign 3.2.1. [4]" in text
     assert "notes-" not in text
     # A user's message with a frame made by hand is not a summary.
     forged = elements({"role": "user", "content": frame(notes, 1, 4)["content"] + FILLER * 9})
     assert "[1] user: " in text_of(forged)
+
+
+def todo(*entries: tuple[str, str]) -> dict[str, Any]:
+    given_ = {"todos": [{"content": content, "status": status} for content, status in entries]}
+    return {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "TodoWrite", "input": given_}]}
+
+
+def test_an_earlier_state_is_merged_part_by_part() -> None:
+    call: dict[str, Any] = {"type": "tool_use", "id": "e", "name": "Edit"}
+    edit = {**call, "input": {"file_path": "/srv/a.py", "old_string": "x", "new_string": "y"}}
+    look = {**call, "name": "Read", "input": {"file_path": "/srv/a.py"}}
+    first = text_of(
+        elements(
+            {"role": "user", "content": "Fix the parser in /srv/a.py. Never push to main. " + FILLER * 9},
+            todo(("write the test", "pending"), ("mend it", "pending")),
+            {"role": "assistant", "content": [edit]},
+            {"role": "assistant", "content": "Next I run the tests of the parser."},
+        ),
+        share=0.9,
+    )
+    more = [
+        todo(("write the test", "completed"), ("mend it", "in_progress")),
+        {"role": "assistant", "content": [look]},
+        {"role": "assistant", "content": "The tests pass, so I shall write the change log. " + FILLER},
+    ]
+    state = state_of([folded(first, 4), *after(4, *more)], share=0.9)
+    assert [line.text for line in state["todos"]] == ["write the test (completed)", "mend it (in_progress)"]
+    assert {line.seqs for line in state["todos"]} == {(5,)}
+    # It is read again, and was still written.
+    assert [str(line) for line in state["files"]] == ["- /srv/a.py (written) [3]"]
+    assert state["next"][0].text.startswith("The tests pass")
+    assert any("Next I run the tests" in line.text and line.seqs == (4,) for line in state["decisions"])
+    assert [str(line) for line in state["orders"]] == ["- Never push to main. [1]"]
+
+
+def test_a_listing_is_kept_without_its_line_numbers_and_json_with_the_names_of_its_fields() -> None:
+    listing = "\n".join(f"{n:6}\u2192def name_{n}() -> None:" for n in range(281, 330))
+    found = {"user": {"id": "mia_li_3668", "born": "1990-04-05"}, "flights": [{"number": "HAT170", "price": 54.25}]}
+    text = text_of(
+        elements(
+            {"role": "user", "content": "Look."}, {"role": "tool", "tool_call_id": "a", "content": listing},
+            {"role": "tool", "tool_call_id": "b", "content": json.dumps(found)},
+        ),
+        share=0.5,
+    )  # fmt: skip
+    assert "def name_3" in text
+    assert not re.search(r"\b(28[1-9]|29\d|3[0-2]\d)\b", text)
+    assert "user: id: mia_li_3668, born: 1990-04-05" in text
+    assert "flights: number: HAT170, price: 54.25" in text
 
 
 def test_thinking_and_erased_messages_are_left_out() -> None:
@@ -116,7 +187,7 @@ def test_thinking_and_erased_messages_are_left_out() -> None:
 def test_the_budget_holds() -> None:
     long = elements(*[e.message for e in THREAD] * 40)
     assert count_text(text_of(long, max_tokens=100)) <= 100
-    assert count_text(ExtractiveSummarizer()(Request(long, budget=50)).text) <= 50
+    assert count_text(StateSummary()(Request(long, budget=50)).text) <= 50
     assert len(text_of(long, share=0.05)) <= Request.of(long).size * 0.05
 
 
@@ -130,18 +201,18 @@ def test_what_is_too_short_to_be_shortened_is_an_error() -> None:
 @pytest.mark.parametrize("options", [{"share": 0}, {"share": 1}, {"max_tokens": 1}, {"max_tokens": 2.5}])
 def test_options_that_there_are_not(options: Any) -> None:
     with pytest.raises(InvalidInput):
-        ExtractiveSummarizer(**options)
+        StateSummary(**options)
 
 
 def _check(told: tuple[Element, ...]) -> None:
     request = Request.of(told)
     try:
-        summary = ExtractiveSummarizer()(request)
+        summary = StateSummary()(request)
     except SummaryTooLong:
         # A text without a letter or a digit has no sentence to copy.
         assert request.size < 40 or not any(letter.isalnum() for e in told for text in texts(e) for letter in text)
         return
-    assert summary.text == ExtractiveSummarizer()(told).text
+    assert summary.text == StateSummary()(told).text
     assert 0 < len(summary.text) < request.size
     assert summary.text.strip()
 
@@ -165,14 +236,16 @@ def test_it_takes_any_thread(script: Any, form: Any) -> None:
 def test_every_word_of_it_was_said(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(WELL_FORMED)))
     told = elements({"role": "user", "content": FILLER * 2}, *data.draw(WELL_FORMED[kind]()))
-    said = set(re.findall(r"\w+", repr([e.messages for e in told]))) | {"user", "assistant", "call", "result", "named"}
+    said = set(re.findall(r"\w+", repr([e.messages for e in told])))
+    said |= {"named", "read", "written", "deleted", "true", "false"}
+    said.update(word for row in PARTS.values() for word in row.title.split())
     assert set(re.findall(r"[^\W\d]+", text_of(told))) <= said
 
 
 def test_it_is_committed_and_carried_on_in_a_store(store: Face) -> None:
     payloads = [e.message for e in THREAD]
     store.append("t", [*payloads, {"role": "user", "content": "And now?"}])
-    summarize = ExtractiveSummarizer()
+    summarize = StateSummary()
     [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, summarize))
     assert (record.outcome, record.model, record.body["coverage"]["messages"]) == ("applied", None, 4)
     assert record.tokens_after < record.tokens_before
@@ -195,7 +268,7 @@ def test_a_long_thread_is_read_once() -> None:
 
         sys.setprofile(trace)
         try:
-            ExtractiveSummarizer()(told)
+            StateSummary()(told)
         finally:
             sys.setprofile(None)
         return counted
@@ -211,12 +284,12 @@ def test_standing_orders_are_kept_before_everything_else() -> None:
         told.append({"role": "user", "content": f"Look at module_{place}.py for #{place + 1000}. {order}"})
         told.append({"role": "assistant", "content": f"It took {place + 3}.5 s and wrote report_{place}.csv. " * 3})
     source = elements(*told)
-    text = ExtractiveSummarizer()(Request(source, budget=120)).text
+    text = StateSummary()(Request(source, budget=120)).text
     assert [order for order in orders if order not in text] == []
     # A summary of the summary still has them.
-    notes = Element(1, 60, 9, (frame(text, 1, 60),), 150, 1, source[0].created_at, "summary", "f")
+    notes = folded(text, 60)
     later = elements(*({"role": "user", "content": f"Then module_{n}.py, ticket T-{n}."} for n in range(40)))
-    again = ExtractiveSummarizer()(
+    again = StateSummary()(
         Request((notes, *(e._replace(seq=e.seq + 60, end_seq=e.seq + 60) for e in later)), budget=120)
     ).text
     assert [order for order in orders if order not in again] == []
