@@ -10,11 +10,13 @@ import atexit
 import logging
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 _T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
 _log = logging.getLogger("compaction_store")
 
 
@@ -94,3 +96,24 @@ _waiting: weakref.WeakSet[_Iterated] = weakref.WeakSet()
 def _at_exit() -> None:
     for each in list(_waiting):
         each.warn()
+
+
+class ItemsOf(Sequence[_T_co]):
+    """The base class of results that are also sequences of the items in a list or a tuple of theirs."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _items_of(self) -> Sequence[_T_co]: ...
+
+    @overload
+    def __getitem__(self, index: int) -> _T_co: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_T_co]: ...
+
+    def __getitem__(self, index: int | slice) -> _T_co | Sequence[_T_co]:
+        return self._items_of()[index]
+
+    def __len__(self) -> int:
+        return len(self._items_of())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.compaction.checks import Check
@@ -13,6 +13,7 @@ from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.messages.framing import ROLES, Role
 from compaction_store.models import Element, Payload, Span
+from compaction_store.results import ItemsOf
 
 Summarize = Callable[[Sequence[Element]], SummaryResult | Awaitable[SummaryResult]]
 
@@ -60,7 +61,7 @@ class Ask:
 Steps = Generator[Ask, "Exception | None", None]
 
 
-class Planned(Sequence[Payload]):
+class Planned(ItemsOf[Payload]):
     """The result of `compact`: the messages of the view with all planned compactions applied.
 
     If `is_waiting` is true, the plan is made only when this object is awaited.
@@ -89,31 +90,19 @@ class Planned(Sequence[Payload]):
         if self._known is None and self._waiting is None:
             self._known = self._result()
 
-    def _list(self) -> list[Payload]:
+    def _items_of(self) -> list[Payload]:
         if self._waiting is not None:
             raise InvalidCallback("the result of ctx.compact(…) must be awaited before its messages are read")
         self.settle()
         assert self._known is not None  # noqa: S101 — settled just now
         return self._known
 
-    @overload
-    def __getitem__(self, index: int) -> Payload: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Payload]: ...
-
-    def __getitem__(self, index: int | slice) -> Payload | list[Payload]:
-        return self._list()[index]
-
-    def __len__(self) -> int:
-        return len(self._list())
-
     def __bool__(self) -> bool:
         # Without this method, bool() would call len(), which fails before the object is awaited.
         return True
 
     def __eq__(self, other: object) -> bool:
-        return self._list() == (other._list() if isinstance(other, Planned) else other)
+        return self._items_of() == (other._items_of() if isinstance(other, Planned) else other)
 
     # A class with __eq__ has no hash by default, but asyncio.gather keeps awaitables in a dict.
     __hash__ = object.__hash__

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, NamedTuple, NoReturn, Self, cast, overload
+from typing import Any, NamedTuple, NoReturn, Self, cast
 
 from compaction_store.compaction.asks import Ask, LastPlanned
 from compaction_store.compaction.summary_calls import CallRecord, without_text
@@ -30,6 +30,7 @@ from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Attempt, Compaction, Element, Measured, Payload, Span, Summary
 from compaction_store.models.vocabulary import Kind, Outcome
 from compaction_store.rendering.view import View
+from compaction_store.results import ItemsOf
 
 # Among the inputs of a record, this number means all earlier records: the summary may repeat any of them.
 EVERYTHING = 0
@@ -295,7 +296,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionRun(AsDict, Sequence[Compaction]):
+class CompactionRun(AsDict, ItemsOf[Compaction]):
     """The result of one call of `compact`: its records of any outcome in order, the reason, and the new view.
 
     `errors` are the exceptions of callbacks and summarizers, in order. With a budget, the view's `measured` is the best
@@ -307,17 +308,8 @@ class CompactionRun(AsDict, Sequence[Compaction]):
     view: View = field(repr=False)
     errors: tuple[Exception, ...] = field(default=(), repr=False)
 
-    @overload
-    def __getitem__(self, index: int) -> Compaction: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Compaction, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Compaction | tuple[Compaction, ...]:
-        return self.records[index]
-
-    def __len__(self) -> int:
-        return len(self.records)
+    def _items_of(self) -> tuple[Compaction, ...]:
+        return self.records
 
     @property
     def summed_up(self) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, overload, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from compaction_store.errors import InvalidCallback
 from compaction_store.messages.framing import framed_text
 from compaction_store.models import Element, Summary
 from compaction_store.models.messages import is_erased
+from compaction_store.results import ItemsOf
 from compaction_store.tokens import Counter, count_text
 from compaction_store.tokens.message_text import read
 
@@ -73,7 +74,7 @@ class Repair:
 
 
 @dataclass(frozen=True)
-class Request(Sequence[Element]):
+class Request(ItemsOf[Element]):
     """The elements to summarize. `view` is a function that returns the whole view, or None if the view is not known.
 
     `budget` is the maximum number of tokens of the summary's text, as counted by `counter`. It is None if the summary
@@ -98,17 +99,8 @@ class Request(Sequence[Element]):
         outer = elements.view if isinstance(elements, Request) and isinstance(elements.view, TrackedView) else None
         return cls(tuple(elements), TrackedView(lambda: view, outer), budget)
 
-    @overload
-    def __getitem__(self, index: int) -> Element: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Element, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Element | tuple[Element, ...]:
-        return self.elements[index]
-
-    def __len__(self) -> int:
-        return len(self.elements)
+    def _items_of(self) -> tuple[Element, ...]:
+        return self.elements
 
     @property
     def start_seq(self) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
+from compaction_store.results import ItemsOf
 from compaction_store.strategies.base import rules, sent
 from compaction_store.strategies.folds import Fold, Folded, Scan
 from compaction_store.strategies.outline import Outline, PinOption, Pins, elements_of
@@ -54,7 +55,7 @@ class Piece(NamedTuple, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Slid(AsDict, Sequence[Piece[T]]):
+class Slid(AsDict, ItemsOf[Piece[T]]):
     """The pieces of the result, in order.
 
     If the summarizer raised an exception, `error` is that exception, and the pieces have the earlier summaries.
@@ -73,17 +74,8 @@ class Slid(AsDict, Sequence[Piece[T]]):
         """All items that were passed in, in order."""
         return [item for piece in self.pieces for item in piece.source]
 
-    def __len__(self) -> int:
-        return len(self.pieces)
-
-    @overload
-    def __getitem__(self, index: int) -> Piece[T]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Piece[T], ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Piece[T] | tuple[Piece[T], ...]:
-        return self.pieces[index]
+    def _items_of(self) -> tuple[Piece[T], ...]:
+        return self.pieces
 
 
 def sliding_window(
