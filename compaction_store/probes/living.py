@@ -115,8 +115,9 @@ def _entry(entry: Any) -> str:
 
 
 def block(lines: Sequence[Line]) -> str:
-    """Returns the text with these lines, or an empty text if there are none."""
-    return "\n".join([_HEAD, *map(str, lines)]) if lines else ""
+    """Returns the text with these lines: users' words, lists, files; an empty text if there are none."""
+    ordered = sorted(lines, key=lambda line: (line.who == _FILES, line.who != "user", line.seq))
+    return "\n".join([_HEAD, *map(str, ordered)]) if lines else ""
 
 
 def without_block(text: str) -> str:

@@ -53,7 +53,7 @@ class Carry:
 
 
 def _lines_of(carry: Carry, request: Request, room: int | None) -> list[Line]:
-    """Returns the lines of a request that fit the room, in order: the most important are chosen first."""
+    """Returns the lines of a request that fit the room, the most important first."""
     # The probes are a tenth of what a store needs, and few stores carry anything.
     from compaction_store.probes import living  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def _lines_of(carry: Carry, request: Request, room: int | None) -> list[Line]:
             left -= used - before
     for line in reversed(found.files.values() if carry.files else ()):
         takes(line, None)
-    return sorted(chosen, key=lambda line: (line.who == "files", line.who != "user", line.seq))
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)

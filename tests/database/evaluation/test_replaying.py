@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.evaluation import RECORDED, Policy, Replayed, evaluate, read_thread
-from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, SlidingWindow
+from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, Pipeline, SlidingWindow, idle
 from compaction_store.summarizers import StateSummary
 
 COUNTER = tokens.bytes_over_four()
@@ -73,6 +75,20 @@ def test_a_replay_is_what_a_store_would_have_done(url: str, strategy: str) -> No
     assert tried.rates == done.rates
     assert tried.rounds == done.rounds
     assert {kind: rate.asked for kind, rate in tried.rates.items()}["needed_later"] > 10
+
+
+def test_a_replay_has_the_time_of_the_messages(url: str) -> None:
+    with cs.Store.open(url, counter=COUNTER) as store:
+        store.append("t", conversation(7))
+        thread = read_thread(store, "t")
+    later = replace(thread, messages=tuple(_a_day_earlier(message) for message in thread.messages))
+    warm = Pipeline(SlidingWindow(StateSummary(), retain=6), when=idle(minutes=5))
+    [done] = evaluate([later], [Policy("cold", (warm,), BUDGET)], counter=COUNTER).policies
+    assert folds(done.runs[0]) == [], "the messages were written one after the other, a day ago"
+
+
+def _a_day_earlier(message: Any) -> Any:
+    return message._replace(created_at=message.created_at - timedelta(days=1))
 
 
 def test_revocations_and_rewinds_are_replayed(url: str) -> None:

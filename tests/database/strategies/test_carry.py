@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from support.faces import Face
+from support.faces import Face, Faces
 
 from compaction_store.strategies import Carry, SlidingWindow
 
@@ -42,3 +42,35 @@ def test_carried_lines_are_recorded_verified_and_erased(store: Face) -> None:
     assert "Please do the cellar" not in json.dumps(store.view("t").for_openai())
     assert "Please do the cellar" not in str(store.compaction("t", 1).summary_text)
     assert store.audit.verify("t").findings == ()
+
+
+def test_an_async_summarizer_is_awaited_and_a_failure_is_recorded(store: Face, faces: Faces) -> None:
+    store.append("t", [*turns(1, "the cellar"), *turns(2, "the attic"), *turns(3, "the roof")])
+
+    class Writer:
+        name = "Writer"
+        model = "writer-1"
+        broken = True
+
+        def text(self) -> str:
+            if self.broken:
+                raise TimeoutError("no answer about the cellar")
+            return "Work on a house."
+
+    class AsyncWriter(Writer):
+        async def __call__(self, _: Any) -> str:
+            return self.text()
+
+    class SyncWriter(Writer):
+        def __call__(self, _: Any) -> str:
+            return self.text()
+
+    writer: Any = SyncWriter() if faces.kind == "sync" else AsyncWriter()
+    window = SlidingWindow(writer, retain=4, keep_first=False, carry=Carry())
+    failed, *_ = store.compact("t", window).records
+    assert (failed.outcome, failed.summarizer, failed.model) == ("failed", "Writer", "writer-1")
+    assert "cellar" not in json.dumps(failed.error)
+    writer.broken = False
+    (record,) = store.compact("t", window).records
+    assert (record.outcome, record.summarizer, record.model) == ("applied", "Writer", "writer-1")
+    assert "[5] user: Please do the attic." in (record.summary_text or "")

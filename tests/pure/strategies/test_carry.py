@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.strategy_runs import FORMS, REFUSED, elements, malformed, mistakes, run, well_formed
 
 from compaction_store import CompactionContext, TokenBudget
 from compaction_store.compaction.summary_request import Request
@@ -149,6 +150,15 @@ def test_the_lines_never_exceed_the_room(room: int) -> None:
     assert request.count(summary.text) <= max(room, request.count(plain.text))  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("words", range(0, 400, 20))
+def test_a_long_summary_costs_the_files_first_and_the_list_last(words: int) -> None:
+    request = Request(tuple(elements_of(session("chat"))), budget=400)
+    summary = Carrier(lambda _: "word " * (words + 1), Carry())(request)
+    parts = [part in summary.text for part in ("files: ", "user: ", "TodoWrite: - ")]  # type: ignore[union-attr]
+    assert parts == sorted(parts)
+    assert request.count(summary.text) <= 401  # type: ignore[union-attr]
+
+
 def test_only_the_newest_words_of_users_are_kept() -> None:
     messages = [
         m
@@ -184,6 +194,7 @@ def test_lines_are_read_back_as_they_were_written(given_lines: list[tuple[int, s
     framed = framing.frame(f"A summary.\n{block(lines)}", 1, 9)
     element = Element(1, 9, None, (framed,), 1, 1, elements_of([{}])[0].created_at, "summary")
     found = living([element])
+    lines.sort(key=lambda line: line.seq)
     assert found.users == [line for line in lines if line.who == "user"]
     assert found.lists == {line.who: line for line in lines if line.who != "user"}
 
@@ -193,3 +204,22 @@ def test_a_budget_is_kept() -> None:
     SlidingWindow(short, retain=2, carry=Carry())(ctx)
     assert ctx.total_tokens < ctx.tokens_before
     assert ctx.attempts[-1].outcome == "applied"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("named", STRATEGIES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_every_well_formed_thread_stays_well_formed(named: str, form: str, data: st.DataObject) -> None:
+    messages = data.draw(well_formed(form))
+    ctx = run(STRATEGIES[named](short, Carry()), elements(messages))
+    assert not mistakes(ctx)
+    assert not REFUSED[form](ctx.result_messages)
+    assert ctx.total_tokens <= ctx.tokens_before
+
+
+@given(malformed())
+def test_no_thread_makes_the_reader_raise(messages: list[Payload]) -> None:
+    found = living(elements(messages))
+    text = block([*found.lists.values(), *found.users, *found.files.values()])
+    assert isinstance(text, str)
