@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Payload
+from compaction_store.models.state import PART_NAMES
 from compaction_store.module_data import ModuleData
 
 SEARCH, EXPAND, DESCRIBE = "recall_search", "recall_expand", "recall_describe"
@@ -16,10 +17,12 @@ _MAX_INTEGER = 10**15
 
 
 class Field(NamedTuple):
-    """An argument of a tool. A number has bounds, and a text has a maximum length and may have a pattern."""
+    """An argument of a tool. A number has bounds, a text has a maximum length and may have a pattern, and a part is the
+    name of a part of a state summary.
+    """
 
     description: str
-    kind: Literal["integer", "text", "flag"] = "integer"
+    kind: Literal["integer", "text", "flag", "part"] = "integer"
     minimum: int = 1
     maximum: int | None = None
     max_length: int = 0
@@ -69,6 +72,8 @@ def tools(max_tokens: int) -> tuple[Tool, ...]:
 
 
 def _property(field: Field) -> Payload:
+    if field.kind == "part":
+        return {"type": "string", "enum": list(PART_NAMES), "description": field.description}
     if field.kind != "integer":
         return {"type": "string" if field.kind == "text" else "boolean", "description": field.description}
     bounds = {"minimum": field.minimum} | ({} if field.maximum is None else {"maximum": field.maximum})
@@ -93,6 +98,10 @@ def check_arguments(tool: Tool, given: Any) -> dict[str, Any]:
 def _checked(name: str, field: Field, value: Any) -> str | int:
     if field.kind == "text":
         return _checked_text(name, field, value)
+    if field.kind == "part":
+        if value not in PART_NAMES:
+            raise BadCall(f"{name} must be one of {', '.join(PART_NAMES)}")
+        return str(value)
     if field.kind == "flag":
         if not isinstance(value, bool):
             raise BadCall(f"{name} must be true or false, not {_kind(value)}")

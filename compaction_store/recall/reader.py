@@ -16,6 +16,7 @@ from compaction_store.errors import CompactionNotFound, ThreadNotFound, UnknownE
 from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload, Thread
 from compaction_store.models.messages import shown
+from compaction_store.models.state import PartName, State
 from compaction_store.models.vocabulary import WITHDRAWALS
 from compaction_store.recall.calls import without_recall
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
@@ -175,20 +176,21 @@ class Reading:
         start_seq: int | None = None,
         end_seq: int | None = None,
         before_record: int | None = None,
+        part: PartName | None = None,
     ) -> Work[Recalled]:
         if record is not None and (start_seq, end_seq, before_record) != (None, None, None):
-            raise BadCall("record must be the only argument")
+            raise BadCall("record must be the only argument besides part")
         if end_seq is not None and (start_seq is None or end_seq < start_seq):
             raise BadCall("end_seq must come with a start_seq <= end_seq")
         page = ResultPage(self._counter, self._max_tokens, "records", {})
         if record is not None:
             found = yield self._reader.compaction(self._thread_id, record)
-            page.put(_described(page, found, page.room - 1), {})
+            page.put(_described(page, found, page.room - 1, part), {})
             return page.written(None)
         after = None
         if before_record is not None:
             after = yield self._reader.compaction(self._thread_id, before_record)
-        listed = _Records(page, start_seq, start_seq if end_seq is None else end_seq)
+        listed = _Records(page, start_seq, start_seq if end_seq is None else end_seq, part)
         log = self._reader.compactions(self._thread_id, newest_first=True, after=after)
         yield from _for_each(log, listed.look)
         return page.written(None if listed.next is None else {"before_record": listed.next})
@@ -265,9 +267,10 @@ def _part(piece: ElementJson, text: str) -> str:
 class _Records:
     """Adds the records that overlap a range of seqs to a page until it is full."""
 
-    def __init__(self, page: ResultPage, start: int | None, end: int | None) -> None:
+    def __init__(self, page: ResultPage, start: int | None, end: int | None, part: PartName | None) -> None:
         self.next: int | None = None
         self._page = page
+        self._part = part
         self._start = start
         self._end = end
         self._looked_at = 0
@@ -276,7 +279,7 @@ class _Records:
         begin = record.number + 1
         self._looked_at += 1
         if self._overlaps(record) and not self._page.add(
-            _described(self._page, record, _SHORT_TOKENS), {"before_record": begin}
+            _described(self._page, record, _SHORT_TOKENS, self._part), {"before_record": begin}
         ):
             self.next = begin
         elif self._looked_at >= _MOST_RECORDS and record.number > 1:
@@ -300,8 +303,10 @@ def _searched(search: Search, after_seq: int) -> Payload:
     return about
 
 
-def _described(page: ResultPage, record: Compaction, room: int) -> str:
-    """Returns a record as JSON, without the prompt and without the provider's data."""
+def _described(page: ResultPage, record: Compaction, room: int, part: PartName | None = None) -> str:
+    """Returns a record as JSON, without the prompt and without the provider's data. `part` leaves out the other parts
+    of its summary.
+    """
     entry: Payload = {"record": record.number, "kind": record.kind, "outcome": record.outcome}
     span = None if record.start_seq is None else [record.start_seq, record.end_seq]
     tokens = None if record.tokens_before is None else [record.tokens_before, record.tokens_after]
@@ -318,9 +323,10 @@ def _described(page: ResultPage, record: Compaction, room: int) -> str:
     for name, text in (("error", error), ("reason", record.reason)):
         if isinstance(text, str):
             entry[name] = page.beginning(text, dump, _SHORT_TOKENS)
-    if not record.summary_text:
-        return dump(entry)
-    return _with_text(page, entry, "summary", record.summary_text, room)
+    text = record.summary_text
+    if part is not None and (state := record.parts) is not None:
+        text = State({part: state.get(part, ())}).text
+    return _with_text(page, entry, "summary", text, room) if text else dump(entry)
 
 
 def _with_text(page: ResultPage, entry: Payload, name: str, text: str, room: int) -> str:

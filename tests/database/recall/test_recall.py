@@ -28,6 +28,7 @@ from compaction_store.messages import framing
 from compaction_store.recall import Recalled
 from compaction_store.recall.definitions import NAMES
 from compaction_store.recall.reader import Search
+from compaction_store.summarizers import StateSummary
 
 COUNTER = tokens.o200k_base()
 _RESULT = re.compile(r"[^\n]+\n<(recall-[0-9a-f]{12,64})>\n([^\n]+)\n</\1>")
@@ -157,6 +158,27 @@ def test_records_are_described_newest_first(thread: Face) -> None:
     assert [r["record"] for r in recall.data("recall_describe", start_seq=1)["records"]] == []
     assert [r["record"] for r in recall.data("recall_describe", before_record=2)["records"]] == [1]
     assert recall.data("recall_describe", record=1)["records"] == records[3:]
+
+
+def test_one_part_of_a_state_summary_is_described(store: Face) -> None:
+    entries = [{"content": "write the test", "status": "completed"}, {"content": "mend it", "status": "pending"}]
+    call = {"type": "tool_use", "id": "t", "name": "TodoWrite", "input": {"todos": entries}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "ok"}
+    store.append("t", [{"role": "user", "content": "Fix the parser. " + "It is slow and wrong. " * 60}])
+    store.append("t", [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}, said(3)])
+    store.append("t", {"role": "user", "content": "And then? " + "It goes on and on. " * 60})
+    store.compact("t", lambda ctx: ctx.compact(1, 3, StateSummary()))
+    recall = Tools(store)
+    todos = "## To do\n- write the test (completed) [2]\n- mend it (pending) [2]"
+    for arguments in ({"record": 1, "part": "todos"}, {"part": "todos"}):
+        assert recall.data("recall_describe", **arguments)["records"][-1]["summary"] == todos
+    assert "summary" not in recall.data("recall_describe", record=1, part="errors")["records"][0]
+    assert todos in recall.data("recall_describe", record=1)["records"][0]["summary"]
+    # A summary without parts comes whole, and a wrong name is an error that lists the names.
+    store.compact("t", lambda ctx: ctx.compact(5, 5, "All of it."))
+    assert recall.data("recall_describe", part="todos")["records"][0]["summary"] == "All of it."
+    for wrong in ("plan", 1, ["todos"]):
+        assert "part must be one of task, orders, " in recall.call("recall_describe", {"part": wrong}).text
 
 
 def test_long_summaries_and_many_records_come_in_pages(store: Face) -> None:
