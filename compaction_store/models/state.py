@@ -31,6 +31,8 @@ _ROWS: Any = ModuleData(__file__).values
 PARTS: dict[PartName, PartRow] = {name: PartRow(**_ROWS[name]) for name in PART_NAMES}
 #: The form that a record's coverage names, if its summary is the text of a state.
 FORM = "state-1"
+#: The line above the lines that `Carry` writes below a summary.
+CARRIED = "Carried over from the messages, newest state:"
 _PART_OF: dict[str, PartName] = {f"## {row.title}": name for name, row in PARTS.items()}
 # A line names only its newest seqs, so no text can make a reader list a range without end.
 _MOST_SEQS = 100
@@ -116,7 +118,7 @@ class State(Mapping[PartName, tuple[StateLine, ...]]):
         Lines before the first heading are the standing orders, which a frame puts there. A line that is in no list was
         appended by a check: what a user said is an order, and the rest are facts.
         """
-        rows = [line for line in text.splitlines() if line.strip()]
+        rows = [line for line in without_carried(text).splitlines() if line.strip()]
         if not any(row in _PART_OF for row in rows):
             return None
         found: dict[PartName, list[StateLine]] = {name: [] for name in PART_NAMES}
@@ -129,6 +131,11 @@ class State(Mapping[PartName, tuple[StateLine, ...]]):
             elif (noted := _NOTED.match(row)) is not None:
                 found["orders" if noted[2] == "user" else "facts"].append(StateLine.parse(row))
         return cls(found)
+
+
+def without_carried(text: str) -> str:
+    """Returns the text of a summary without the lines that `Carry` writes below it."""
+    return text.partition(f"\n{CARRIED}\n")[0]
 
 
 def _ranges(seqs: Iterable[int]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from compaction_store.language.secrets import masked
 from compaction_store.messages import framing
 from compaction_store.models import Element, Payload
+from compaction_store.models.state import CARRIED
 from compaction_store.module_data import ModuleData
 from compaction_store.probes.calls import changed_files, read_file
 from compaction_store.probes.speech import MessageReading, ToolCall
@@ -23,7 +24,6 @@ LATEST = tuple(_DATA.text("latest").split())
 _LISTS = _DATA.text("lists").split()
 _TEXTS = _DATA.text("texts").split()
 _STATES = _DATA.text("states").split()
-_HEAD = "Carried over from the messages, newest state:"
 _FILES = "files"
 _LINE = re.compile(r"\[(\d{1,19})\] (user|files|[^\s:]{1,100}): (.*)")
 
@@ -117,12 +117,7 @@ def _entry(entry: Any) -> str:
 def block(lines: Sequence[Line]) -> str:
     """Returns the text with these lines: users' words, lists, files; an empty text if there are none."""
     ordered = sorted(lines, key=lambda line: (line.who == _FILES, line.who != "user", line.seq))
-    return "\n".join([_HEAD, *map(str, ordered)]) if lines else ""
-
-
-def without_block(text: str) -> str:
-    """Returns the text of a summary without the lines below it."""
-    return text.partition(f"\n{_HEAD}\n")[0]
+    return "\n".join([CARRIED, *map(str, ordered)]) if lines else ""
 
 
 def _carried(payload: Payload) -> Iterator[Line]:
@@ -130,7 +125,7 @@ def _carried(payload: Payload) -> Iterator[Line]:
     framed = framing.parts_of(payload)
     if framed is None:
         return
-    below = f"\n{framed.notes}".partition(f"\n{_HEAD}\n")[2]
+    below = f"\n{framed.notes}".partition(f"\n{CARRIED}\n")[2]
     orders = [line for line in framed.orders.split("\n") if below and (m := _LINE.match(line)) and m[2] == "user"]
     begun: Line | None = None
     for text in [*orders, *below.split("\n")]:

@@ -17,6 +17,7 @@ from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.messages import framing
 from compaction_store.models import Element, Summary
+from compaction_store.models.state import without_carried
 from compaction_store.waiting import Call, Work, begin, drive_async, is_async
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Carrier:
         if budget is not None and lines:
             plain = replace(plain, budget=max(1, budget - request.count(f"\n{living.block(lines)}")))
         if plain.repair is not None:
-            plain = replace(plain, repair=replace(plain.repair, text=living.without_block(plain.repair.text)))
+            plain = replace(plain, repair=replace(plain.repair, text=without_carried(plain.repair.text)))
         call = CallRecord(self.summarize)
         result = yield Call(self.summarize, plain)
         if not isinstance(result, str | Summary):
@@ -148,11 +149,9 @@ def _without_lines(element: Element) -> Element:
 
 
 def _plain(element: Element) -> Iterator[Any]:
-    from compaction_store.probes import living  # noqa: PLC0415
-
     for payload in element.messages:
         found = framing.parts_of(payload)
-        rest = "" if found is None else living.without_block(f"\n{found.notes}").lstrip("\n")
+        rest = "" if found is None else without_carried(f"\n{found.notes}").lstrip("\n")
         if found is None or rest == found.notes:
             yield payload
         else:

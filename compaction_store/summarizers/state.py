@@ -34,9 +34,9 @@ from compaction_store.messages.framing import framed_text
 from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.messages import is_erased
-from compaction_store.models.state import PARTS, PartName, State, StateLine
+from compaction_store.models.state import PARTS, PartName, State, StateLine, without_carried
 from compaction_store.probes.calls import changed_files, read_file
-from compaction_store.probes.living import LATEST, list_text, without_block
+from compaction_store.probes.living import LATEST, list_text
 from compaction_store.probes.own_text import piece_at_cut
 from compaction_store.probes.speech import ToolCall
 from compaction_store.tokens import MARK
@@ -200,7 +200,7 @@ def _placed(found: list[_Saying]) -> list[_Saying]:
 
 def _carried(text: str, seq: int) -> Iterator[_Saying]:
     """Yields the lines of an earlier state, or the lines of notes in another form."""
-    text = without_block(text)
+    text = without_carried(text)
     state = State.parse(text)
     if state is not None:
         for part, lines in state.items():

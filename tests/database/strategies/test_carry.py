@@ -8,6 +8,7 @@ from typing import Any
 from support.faces import Face, Faces
 
 from compaction_store.strategies import Carry, SlidingWindow
+from compaction_store.summarizers import StateSummary
 
 LONG = "which goes on for quite some time " * 30
 
@@ -74,3 +75,13 @@ def test_an_async_summarizer_is_awaited_and_a_failure_is_recorded(store: Face, f
     (record,) = store.compact("t", window).records
     assert (record.outcome, record.summarizer, record.model) == ("applied", "Writer", "writer-1")
     assert "[5] user: Please do the attic." in (record.summary_text or "")
+
+
+def test_the_lines_are_no_parts_of_a_state_summary(store: Face) -> None:
+    store.append("t", [*turns(1, "the cellar"), *turns(2, "the attic"), *turns(3, "the roof")])
+    window = SlidingWindow(StateSummary(), retain=4, keep_first=False, carry=Carry())
+    (record,) = store.compact("t", window).records
+    assert "[1] user: Please do the cellar." in (record.summary_text or "")
+    assert record.parts is not None
+    assert record.parts.counts == (record.coverage or {})["parts"]
+    assert "orders" not in record.parts
