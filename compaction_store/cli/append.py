@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -89,38 +89,24 @@ def _messages(stream: IO[bytes]) -> list[Any]:
     try:
         whole = _json(text)
     except ValueError:
-        return [_parsed(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return [_parsed(line, number) for number, line in enumerate(text.splitlines(keepends=True), 1) if line.strip()]
     return whole if isinstance(whole, list) else [whole]
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        # Python's parser would silently keep only one of the two.
-        raise ValueError("an object has the same name twice")
-    return found
+def _parsed(line: bytes, number: int) -> Any:
+    from compaction_store.importers.line_files import Unreadable
+
+    try:
+        return _json(line)
+    except Unreadable as error:
+        why = str(error).removeprefix("it is not JSON: ")
+    raise InvalidMessage(f"line {number:,} must be JSON: {why}")
 
 
 def _json(text: bytes) -> Any:
-    try:
-        return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object)
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
+    from compaction_store.importers.line_files import parsed
 
-
-def _parsed(line: bytes, number: int) -> Any:
-    failure = ""
-    try:
-        return _json(line)
-    except UnicodeDecodeError:
-        failure = "the text is not UTF-8"
-    except json.JSONDecodeError as error:
-        # Some messages of the parser end with "at" already.
-        message = f"{error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")
-        failure = f"{message} at column {error.colno}"
-    except ValueError as error:
-        failure = str(error)
-    raise InvalidMessage(f"line {number:,} must be JSON: {failure}")
+    return parsed(text.removeprefix(BOM_UTF8))
 
 
 def _show(out: Output, written: Appended) -> None:
