@@ -177,10 +177,10 @@ def a_size(value: Any, name: str) -> Threshold | None:
     return None if found is None else sized(found)
 
 
-def _a_carry(value: Any, name: str) -> Any:
-    if value is not None and not isinstance(value, Carry):
-        raise InvalidInput(f"{name} must be a Carry or None{other(value)}")
-    return value
+def _a_carry(value: Any, name: str) -> Carry | None:
+    if not isinstance(value, Carry | bool | None):
+        raise InvalidInput(f"{name} must be a Carry, True or None{other(value)}")
+    return (Carry() if value else None) if isinstance(value, bool) else value
 
 
 def _a_role(value: Any, _name: str) -> Any:
@@ -251,7 +251,7 @@ class Summarizing(Pinnable):
     min_saving: float = option(MIN_SAVING, keep=a_saving)
     role: Role = option("user", keep=_a_role)
     checks: Sequence[Check] = option((), keep=lambda value, _: check_checks(value))
-    carry: Carry | None = option(None, keep=_a_carry)
+    carry: Carry | bool | None = option(None, keep=_a_carry)
 
     @property
     def needs_async(self) -> bool:
@@ -260,7 +260,7 @@ class Summarizing(Pinnable):
     def ask(self, start_seq: int, end_seq: int, reason: str, **more: Any) -> Ask:
         """Returns the request to summarize a span."""
         summarize = more.pop("summarize", self.summarize)
-        if self.carry is not None and not isinstance(summarize, Summary):
+        if isinstance(self.carry, Carry) and not isinstance(summarize, Summary):
             summarize = Carrier(summarize, self.carry)
         return Ask(
             start_seq, end_seq, summarize, reason=reason, min_saving=self.min_saving, role=self.role,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.strategy_runs import FORMS, REFUSED, elements, malformed, mistakes, run, well_formed
 
 from compaction_store import CompactionContext, TokenBudget
+from compaction_store.cli import choices
 from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import framing
@@ -223,3 +224,10 @@ def test_no_thread_makes_the_reader_raise(messages: list[Payload]) -> None:
     found = living(elements(messages))
     text = block([*found.lists.values(), *found.users, *found.files.values()])
     assert isinstance(text, str)
+
+
+def test_true_means_the_default_options() -> None:
+    assert SlidingWindow(short, carry=True).carry == Carry()
+    assert SlidingWindow(short, carry=False).carry is None
+    assert SlidingWindow(short, carry=False).name == "SlidingWindow()"
+    assert choices.strategy(["ladder:carry=true"], ["state"]).carry == Carry()
