@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -21,6 +22,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.evaluation.judge import SummarizerUse
 from compaction_store.evaluation.replay import ModelCall, Replayed, ReplayedFold
 from compaction_store.jsonable import AsDict
+from compaction_store.messages import documents
 
 Basis = Literal["measured", "modelled"]
 BASES: tuple[Basis, ...] = ("measured", "modelled")
@@ -312,10 +314,10 @@ class Prices:
     def read(cls, path: Path) -> Prices:
         """Reads a file: `{"currency": "USD", "as_of": "2026-11-01", "models": {NAME: {"input": 3, "output": 15}}}`."""
         try:
-            given = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_without_twins)
+            given = documents.whole(path.read_bytes().removeprefix(BOM_UTF8))
         except OSError as error:
             raise InvalidInput(f"prices must be a file that can be read, not {path}: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise InvalidInput(f"{path} must be JSON: {error}") from None
         return cls.of_json(given)
 
@@ -333,13 +335,6 @@ class Prices:
         if as_of is not None and not _is_date(as_of):
             raise InvalidInput(f"as_of of the prices must be a date such as 2026-11-01, not {_shown(as_of)}")
         return cls(found, currency, as_of)
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has the same name twice")
-    return found
 
 
 def _shown(value: object) -> str:
