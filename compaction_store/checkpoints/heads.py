@@ -17,6 +17,7 @@ from uuid import UUID
 
 from compaction_store.checkpoints import tree
 from compaction_store.errors import InvalidCheckpoint, InvalidInput
+from compaction_store.files import sync_folder
 
 PREFIX = b"compaction-store/head/v1\x00"
 DATA = struct.Struct(f">{len(PREFIX)}s16sq32s")
@@ -164,14 +165,3 @@ class HeadsWriter:
     def discard(self) -> None:
         self._file.close()
         self._path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Syncs a folder to disk, so that the names of its new files survive a crash. Does nothing on Windows."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO
 from uuid import UUID
 
 from compaction_store.checkpoints import notes, proofs, tree
-from compaction_store.checkpoints.heads import HeadsFile, HeadsWriter, file_name, sync_folder
+from compaction_store.checkpoints.heads import HeadsFile, HeadsWriter, file_name
 from compaction_store.checkpoints.keys import public_key
 from compaction_store.checkpoints.notes import Checkpoint
 from compaction_store.errors import Conflict, InvalidCheckpoint, InvalidInput
+from compaction_store.files import sync_folder
 
 _TAIL = 64 * 1024
 

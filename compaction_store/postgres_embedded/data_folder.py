@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from compaction_store.errors import DatabaseUnavailable, NotConfigured, UnsupportedDatabase
+from compaction_store.files import sync_folder
 from compaction_store.postgres_embedded import postmaster
 
 ACCOUNT = "compaction-store"
@@ -117,15 +118,7 @@ def create(folder: DataFolder, account: pwd.struct_passwd | None, starting: int)
         incomplete.rename(folder.data)
     finally:
         shutil.rmtree(incomplete, ignore_errors=True)
-    _sync(folder.path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(folder.path)
 
 
 def account_for(data: Path) -> pwd.struct_passwd | None:

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from compaction_store.arguments import instance
 from compaction_store.errors import InvalidInput, MissingExtra, NotConfigured, Unreadable
+from compaction_store.files import sync_folder
 
 with suppress(ImportError):
     # Windows has none, and no folder of keys: it cannot sync one.
@@ -203,7 +204,7 @@ class Keys:
             self._ids.pop(owner, None)
             self._destroy_key(found)
             self._pointer(owner).unlink(missing_ok=True)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
             return was_there
 
     def destroy_ids(self, ids: Collection[bytes]) -> None:
@@ -215,7 +216,7 @@ class Keys:
             for pointer in self._folder.glob("*.owner") if ids else ():
                 if _read(pointer) in wanted:
                     pointer.unlink()
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
 
     def _destroy_key(self, key_id: bytes) -> None:
         self._read.pop(key_id, None)
@@ -286,7 +287,7 @@ def _write_new(path: Path, data: bytes) -> None:
         os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _destroy(path: Path) -> None:
@@ -298,12 +299,4 @@ def _destroy(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         path.unlink()
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_folder(path.parent)

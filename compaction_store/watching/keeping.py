@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from compaction_store import Store
 from compaction_store.errors import Conflict, IdempotencyConflict, ThreadNotFound
+from compaction_store.files import sync_folder
 from compaction_store.importers import ThreadImported, import_into
 from compaction_store.importers.kept_lines import REWRITTEN
 from compaction_store.importers.kept_lines import messages as messages_in
@@ -226,9 +227,7 @@ class Spool:
             file.flush()
             os.fsync(file.fileno())
         new.rename(path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        sync_folder(self._folder)
         self._next += 1
         return True
 
