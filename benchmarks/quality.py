@@ -22,6 +22,7 @@ from compaction_store import Summary, TokenBudget, tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders
 from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.context import CompactionContext, planner_of
+from compaction_store.compaction.summary_request import texts
 from compaction_store.evaluation import Policy, PolicyResult, Rate, RecordedThread, evaluate
 from compaction_store.models import Element, Message, Payload
 from compaction_store.strategies import (
@@ -135,9 +136,7 @@ def head_and_tail(asked: Any) -> str:
     """Returns the beginning and the end of the source, as a baseline that any other summary must beat."""
     request = Request.of(asked)
     counter = tokens.o200k_base()
-    text = "\n".join(
-        str(message.get("content")) for element in request for message in element.messages if message is not None
-    )
+    text = "\n".join(text for element in request for text in texts(element))
     room = sum(element.tokens for element in request) // 4
     return counter.cut(text, min(room, room if request.budget is None else request.budget), "ends")
 
