@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from compaction_store.compaction.summary_request import Request
 from compaction_store.messages.framing import framed_text
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
@@ -20,6 +21,8 @@ from compaction_store.tokens import media
 _SEALED = frozenset({"signature", "encrypted_content", "encrypted_stdout"})
 _BYTES = ("data", "file_data", "bytes", "blob")
 _SHORT = 64
+# The smallest room, in tokens, in which a message around the elements is shown.
+_LEAST_ROOM = 16
 # These characters are escaped, so that no text can look like a tag or end the line.
 _AS_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _ESCAPED = re.compile("[<>\u2028\u2029]")
@@ -68,8 +71,45 @@ def notes_json(start_seq: int, end_seq: int, text: str) -> ElementJson:
     return ElementJson(start_seq, end_seq, dump({"seq": start_seq, "end_seq": end_seq, "notes": text}))
 
 
-def document(pieces: Iterable[ElementJson]) -> str:
-    return '{"messages":[' + ",".join(piece.entry for piece in pieces) + "]}"
+def document(pieces: Sequence[ElementJson], stays: Sequence[ElementJson] = ()) -> str:
+    """Returns the document of the pieces. `stays` are pieces that stay in view, and are shown only as context."""
+    lists = {
+        "stays_in_view_before": [piece for piece in stays if piece.start_seq < pieces[0].start_seq],
+        "stays_in_view_after": [piece for piece in stays if piece.start_seq > pieces[0].start_seq],
+    }
+    parts = [
+        f'"{name}":[{",".join(piece.entry for piece in found)}]'
+        for name, found in (*lists.items(), ("messages", pieces))
+        if found
+    ]
+    return "{" + ",".join(parts) + "}"
+
+
+def surroundings(request: Request, most_tokens: int) -> tuple[ElementJson, ...]:
+    """Returns what stays in view around the elements of a request, in order, in about `most_tokens`.
+
+    The messages after the elements get at most half of the room, the nearest first. Before the elements, system
+    messages and a user's first message come first, then the newest notes, then the nearest messages. One message gets
+    at most a quarter of the room.
+    """
+    if most_tokens < _LEAST_ROOM or not ((before := request.before or ()) or request.after):
+        return ()
+    first = next((e for e in before if e.role == "user" and not e.is_summary), None)
+    ranked = sorted(before, key=lambda e: (not (e is first or e.role == "system"), not e.is_summary, -e.seq))
+    chosen: list[ElementJson] = []
+    room = most_tokens
+    for elements, kept in ((request.after or (), most_tokens // 2), (ranked, 0)):
+        for element in elements:
+            most = min(most_tokens // 4, room - kept)
+            if most < _LEAST_ROOM:
+                break
+            [piece] = source_document([element]).pieces
+            while (tokens := request.count(piece.text)) > most:
+                size = min(len(piece.text) - 1, len(piece.text) * most // tokens)
+                piece = piece._replace(text=piece.text[:size], at=0)
+            chosen.append(piece)
+            room -= tokens
+    return tuple(sorted(chosen))
 
 
 def halves(pieces: Sequence[ElementJson], least: int) -> tuple[Sequence[ElementJson], Sequence[ElementJson]] | None:

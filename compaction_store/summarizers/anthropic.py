@@ -7,11 +7,10 @@ in parts, whose summaries are merged; the record lists the parts.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from compaction_store.arguments import other
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidInput, NativeRefused, SummaryCutShort, SummaryRefused, SummaryUseless
@@ -22,13 +21,14 @@ from compaction_store.rendering.blocks import parts
 from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers import api_calls
 from compaction_store.summarizers.api_calls import Deadline, MessagesRequest, sdk
-from compaction_store.summarizers.prompted import Asked, ModelSummarizer, finished, judged
+from compaction_store.summarizers.prompted import CONTEXT, Asked, ModelSummarizer, Render, finished, judged
 from compaction_store.waiting import Work
 
 _GOOD = ("end_turn", "stop_sequence")
 _RESERVED = ("model", "max_tokens", "messages", "stream")
 
-Mode = Literal["prompt", "native"]
+Mode = Literal["prompt", "inline", "native"]
+_MODES = ("prompt", "inline", "native")
 
 
 class AnthropicSummarizer(ModelSummarizer):
@@ -36,9 +36,11 @@ class AnthropicSummarizer(ModelSummarizer):
 
     With an async client, the result must be awaited. `mode="native"` requests the API's own signed compaction block,
     which becomes part of the view unchanged. `instructions` replace the part of the prompt that says what to keep; in
-    native mode, they replace the prompt of the API. `parameters` are sent with every request; in native mode, include
-    the `system` and `tools` of the conversation. `deadline` is the number of seconds for all requests of one summary
-    together.
+    native mode, they replace the prompt of the API. `mode="inline"` sends the agent's own request, up to the end of the
+    span, and one instruction, so that the API reads the conversation from its cache. `render` makes the agent's request
+    from a view; both modes need it if the agent has a `system` or `tools`. `parameters` are sent with every request;
+    in these modes, they may have `system` and `tools` too. `context` is the number of tokens of the messages around the
+    span that the model is shown. `deadline` is the number of seconds for all requests of one summary together.
     """
 
     name = "AnthropicSummarizer"
@@ -55,35 +57,33 @@ class AnthropicSummarizer(ModelSummarizer):
         stream: bool = True,
         parameters: Mapping[str, Any] | None = None,
         render: Render = for_anthropic,
+        context: int = CONTEXT,
         checks: Sequence[Check] = (),
     ) -> None:
         sdk()
         if not hasattr(client, "messages"):
             raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
-        if mode not in ("prompt", "native"):
-            raise InvalidInput(f"mode must be 'prompt' or 'native'{other(mode)}")
-        unfit = [*_RESERVED, "system"] if mode == "prompt" else _UNFIT
+        unfit = {"prompt": [*_RESERVED, "system"], "inline": _RESERVED}.get(mode, _UNFIT)
         super().__init__(
-            client, model, instructions, max_tokens, deadline, parameters, checks, unfit=unfit, limit="max_tokens"
-        )
-        self._mode = mode
+            client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode, modes=_MODES,
+            context=context, render=render, unfit=unfit, limit="max_tokens",
+        )  # fmt: skip
         self._stream = stream
-        self._render = render
 
     @property
     def can_repair(self) -> bool:
-        return self._mode == "prompt"
+        return self._mode != "native"
 
     def __repr__(self) -> str:
         return f"AnthropicSummarizer(model={self._model!r}, mode={self._mode!r})"
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        if self._mode != "prompt":
-            raise InvalidInput(f"mode must be 'prompt' to answer a prompt, not {self._mode!r}")
+        if self._mode == "native":
+            raise InvalidInput(f"mode must be 'prompt' or 'inline' to answer a prompt, not {self._mode!r}")
         return super().answer(prompt, document)
 
     def _work(self, request: Request) -> Work[Summary]:
-        if self._mode == "prompt":
+        if self._mode != "native":
             return (yield from super()._work(request))
         asked = self._asked(self._instructions)
         return (yield from judged(self._natively(request, Deadline(self._deadline), asked), request, asked, self.name))
@@ -96,11 +96,19 @@ class AnthropicSummarizer(ModelSummarizer):
         return replace(_native_summary(answer, self._instructions), settings=asked.settings)
 
     def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
-        parameters = {
-            **self._parameters, "model": self._model, **self._limit, "system": asked.prompt,
-            "messages": [{"role": "user", "content": shown}],
-        }  # fmt: skip
-        answer = yield from self._ask(parameters, deadline, native=False)
+        parameters = {**self._given, "system": asked.prompt, "messages": [{"role": "user", "content": shown}]}
+        return self._answer(parameters, asked, deadline)
+
+    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked, deadline: Deadline) -> Work[str]:
+        messages, own = arguments["messages"], [{"type": "text", "text": prompt}]
+        if messages and messages[-1]["role"] == "user":
+            *messages, last = messages
+            own = [*_blocks(last), *own]
+        parameters = {**arguments, **self._parameters, "model": self._model, **self._limit}
+        return self._answer({**parameters, "messages": [*messages, {"role": "user", "content": own}]}, asked, deadline)
+
+    def _answer(self, parameters: Payload, asked: Asked, deadline: Deadline) -> Work[str]:
+        answer = yield from self._ask(parameters, deadline, native="betas" in parameters)
         # Record the answer first, because a refused or unfinished answer is billed too.
         asked.answers.append(answer)
         return _text(answer)
@@ -118,7 +126,6 @@ def _text(answer: Any) -> str:
     )  # fmt: skip
 
 
-Render = Callable[[View], Mapping[str, Any]]
 # ---- Anthropic's own compaction
 # A compaction block replaces everything before it. The span must therefore begin at the first message that is not a
 # system message. It must have no system message, no call without a result and no result without a call. An earlier

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from compaction_store.arguments import other
 from compaction_store.compaction.checks import Check
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
+from compaction_store.rendering.turns import both
+from compaction_store.rendering.view import for_openai
 from compaction_store.summarizers import api_calls
 from compaction_store.summarizers.api_calls import CompletionRequest, Deadline, OpenAIAnswer, ResponseRequest
-from compaction_store.summarizers.prompted import Asked, ModelSummarizer, finished
+from compaction_store.summarizers.prompted import CONTEXT, Asked, Mode, ModelSummarizer, Render, finished
 from compaction_store.waiting import Work
 
 DEFAULT_MODEL = "gpt-4o-mini"
@@ -45,7 +48,10 @@ class OpenAISummarizer(ModelSummarizer):
     of the prompt that says what to keep. `parameters` are sent with every request. `limit_name` is the name of the Chat
     Completions parameter that limits the tokens of an answer; older servers only know `max_tokens`. `stream` requests
     streams, for servers and proxies that close a connection without traffic; a stream that was not requested is read
-    too. `deadline` is the number of seconds for all requests of one summary together.
+    too. `mode="inline"` sends the agent's own request, which `render` makes from a view, up to the end of the span, and
+    one instruction, so that the server reads the conversation from its cache. `context` is the number of tokens of the
+    messages around the span that the model is shown. `deadline` is the number of seconds for all requests of one
+    summary together.
     """
 
     name = "OpenAISummarizer"
@@ -62,6 +68,9 @@ class OpenAISummarizer(ModelSummarizer):
         api: Api = "chat",
         limit_name: LimitName | None = None,
         stream: bool = False,
+        mode: Mode = "prompt",
+        render: Render | None = None,
+        context: int = CONTEXT,
         checks: Sequence[Check] = (),
     ) -> None:
         if not is_client(client):
@@ -78,8 +87,10 @@ class OpenAISummarizer(ModelSummarizer):
             raise InvalidInput("limit_name must not be given with api='responses', whose limit has only one name")
         limit = (limit_name or _LIMITS[0]) if api == "chat" else "max_output_tokens"
         super().__init__(
-            client, model, instructions, max_tokens, deadline, parameters, checks, unfit=_RESERVED[api], limit=limit
-        )
+            client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode,
+            modes=("prompt", "inline"), context=context, render=render or partial(for_openai, api=api),
+            unfit=_RESERVED[api], limit=limit,
+        )  # fmt: skip
         self._is_chat = api == "chat"
         self._stream: Payload = {}
         if stream:
@@ -91,14 +102,27 @@ class OpenAISummarizer(ModelSummarizer):
         return f"OpenAISummarizer(model={self._model!r}{api})"
 
     def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
-        given = {**self._parameters, "model": self._model, **self._limit, **self._stream}
-        request: CompletionRequest | ResponseRequest
         if self._is_chat:
             messages = [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}]
-            request = CompletionRequest({**given, "messages": messages})
+            return self._answer({**self._given, "messages": messages}, asked, deadline)
+        return self._answer({**self._given, "instructions": asked.prompt, "input": shown}, asked, deadline)
+
+    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked, deadline: Deadline) -> Work[str]:
+        name = "messages" if self._is_chat else "input"
+        *sent, last = arguments[name]
+        own = {"role": "user", "content": prompt}
+        # Some models' templates refuse two messages of one role in a row.
+        end = [both(last, own, "text")] if self._is_chat and last.get("role") == "user" else [last, own]
+        parameters = {**arguments, **self._parameters, "model": self._model, **self._limit, name: [*sent, *end]}
+        return self._answer(parameters, asked, deadline)
+
+    def _answer(self, parameters: Payload, asked: Asked, deadline: Deadline) -> Work[str]:
+        request: CompletionRequest | ResponseRequest
+        if self._is_chat:
+            request = CompletionRequest({**parameters, **self._stream})
         else:
             # Without store=False, the service would store the conversation.
-            request = ResponseRequest({"store": False, **given, "instructions": asked.prompt, "input": shown})
+            request = ResponseRequest({"store": False, **parameters, **self._stream})
         answer = yield from api_calls.ask(self._client, request, deadline)
         # Record the answer first, because a refused or unfinished answer is billed too.
         asked.answers.append(answer)

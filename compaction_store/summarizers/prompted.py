@@ -12,14 +12,22 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from compaction_store.arguments import number, other
 from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
-from compaction_store.compaction.element_json import ElementJson, document, dump, halves, notes_json, source_document
+from compaction_store.compaction.element_json import (
+    ElementJson,
+    document,
+    dump,
+    halves,
+    notes_json,
+    source_document,
+    surroundings,
+)
 from compaction_store.compaction.summary_calls import settings
-from compaction_store.compaction.summary_request import Request
+from compaction_store.compaction.summary_request import Request, texts
 from compaction_store.errors import (
     InvalidInput,
     SourceTooLong,
@@ -31,6 +39,7 @@ from compaction_store.errors import (
 )
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.module_data import ModuleData
+from compaction_store.rendering.view import View
 from compaction_store.summarizers.api_calls import Deadline, is_async_client, stop_reason
 from compaction_store.waiting import Work, drive, drive_async
 
@@ -38,12 +47,21 @@ _DATA = ModuleData(__file__)
 INSTRUCTIONS = _DATA.text("instructions")
 RULES = _DATA.text("rules")
 REPAIR = _DATA.text("repair")
+STAYS = _DATA.text("stays")
+_INLINE, _FROM, _AFTER = map(_DATA.text, ("inline", "inline_from", "inline_after"))
+# How many tokens of the messages around a span a model is shown by default.
+CONTEXT = 4000
+# How many characters of a message tell the model where the span begins.
+_BEGINNING = 200
 # The smallest part, in characters of JSON. If a smaller request is too long for the model, splitting does not help.
 _LEAST = 1000
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 # A function that sends a document with the prompt, appends the answer to `Asked.answers`, and returns its text.
 Send = Callable[[str, "Asked", Deadline], Work[str]]
+# A function that makes the agent's request from a view.
+Render = Callable[[View], Mapping[str, Any]]
+Mode = Literal["prompt", "inline"]
 
 
 class Note(NamedTuple):
@@ -121,38 +139,58 @@ def answered(send: Send, document_: str, deadline: Deadline, asked: Asked, name:
     return replace(asked.summary(text), duration=asked.seconds, summarizer=name)
 
 
-def prompt_for(instructions: str | None, max_tokens: int, request: Request) -> str:
+def prompt_for(instructions: str | None, max_tokens: int, request: Request, stays: Sequence[ElementJson] = ()) -> str:
     """Returns the prompt for a summary or for the repair of a summary.
 
     It asks for fewer than `max_tokens`, so that a slightly longer answer is not cut off.
     """
     if request.repair is None:
-        room = max(16, min(max_tokens * 3 // 4, request.max_tokens // 2))
-        return f"{instructions or INSTRUCTIONS}\n\n{RULES.format(tokens=room)}"
+        rules = RULES.format(tokens=_room(max_tokens, request))
+        return "\n\n".join([instructions or INSTRUCTIONS, *([STAYS] if stays else []), rules])
     # Allow more tokens, because the missing lines are added to the notes.
     return REPAIR.format(tokens=max(16, min(max_tokens * 3 // 4, request.max_tokens)))
 
 
-def by_prompt(send: Send, request: Request, deadline: Deadline, asked: Asked) -> Work[Summary]:
+def _room(max_tokens: int, request: Request) -> int:
+    return max(16, min(max_tokens * 3 // 4, request.max_tokens // 2))
+
+
+def inline_prompt(instructions: str | None, max_tokens: int, request: Request, stays: Sequence[ElementJson]) -> str:
+    """Returns the instruction that follows the conversation itself, up to the last of the request's elements."""
+    scope = []
+    if any(element.role != "system" for element in request.before or ()):
+        first = next((text for element in request for text in texts(element) if text.strip()), "")
+        scope.append(_FROM.format(first=dump(first[:_BEGINNING])))
+    if after := [piece for piece in stays if piece.start_seq > request.end_seq]:
+        scope.append(_AFTER.format(document=document(after)))
+    text = _INLINE.format(instructions=instructions or INSTRUCTIONS, tokens=_room(max_tokens, request))
+    return "\n\n".join([text, *scope])
+
+
+def by_prompt(
+    send: Send, request: Request, deadline: Deadline, asked: Asked, stays: Sequence[ElementJson] = ()
+) -> Work[Summary]:
     """Summarizes the elements. If they are too long, summarizes parts of them, and then the notes on the parts.
 
-    For a repair, sends only the earlier notes and their faults, without the elements.
+    `stays` are shown with the elements. For a repair, sends only the earlier notes and their faults, without the
+    elements.
     """
     if request.repair is not None:
         repair = request.repair
         shown_repair = dump({"notes": repair.text, "missing": repair.missing, "unfounded": repair.unfounded})
         return asked.summary((yield from send(shown_repair, asked, deadline)))
     shown = source_document(request.elements)
-    notes = yield from _notes(send, shown.pieces, deadline, asked)
+    notes = yield from _notes(send, shown.pieces, deadline, asked, stays)
     parts = [[note.start_seq, note.end_seq] for note in notes]
     while len(notes) > 1:
         merged = [notes_json(*note) for note in notes]
-        fewer = yield from _notes(send, merged, deadline, asked)
+        fewer = yield from _notes(send, merged, deadline, asked, ())
         if len(fewer) >= len(notes):
             raise SourceTooLong("the summaries of the parts are too long to be merged")
         notes = fewer
     coverage: Payload = {"parts": parts} if len(parts) > 1 else {}
-    coverage |= {name: list(seqs) for name, seqs in (("erased", shown.erased), ("media", shown.media)) if seqs}
+    seen = {"erased": shown.erased, "media": shown.media, "around": [piece.start_seq for piece in stays]}
+    coverage |= {name: list(seqs) for name, seqs in seen.items() if seqs}
     return asked.summary(notes[0].text, coverage)
 
 
@@ -160,12 +198,18 @@ class ModelSummarizer(ABC):
     """The base of the summarizers that ask a model. `limit` is the parameter that limits the tokens of an answer."""
 
     name: ClassVar[str]
+    # The parameters of a request that belong to the conversation: they are sent with it in inline mode only.
+    _OF_CONVERSATION: ClassVar = ("system", "instructions", "tools", "tool_choice", "parallel_tool_calls")
 
     def __init__(
         self, client: Any, model: str, instructions: str | None, max_tokens: int, deadline: float,
-        parameters: Mapping[str, Any] | None, checks: Sequence[Check], *, unfit: Sequence[str], limit: str,
+        parameters: Mapping[str, Any] | None, checks: Sequence[Check], *, mode: str, modes: Sequence[str], context: int,
+        render: Render, unfit: Sequence[str], limit: str,
     ) -> None:  # fmt: skip
         check(model, max_tokens, deadline)
+        if mode not in modes:
+            raise InvalidInput(f"mode must be {' or '.join(map(repr, modes))}{other(mode)}")
+        number(context, "context", least=0)
         check_parameters(parameters, unfit)
         self._client = client
         self._model = model
@@ -175,6 +219,9 @@ class ModelSummarizer(ABC):
         self._deadline = deadline
         self._parameters = dict(parameters or {})
         self._checks = check_checks(checks)
+        self._mode = mode
+        self._context = context
+        self._render = render
 
     @property
     def can_repair(self) -> bool:
@@ -200,15 +247,43 @@ class ModelSummarizer(ABC):
         return drive_async(work) if self.needs_async else drive(work)
 
     def _asked(self, prompt: str | None) -> Asked:
-        return Asked(self._model, settings({**self._limit, **self._parameters}), prompt)
+        mode = {"mode": self._mode} if self._mode == "inline" else {}
+        return Asked(self._model, settings({**self._limit, **self._parameters, **mode}), prompt)
 
     def _work(self, request: Request) -> Work[Summary]:
-        asked = self._asked(prompt_for(self._instructions, self._max_tokens, request))
-        work = by_prompt(self._send, request, Deadline(self._deadline), asked)
+        stays = () if request.repair is not None else surroundings(request, self._context)
+        asked = self._asked(prompt_for(self._instructions, self._max_tokens, request, stays))
+        work = self._summary(request, stays, Deadline(self._deadline), asked)
         return (yield from judged(work, request, asked, self.name))
+
+    def _summary(
+        self, request: Request, stays: Sequence[ElementJson], deadline: Deadline, asked: Asked
+    ) -> Work[Summary]:
+        """Asks for a summary. If inline mode gets no notes, the messages are sent as a document."""
+        if self._mode == "inline" and request.repair is None:
+            after = [element for element in request.unquoted_after or () if element.role == "system"]
+            view = View("", 0, (*(request.before or ()), *request, *after))
+            prompt = inline_prompt(self._instructions, self._max_tokens, request, stays)
+            try:
+                text = yield from self._send_inline(dict(self._render(view)), prompt, asked, deadline)
+            except (SourceTooLong, SummaryCutShort, SummaryUseless):
+                pass
+            else:
+                return replace(asked, prompt=prompt).summary(text)
+        return (yield from by_prompt(self._send, request, deadline, asked, stays))
+
+    @property
+    def _given(self) -> Payload:
+        """The parameters of every request. Inline mode adds those of the conversation."""
+        fixed = {name: value for name, value in self._parameters.items() if name not in self._OF_CONVERSATION}
+        return {**(self._parameters if self._mode == "prompt" else fixed), "model": self._model, **self._limit}
 
     @abstractmethod
     def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]: ...
+
+    @abstractmethod
+    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked, deadline: Deadline) -> Work[str]:
+        """Sends the agent's own request with one more message, the prompt."""
 
 
 def finished(text: str, reason: Any, *, refused: bool, full: bool, whole: bool) -> str:
@@ -224,19 +299,31 @@ def finished(text: str, reason: Any, *, refused: bool, full: bool, whole: bool) 
     return text
 
 
-def _notes(send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked) -> Work[list[Note]]:
-    """Returns one note on the pieces or, if they are too long together, the notes on each half."""
+def _notes(
+    send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked, stays: Sequence[ElementJson]
+) -> Work[list[Note]]:
+    """Returns one note on the pieces or, if they are too long together, the notes on each half.
+
+    Halves are shown without `stays` if these would be more than a quarter of the document.
+    """
     try:
-        text = yield from send(document(pieces), asked, deadline)
+        text = yield from send(document(pieces, stays), asked, deadline)
     except SourceTooLong:
         parts = halves(pieces, _LEAST)
-        if parts is None:
+        if parts is None and not stays:
             raise
+        if parts is None or 4 * _size(stays) > _size(parts[0]):
+            stays = ()
     else:
         return [Note(pieces[0].start_seq, pieces[-1].end_seq, text)]
-    first = yield from _notes(send, parts[0], deadline, asked)
-    second = yield from _notes(send, parts[1], deadline, asked)
-    return first + second
+    notes: list[Note] = []
+    for part in parts or [pieces]:
+        notes += yield from _notes(send, part, deadline, asked, stays)
+    return notes
+
+
+def _size(pieces: Sequence[ElementJson]) -> int:
+    return sum(len(piece.text) for piece in pieces)
 
 
 def _spent(answers: Sequence[Payload]) -> Payload:
