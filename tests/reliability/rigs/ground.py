@@ -111,7 +111,9 @@ class Postgres:
         # The files of a killed server say that it is ready. A copied folder has some of them too.
         for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
             (self.data / name).unlink(missing_ok=True)
+        # A commit that does not wait for the disk is written this late, so that a kill loses it for certain.
         settings = {
+            "wal_writer_delay": "10s",
             "listen_addresses": "", "unix_socket_directories": ".", "max_connections": "100",
             "log_error_verbosity": "terse", "log_min_error_statement": "panic", **self.settings,
         }  # fmt: skip

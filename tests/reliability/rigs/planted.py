@@ -186,7 +186,14 @@ BUGS = (
     ),
     Bug(
         "messages are stored as jsonb",
-        (Edit("migrations/sql/tables/messages.sql", "    payload json,\n", "    payload jsonb,\n"),),
+        (
+            Edit("migrations/sql/tables/messages.sql", "    payload json,\n", "    payload jsonb,\n"),
+            Edit(
+                "compaction_store/postgres/tables.py",
+                '"json": postgresql.JSON(),',
+                '"json": postgresql.JSON(), "jsonb": postgresql.JSONB(),',
+            ),
+        ),
         {
             "tests/database/store/test_bad_input.py::test_awkward_json_comes_back_as_it_was[sync-0]": "22P05",
             _rig("hostile"): (" is not ", "refused with DatabaseError"),
