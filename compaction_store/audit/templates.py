@@ -55,6 +55,7 @@ def environment(folder: Path, *, cut: bool = False) -> Environment:
         "brief": _brief,
         "number": _number,
         "moment": moment,
+        "brief_moment": lambda value: moment(value)[:19],
         "json": _json,
         "pieces": _pieces,
         "exact": _exact,

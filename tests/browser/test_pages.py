@@ -159,6 +159,31 @@ def test_a_page_prints_without_navigation(context: BrowserContext) -> None:
     assert page.locator("dl.facts").is_visible()
 
 
+# The last width is that of A4 between its margins.
+@pytest.mark.parametrize(("width", "media"), [(1280, "screen"), (390, "screen"), (688, "print")])
+def test_no_column_of_records_and_events_is_cut_off(
+    context: BrowserContext, store: cs.Store, width: int, media: Any
+) -> None:
+    name, reason = "ticket-4703-of-a-customer", "everything that may be folded, because the window was full"
+    store.append(name, [{"role": "user", "content": "word " * 900}] * 3)
+    made = cs.Summary("short", model="claude-haiku-4-5-20251001")
+    actor = "jane.doe@support.acme.example"
+    store.compact(name, lambda ctx: ctx.compact(1, 2, made, reason=reason, allow={"last_user"}), actor=actor)
+    store.custody.hold(name, reason=reason, actor=actor)
+    page = context.new_page()
+    page.emulate_media(media=media)
+    page.set_viewport_size({"width": width, "height": 900})
+    for address in ("./records", f"./thread?id={name}", "./erasures"):
+        page.goto(address)
+        boxes = page.locator(".cards").evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
+        assert boxes
+        assert all(inner <= outer for inner, outer in boxes), (address, boxes)
+        cell = page.locator("td.why", has_text=reason).first
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width, address
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_report_fits_and_has_no_serious_finding(
