@@ -18,7 +18,7 @@ import psycopg
 import compaction_store as cs
 from benchmarks import databases
 from compaction_store import migrate
-from compaction_store.postgres.queries.across_threads import ListFilter, _listed_values, _recent_threads
+from compaction_store.postgres.queries.across_threads import ListFilter, _of_threads
 
 THREADS = 1_000_000
 # Every hundredth thread is of one of 10 large subjects, each of 1,000 threads. The others have 10 threads each.
@@ -78,11 +78,10 @@ def newest(store: cs.Store, url: str, rounds: int) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("SET compaction_store.tenant = 'default'")
         wanted = ListFilter(subject=LARGE[3])
-        query = _recent_threads(wanted.form, False)
-        values = {**query.values, **_listed_values("default", wanted, 50)}
+        query, values = _of_threads("recent", wanted.conditions), wanted.values("default", 50)
         times = []
         for _ in range(rounds):
-            plan = connection.execute(b"EXPLAIN (ANALYZE, BUFFERS) " + query.statement.encode(), values).fetchall()
+            plan = connection.execute(b"EXPLAIN (ANALYZE, BUFFERS) " + query.encode(), values).fetchall()
             times.append(float(plan[-1][0].split()[2]) / 1e3)
         print("\n".join(line for (line,) in plan))
         said("on the server, by EXPLAIN ANALYZE", times)

@@ -22,7 +22,6 @@ from support.superuser_edits import TABLES, as_role, make_text, unlock
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey
 from compaction_store.integrity import erasure
-from compaction_store.postgres.driver import cursor
 from compaction_store.postgres.queries import listing
 
 NAMES = ("alpha", "beta", "gamma", "delta")
@@ -412,10 +411,9 @@ def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superus
     superuser.execute("SET role compaction_store_auditor")
     for tenant, most in (("acme", 4), ("globex", 14)):
         superuser.execute(f"SET compaction_store.tenant = '{tenant}'".encode())
-        query = listing.listings(tenant, None, 1000)[2].compile(
-            dialect=cursor.DIALECT, compile_kwargs={"literal_binds": True}
-        )
-        [[plan]] = superuser.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode()).fetchall()
+        query = listing.query("messages", None)
+        values = {"tenant": tenant, "after": UUID(int=0), "limit": 1000}
+        [[plan]] = superuser.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode(), values).fetchall()
         text = json.dumps(plan)
         assert "messages_listed_idx" in text
         assert '"Index Only Scan"' in text

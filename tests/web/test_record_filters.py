@@ -43,7 +43,7 @@ async def steps(client):
     print('number=2"' in text, 'number=1"' in text)
 
 visit(url, steps)
-print("compactions.pos >= %(least_pos)s" in _compactions(("least_pos",), False, False))
+print("compactions.pos >= %(least_pos)s::int8" in _compactions(("least_pos",), False, False))
 
 from compaction_store.cli.program import program
 for arguments in (["compactions", "--help"], ["compactions", "--json", "--least-pos", "11", "--url", url]):

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -229,42 +228,12 @@ def _cancel(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> N
             await_only(waited)
 
 
-class Compiled(NamedTuple):
-    """A compiled query, and the values of those parameters that it has values for."""
-
-    statement: str
-    values: Mapping[str, Any]
-
-
-def compiled(query: sa.Select[Any]) -> Compiled:
-    made = query.compile(dialect=DIALECT)
-    return Compiled(str(made), made.params)
-
-
-def select(
-    connection: Connection, query: sa.Select[Any] | Compiled, given: Mapping[str, Any] = MappingProxyType({})
-) -> list[tuple[Any, ...]]:
-    """Executes a query. `given` has the values of its parameters that have none."""
-    statement, values = query if isinstance(query, Compiled) else compiled(query)
-    return fetch(connection, statement, {**values, **given})
-
-
 def select_of(
-    connection: Connection,
-    tenant: str,
-    query: sa.Select[Any] | Compiled,
-    given: Mapping[str, Any] = MappingProxyType({}),
-    setting: str = "",
+    connection: Connection, tenant: str, statement: str, values: Parameters, setting: str = ""
 ) -> list[tuple[Any, ...]]:
     """Executes a query of a tenant in a transaction of its own, with a setting for the planner."""
     with transaction(connection, tenant, read_only=True, setting=setting):
-        return select(connection, query, given)
-
-
-def select_named(connection: Connection, tenant: str, query: sa.Select[Any]) -> list[dict[str, Any]]:
-    """Does the same, and returns the rows as their columns by name."""
-    names = query.selected_columns.keys()
-    return [dict(zip(names, row, strict=True)) for row in select_of(connection, tenant, query)]
+        return fetch(connection, statement, values)
 
 
 def copy(connection: Connection, statement: bytes, blocks: Iterable[bytes]) -> None:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
 from uuid import UUID
 
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
-
 from compaction_store.integrity.stored_threads import StoredThread
-from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, fetch, select, transaction
-from compaction_store.postgres.queries.listing import LONGEST_NAME, has_head, listings, page_of, wanted
-
-# A transaction on two nodes becomes visible on one node shortly before the other. This waits for the second node.
-_PAUSE = "SELECT pg_catalog.pg_sleep(0.2)"
+from compaction_store.postgres.driver.cursor import Connection, fetch, transaction
+from compaction_store.postgres.queries.listing import SQL, listed, of_page
 
 
 def name_uid(tenant: str, thread_id: str) -> UUID:
@@ -30,32 +22,24 @@ def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | No
     A thread_uid that only the table of names has is listed too. A separate query finds threads with the same name,
     because a subquery cannot read other shards.
     """
-    n = tables.names.c
     with transaction(connection, tenant, read_only=True):
-        uids: set[UUID] = set()
-        for query in (*listings(tenant, after, limit), page_of(sa.select(n.thread_uid), tenant, after, limit)):
-            uids.update(row[0] for row in select(connection, query))
-        page = sorted(uids)[:limit]
+        page = listed(connection, tenant, after, limit, "named")
         found = _read(connection, tenant, page)
         if not all(stored.is_named for stored in found):
-            fetch(connection, _PAUSE)
+            fetch(connection, SQL["pause"])
             found = _read(connection, tenant, page)
     return found
 
 
 def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[StoredThread]:
-    t, n = tables.threads.c, tables.names.c
-    of_page = sa.select(n.thread_uid, n.thread_id, n.name_uid).where(n.tenant == tenant, n.thread_uid == wanted(page))
     leading: dict[UUID, list[str]] = {}
-    for uid, name, place in select(connection, of_page):
+    for uid, name, place in of_page(connection, "leading", tenant, page):
         # A row with the wrong key is not found by its name, so it does not lead to the thread.
         leading.setdefault(uid, []).append(name if place == name_uid(tenant, name) else "")
-    named = sa.select(t.thread_uid, sa.func.left(t.thread_id, LONGEST_NAME))
-    names: dict[UUID, str] = dict(select(connection, named.where(t.tenant == tenant, t.thread_uid == wanted(page))))
-    heads = {row[0] for row in select(connection, has_head(tenant, page))}
-    same: Any = sa.bindparam("names", list(names.values()), type_=postgresql.ARRAY(sa.Text))
-    counted = sa.select(t.thread_id, sa.func.count()).where(t.tenant == tenant, t.thread_id == sa.any_(same))
-    counts: dict[str | None, int] = dict(select(connection, counted.group_by(t.thread_id)))
+    names: dict[UUID, str] = dict(of_page(connection, "cluster_names", tenant, page))
+    heads = {row[0] for row in of_page(connection, "has_head", tenant, page)}
+    same = fetch(connection, SQL["same_names"], {"tenant": tenant, "names": list(names.values())})
+    counts: dict[str | None, int] = dict(same)
     return [
         StoredThread(uid, names.get(uid), uid in heads, counts.get(names.get(uid), 1) - 1, tuple(leading.get(uid, ())))
         for uid in page

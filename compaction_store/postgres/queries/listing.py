@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
-
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, select, select_of, transaction
+from compaction_store.postgres.driver.cursor import Connection, fetch, select_of, transaction
 
-_FIRST_UID = UUID(int=0)
-# Valid names have at most 255 bytes. A damaged row may have any text. This many characters show that it is not a name.
-LONGEST_NAME = 1000
+SQL = ModuleData(__file__).values
+# With exactly the condition of the partial index, a query uses the index.
+_CONDITIONS = {
+    f"of_{table.name}": str(tables.condition(table, f"{table.name}_listed_idx"))
+    for table in (tables.messages, tables.compactions, tables.events)
+}
 
 
 def stored_threads(
@@ -28,61 +29,34 @@ def stored_threads(
     which has only a few messages of each thread.
     """
     with transaction(connection, tenant, read_only=True):
-        uids: set[UUID] = set()
-        for query in listings(tenant, after, limit):
-            uids.update(row[0] for row in select(connection, query))
-        page = sorted(uids)[:limit]
-        names = {uid: (name, namesakes) for uid, name, namesakes in select(connection, _names(tenant, page))}
-        heads = {row[0] for row in select(connection, has_head(tenant, page))}
+        page = listed(connection, tenant, after, limit)
+        names = {uid: (name, namesakes) for uid, name, namesakes in of_page(connection, "names", tenant, page)}
+        heads = {row[0] for row in of_page(connection, "has_head", tenant, page)}
     nameless = (None, 0)
     return [(uid, names.get(uid, nameless)[0], uid in heads, names.get(uid, nameless)[1]) for uid in page]
 
 
-def listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]]:
-    log = (tables.messages, tables.compactions, tables.events)
-    queries = [
-        *(sa.select(table.c.thread_uid) for table in (tables.heads, tables.threads)),
-        # With exactly the condition of the partial index, the query uses the index.
-        *(
-            sa.select(table.c.thread_uid).where(tables.condition(table, f"{table.name}_listed_idx")).distinct()
-            for table in log
-        ),
-    ]
-    return [page_of(query, tenant, after, limit) for query in queries]
+def listed(connection: Connection, tenant: str, after: UUID | None, limit: int, *others: str) -> list[UUID]:
+    """Returns a page of the keys that any of the tables has, and any of the other tables, in this transaction."""
+    uids: set[UUID] = set()
+    given = {"tenant": tenant, "after": after or UUID(int=0), "limit": limit}
+    for name in ("heads", "threads", "messages", "compactions", "events", *others):
+        uids.update(uid for (uid,) in fetch(connection, query(name, after), given))
+    return sorted(uids)[:limit]
 
 
-def page_of(query: sa.Select[Any], tenant: str, after: UUID | None, limit: int) -> sa.Select[Any]:
-    """Returns a query for a page of the thread_uids that another query selects."""
-    uid = query.selected_columns.thread_uid
-    beyond = uid >= _FIRST_UID if after is None else uid > after
-    return query.where(sa.literal_column("tenant") == tenant, beyond).order_by(uid).limit(limit)
+def query(name: str, after: UUID | None) -> str:
+    """Returns the query for a page of the keys that a table has."""
+    # A damaged row may have any key, also the lowest one.
+    page: str = SQL["page"].format(than=">=" if after is None else ">")
+    return str(SQL[name].format(page=page, **_CONDITIONS))
 
 
-def _names(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
-    t, other = tables.threads.c, tables.threads.alias()
-    namesakes = (
-        sa.select(sa.func.count())
-        .where(other.c.tenant == tenant, other.c.thread_id == t.thread_id, other.c.thread_uid != t.thread_uid)
-        .scalar_subquery()
-    )
-    return sa.select(t.thread_uid, sa.func.left(t.thread_id, LONGEST_NAME), namesakes).where(
-        t.tenant == tenant, t.thread_uid == wanted(uids)
-    )
-
-
-def has_head(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
-    h = tables.heads.c
-    return sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid == wanted(uids))
-
-
-def wanted(uids: Sequence[UUID]) -> sa.CollectionAggregate[Any]:
-    return sa.any_(sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid)))
+def of_page(connection: Connection, name: str, tenant: str, uids: Sequence[UUID]) -> list[tuple[Any, ...]]:
+    """Executes a query about a page of threads."""
+    return fetch(connection, SQL[name], {"tenant": tenant, "uids": list(uids)})
 
 
 def count_heads(connection: Connection, tenant: str, after: UUID | None) -> int:
     """Returns the approximate number of threads that `stored_threads` will list."""
-    h = tables.heads.c
-    query = sa.select(sa.func.count()).where(h.tenant == tenant)
-    if after is not None:
-        query = query.where(h.thread_uid > after)
-    return int(select_of(connection, tenant, query)[0][0])
+    return int(select_of(connection, tenant, SQL["count"], {"tenant": tenant, "after": after})[0][0])

@@ -8,11 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import sqlalchemy as sa
-
 from compaction_store.messages.keys import Key
 from compaction_store.module_data import ModuleData
-from compaction_store.postgres import tables
 from compaction_store.postgres.driver.cursor import (
     EARLIEST,
     LATEST,
@@ -195,13 +192,7 @@ def may_record_in_log(connection: Connection, function: str = "record_in_log") -
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
     """Returns the pos and the body of each origin event of a fork: its own event, a copy of its parent's, and so on."""
-    e = tables.events.c
-    query = (
-        sa.select(e.pos, sa.cast(e.body, sa.Text))
-        .where(e.thread_uid == thread_uid(key), e.kind == "origin")
-        .order_by(e.pos)
-    )
-    return select_of(connection, key.tenant, query)
+    return _of_thread(connection, key, "origins")
 
 
 def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int, pos: int) -> tuple[int | None, ...]:
@@ -210,48 +201,25 @@ def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int,
     Returns the seq of the first message that differs, or None, and the number of the first record that differs, or
     None.
     """
-    found = []
-    for table, ordinal, until in ((tables.messages, "seq", seq), (tables.compactions, "number", None)):
-        copy, original = table.alias("copy"), table.alias("original")
-        differ = [copy.c.commitment != original.c.commitment]
-        if until is not None:
-            differ.append(copy.c.meta_commitment.is_distinct_from(original.c.meta_commitment))
-        query = (
-            sa.select(sa.func.min(copy.c[ordinal]))
-            .select_from(copy.join(original, copy.c[ordinal] == original.c[ordinal]))
-            .where(
-                copy.c.thread_uid == key.uid, original.c.thread_uid == parent, sa.or_(*differ),
-                copy.c[ordinal] <= until if until is not None else original.c.pos <= pos,
-            )
-        )  # fmt: skip
-        found.append(select_of(connection, key.tenant, query)[0][0])
-    return tuple(found)
+    given = {"uid": key.uid, "parent": parent, "seq": seq, "pos": pos}
+    return tuple(
+        select_of(connection, key.tenant, _SQL[f"other_{what}"], given)[0][0] for what in ("messages", "records")
+    )
 
 
 def name_of(connection: Connection, key: ThreadKey) -> str | None:
     """Returns the current name of the thread with a key, or None if the thread is not in this database."""
-    t = tables.threads.c
-    query = sa.select(t.thread_id).where(t.tenant == key.tenant, t.thread_uid == key.uid)
-    rows = select_of(connection, key.tenant, query)
+    rows = select_of(connection, key.tenant, _SQL["name"], key._asdict())
     return rows[0][0] if rows else None
-
-
-def thread_uid(key: ThreadKey) -> Any:
-    """Returns an expression for a thread_uid: the value if it is known, or else a subquery that looks up the name."""
-    if key.uid is not None:
-        return sa.literal(key.uid, sa.Uuid())
-    t = tables.threads.c
-    return sa.select(t.thread_uid).where(t.tenant == key.tenant, t.thread_id == key.thread_id).scalar_subquery()
 
 
 def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None, UUID] | None:
     """Returns the pos and the receipt of a message, and the thread_uid."""
-    m, h = tables.messages.c, tables.heads.c
-    found = thread_uid(key)
-    query = (
-        sa.select(m.pos, m.receipt, m.thread_uid)
-        .join(tables.heads, h.thread_uid == m.thread_uid)
-        .where(m.thread_uid == found, h.thread_uid == found, m.seq == seq, m.seq <= h.last_seq)
-    )
-    rows = select_of(connection, key.tenant, query)
+    rows = _of_thread(connection, key, "receipt", seq=seq)
     return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+
+def _of_thread(connection: Connection, key: ThreadKey, name: str, **given: Any) -> list[tuple[Any, ...]]:
+    """Executes a query of a thread, which it finds by its thread_uid if that is known, and otherwise by its name."""
+    statement = _SQL[name].format(uid=_SQL["uid"] if key.uid is None else "%(uid)s::uuid")
+    return select_of(connection, key.tenant, statement, {**key._asdict(), **given})

@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import sqlalchemy as sa
+from compaction_store.module_data import ModuleData
+from compaction_store.postgres.driver.cursor import Connection, select_of
 
-from compaction_store.postgres import tables
-from compaction_store.postgres.driver.cursor import Connection, select_named
+_SQL = ModuleData(__file__).values
+_COLUMNS = ("thread_id", "pos", "kind", "critical", "actor", "login", "created_at", "thread_uid", "body")
 
 
 class EventFilter(NamedTuple):
@@ -31,31 +32,13 @@ def tenant_events(
     limit: int,
 ) -> list[dict[str, Any]]:
     """Returns a page of events, in the order of their times, as their columns by name."""
-    t, e, h = tables.threads.c, tables.events.c, tables.heads.alias("h")
-    order = (e.created_at, e.thread_uid, e.pos)
-    # A row beyond the head is not an event. This is a subselect for each row, because a join would change the plan.
-    last_pos = sa.select(h.c.last_pos).where(h.c.thread_uid == e.thread_uid).correlate(tables.events).scalar_subquery()
-    query = (
-        sa.select(
-            t.thread_id, e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, e.thread_uid,
-            sa.cast(e.body, sa.Text).label("body"),
-        )
-        .join_from(tables.events, tables.threads, t.thread_uid == e.thread_uid)
-        .where(e.tenant == tenant, e.pos <= last_pos)
-        .order_by(*[column.desc() if newest_first else column for column in order])
-        .limit(limit)
-    )  # fmt: skip
-    if wanted.kinds is not None:
-        query = query.where(sa.or_(sa.false(), *(e.kind == kind for kind in wanted.kinds)))
-    if wanted.actor is not None:
-        query = query.where(e.actor == wanted.actor)
-    if wanted.since is not None:
-        query = query.where(e.created_at >= wanted.since)
-    if wanted.until is not None:
-        query = query.where(e.created_at <= wanted.until)
-    if wanted.subject is not None:
-        query = query.where(e.thread_uid.in_(sa.select(h.c.thread_uid).where(h.c.subject == wanted.subject)))
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    conditions = [_SQL["where"][name] for name in given]
+    given |= {"tenant": tenant, "limit": limit}
     if after is not None:
-        at, reached = sa.tuple_(*order), sa.tuple_(*after)
-        query = query.where(at < reached if newest_first else at > reached)
-    return select_named(connection, tenant, query)
+        given |= dict(zip(("after_at", "after_uid", "after_pos"), after, strict=True))
+        conditions.append(_SQL["after"].format(than="<" if newest_first else ">"))
+    statement = _SQL["events"].format(
+        conditions="".join(f" AND {condition}" for condition in conditions), desc=" DESC" if newest_first else ""
+    )
+    return [dict(zip(_COLUMNS, row, strict=True)) for row in select_of(connection, tenant, statement, given)]
