@@ -170,7 +170,7 @@ def summed(
             progress(len(digests))
     results = tuple(
         result_of(
-            name, sums[name], money[name], seed=settings.seed, times=settings.replicates, runs=runs[name],
+            name, sums[name], money[name], times=settings.replicates, runs=runs[name],
             judged=None if settings.judge is None else judged_by(
                 settings.judge, sums[name], labels if policy is None else {}
             ),

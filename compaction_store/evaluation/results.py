@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +18,12 @@ from compaction_store.evaluation.replay import Replayed
 from compaction_store.jsonable import AsDict
 from compaction_store.probes import PROBE_TYPES, ProbeType
 
-# With fewer threads, resampling threads is not reliable, so the interval is computed from single probes.
-_LEAST_THREADS = 10
-_RESAMPLES = 1000
-_TAIL = 0.025
+_FEW_THREADS = 10
+# So few threads cannot show how much threads scatter, so each of them counts as at most this many questions.
+_MOST_A_THREAD = 2
 _Z = 1.959964
+# Student's quantiles for 0 to 3 degrees of freedom. One thread has none, and counts as two.
+_STUDENT = (12.706, 12.706, 4.303, 3.182)
 # A cliff is a round in which the share of kept probes falls by at least this much. It needs at least this many probes
 # before the round and in it.
 _CLIFF = 0.25
@@ -42,15 +42,21 @@ class Rate(AsDict):
     kept: int
     low: float
     high: float
-    #: How the interval was computed. "threads": it contains both the interval from resampling the threads and Wilson's
-    #: interval over the single probes. "probes": it is only Wilson's interval, because there are few threads.
-    by: str = "threads"
     #: The smallest and the largest share among the replicates, if there are several.
     spread: tuple[float, float] | None = None
 
     @property
     def share(self) -> float:
         return self.kept / self.asked if self.asked else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(AsDict):
+    """The share of a policy minus that of another policy on the same threads, with its 95 % confidence interval."""
+
+    points: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,14 @@ class PolicyResult:
     money: tuple[Money, ...] = field(default=(), repr=False)
     replicates: int = 1
     judged: Judged | None = None
+
+    def lost_in_100_calls(self, kind: ProbeType) -> float:
+        """Returns the number of lost probes in 100 calls of the model.
+
+        Policies are asked different numbers of questions, but all of them have the same calls.
+        """
+        rate = self.rates.get(kind)
+        return 0.0 if rate is None else 100 * (rate.asked - rate.kept) / max(1, self.calls)
 
     def cliff(self, kind: ProbeType) -> int | None:
         """Returns the first round in which much more was lost than in earlier rounds; None if there is none."""
@@ -165,7 +179,8 @@ class PolicyResult:
         found: dict[str, Any] = {
             "policy": self.policy,
             "probes": {
-                kind: {**rate.as_dict(), "share": round(rate.share, 4), "cliff_round": self.cliff(kind)}
+                kind: {**rate.as_dict(), "share": round(rate.share, 4), "cliff_round": self.cliff(kind),
+                       "lost_in_100_calls": round(self.lost_in_100_calls(kind), 2)}
                 for kind, rate in self.rates.items()
             },
             "rounds": {kind: [list(one) for one in rounds] for kind, rounds in self.rounds.items()},
@@ -213,6 +228,14 @@ class Evaluation:
             names = ", ".join(result.policy for result in self.policies)
             raise InvalidInput(f"policy must be one of {names}; not {policy!r}")
         return found
+
+    def difference(self, kind: ProbeType, first: str, second: str) -> Difference | None:
+        """Returns the share of the policy `first` minus that of `second`; None if one of them was not asked."""
+        both = [_by_thread(self.of(policy).sums, kind) for policy in (first, second)]
+        threads = sorted({*both[0], *both[1]})
+        if not all(both):
+            return None
+        return _difference(*([pairs.get(thread, (0, 0)) for thread in threads] for pairs in both))
 
     def failures(self, under: Mapping[str, float], over: Mapping[str, float]) -> list[str]:
         """Returns a sentence for each rate below a minimum, and each share of failed probes above a maximum.
@@ -269,6 +292,11 @@ class Evaluation:
             "threads": self.threads, "seed": self.seed, "planted": self.planted, "skipped": dict(self.skipped),
             "inputs": self.inputs, "limit": OPEN_LOOP,
             "policies": [result.as_dict() for result in self.policies],
+            "differences": [
+                {"probe": kind, "policy": result.policy, "minus": self.policies[0].policy, **found.as_dict()}
+                for result in self.policies[1:] for kind in result.rates
+                if (found := self.difference(kind, result.policy, self.policies[0].policy)) is not None
+            ],
         }  # fmt: skip
 
 
@@ -294,7 +322,6 @@ def result_of(
     sums: Sequence[RunSums],
     money: Sequence[Money],
     *,
-    seed: int,
     times: int,
     judged: Judged | None,
     runs: Sequence[Replayed] = (),
@@ -315,7 +342,7 @@ def result_of(
         for kind, (all_asked, all_kept) in counted.items():
             by_type.setdefault(kind, []).append((all_asked, all_kept))
     rates = {
-        kind: replace(_rate(by_type[kind], f"{seed}:{name}:{kind}"), spread=_spread(by_replicate[kind]))
+        kind: replace(_rate(by_type[kind], times), spread=_spread(by_replicate[kind]))
         for kind in PROBE_TYPES
         if kind in by_type
     }
@@ -327,6 +354,17 @@ def result_of(
     return PolicyResult(
         name, rates, listed, tuple(sums), tuple(runs), tuple(money), times, judged  # type: ignore[arg-type]
     )  # fmt: skip
+
+
+def _by_thread(sums: Sequence[RunSums], kind: ProbeType) -> dict[str, tuple[int, int]]:
+    """Returns the numbers of asked and kept probes of each thread with such probes."""
+    found: dict[str, tuple[int, int]] = {}
+    for run in sums:
+        for type_, _, asked, kept in run.counts():
+            if type_ == kind:
+                before = found.get(run.thread_id, (0, 0))
+                found[run.thread_id] = before[0] + asked, before[1] + kept
+    return found
 
 
 def _spread(counts: Sequence[Sequence[int]]) -> tuple[float, float] | None:
@@ -344,7 +382,7 @@ def judged_by(judge: Judge, runs: Sequence[RunSums], labels: Mapping[str, Mappin
         for record, label in labels.get(run.thread_id, {}).items()
         if (verdict := run.verdicts.get(record)) is not None and verdict.is_good is not None
     ]
-    low, high = _wilson(len(verdicts), good) if verdicts else (0.0, 1.0)
+    low, high = _wilson(len(verdicts), good / len(verdicts)) if verdicts else (0.0, 1.0)
     return Judged(
         judge.model, judge.prompt, judge.replicates, len(verdicts), good, low, high,
         sum(not verdict.is_unanimous for verdict in verdicts), sum(verdict.is_good is None for verdict in verdicts),
@@ -352,31 +390,55 @@ def judged_by(judge: Judge, runs: Sequence[RunSums], labels: Mapping[str, Mappin
     )  # fmt: skip
 
 
-def _rate(pairs: list[tuple[int, int]], seed: str) -> Rate:
-    """Returns a share with its interval.
+def _rate(pairs: Sequence[tuple[int, int]], times: int = 1) -> Rate:
+    """Returns a share with its interval. `pairs` has the sums of the `times` replicates of each thread.
 
-    The interval is the union of Wilson's, which ignores how threads differ, and of one from resampling the threads,
-    which has no width if all threads are alike. With few threads, it is only Wilson's.
+    The questions of a thread are not independent, so Wilson's formula gets the number of independent questions that
+    would scatter as much as the threads do, and Student's quantile.
     """
     asked, kept = (sum(column) for column in zip(*pairs, strict=True))
-    least, most = _wilson(asked, kept)
-    if len(pairs) < _LEAST_THREADS:
-        return Rate(asked, kept, least, most, by="probes")
-    chance = random.Random(seed)  # noqa: S311 — an interval, not a secret
-    shares = []
-    for _ in range(_RESAMPLES):
-        drawn = chance.choices(pairs, k=len(pairs))
-        shares.append(sum(pair[1] for pair in drawn) / sum(pair[0] for pair in drawn))
-    shares.sort()
-    place = round(_TAIL * _RESAMPLES)
-    return Rate(asked, kept, min(least, round(shares[place], 4)), max(most, round(shares[-1 - place], 4)))
+    share, threads = kept / asked, len(pairs)
+    scatter = share * (1 - share)
+    error = _error([(kept - share * asked_) / asked for asked_, kept in pairs])
+    independent = asked / times
+    if error and scatter:
+        independent = min(independent, scatter / error**2)
+    if threads < _FEW_THREADS:
+        independent = min(independent, _MOST_A_THREAD * threads)
+    return Rate(asked, kept, *_wilson(independent, share, _student(threads - 1) if error and scatter else _Z))
 
 
-def _wilson(asked: int, kept: int) -> tuple[float, float]:
-    share = kept / asked
-    middle = share + _Z**2 / (2 * asked)
-    spread = _Z * sqrt(share * (1 - share) / asked + _Z**2 / (4 * asked**2))
-    whole = 1 + _Z**2 / asked
+def _difference(first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]) -> Difference:
+    """Returns the difference of two shares on the same threads."""
+    shares, parts = [], []
+    for pairs in (first, second):
+        asked, kept = (sum(column) for column in zip(*pairs, strict=True))
+        shares.append(kept / asked)
+        parts.append([(kept_ - shares[-1] * asked_) / asked for asked_, kept_ in pairs])
+    error = _error([one - other for one, other in zip(*parts, strict=True)])
+    width = _student(len(first) - 1) * error if len(first) > 1 else 2.0
+    points = shares[0] - shares[1]
+    return Difference(round(points, 4), max(-1.0, round(points - width, 4)), min(1.0, round(points + width, 4)))
+
+
+def _error(parts: Sequence[float]) -> float:
+    """Returns the standard error of a sum of one part for each thread, whose mean is zero."""
+    count = len(parts)
+    return sqrt(count / (count - 1) * sum(part**2 for part in parts)) if count > 1 else 0.0
+
+
+def _student(degrees: int) -> float:
+    """Returns the 97.5 % quantile of Student's distribution, with three correct decimals."""
+    if degrees < len(_STUDENT):
+        return _STUDENT[max(0, degrees)]
+    return _Z + (_Z**3 + _Z) / (4 * degrees) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * degrees**2)
+
+
+def _wilson(asked: float, share: float, quantile: float = _Z) -> tuple[float, float]:
+    square = quantile**2
+    middle = share + square / (2 * asked)
+    spread = quantile * sqrt(share * (1 - share) / asked + square / (4 * asked**2))
+    whole = 1 + square / asked
     # Rounding errors may give a little less than 0 or more than 1.
     return max(0.0, round((middle - spread) / whole, 4) + 0.0), min(1.0, round((middle + spread) / whole, 4))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Policy, PolicyResult, Prices, RecordedThread, evaluate
 from compaction_store.evaluation.evaluator import Settings, check_policies, replay_thread, summed
 from compaction_store.evaluation.money import total
-from compaction_store.evaluation.results import _rate, _wilson
+from compaction_store.evaluation.results import _difference, _rate, _wilson
 from compaction_store.models import Message
 
 COUNTER = tokens.bytes_over_four()
@@ -44,27 +46,70 @@ def drop_oldest(ctx: Any) -> None:
     ctx.compact(fresh[0].seq, fresh[9].seq, "Ten messages.")
 
 
-def test_a_share_of_few_threads_has_wilsons_interval() -> None:
-    assert _wilson(10, 8) == (0.4902, 0.9433)
-    rate = _rate([(10, 8)], "0:a:b")
-    assert (rate.asked, rate.kept, rate.share, rate.by) == (10, 8, 0.8, "probes")
-    assert (rate.low, rate.high) == (0.4902, 0.9433)
-
-
-def test_the_interval_of_many_threads_is_wider_if_threads_differ() -> None:
-    alike = _rate([(10, 5)] * 40, "0:a:b")
-    apart = _rate([(10, 0), (10, 10)] * 20, "0:a:b")
-    assert (alike.low, alike.high) == _wilson(400, 200)
-    assert apart.by == "threads"
+def test_an_interval_is_wider_if_threads_differ() -> None:
+    alike, apart = _rate([(10, 5)] * 40), _rate([(10, 0), (10, 10)] * 20)
+    assert (alike.asked, alike.kept, alike.share) == (400, 200, 0.5)
+    assert (alike.low, alike.high) == _wilson(400, 0.5) == (0.4512, 0.5488)
     assert apart.low < 0.4
     assert apart.high > 0.6
-    assert apart == _rate([(10, 0), (10, 10)] * 20, "0:a:b")
+
+
+def test_replicates_of_a_thread_count_once() -> None:
+    once, five_times = _rate([(4, 3), (6, 6), (8, 4)]), _rate([(20, 15), (30, 30), (40, 20)], 5)
+    assert (once.share, once.low, once.high) == (five_times.share, five_times.low, five_times.high)
+    assert (five_times.asked, five_times.kept) == (90, 65)
+
+
+Pairs = list[tuple[int, int]]
+
+
+def population(dice: random.Random, sizes: Sequence[int], *shape: float) -> Pairs:
+    """Threads with the numbers of asked and kept probes. The share of a thread has a beta distribution."""
+    shares = [(dice.choice(sizes), dice.betavariate(*shape)) for _ in range(200)]
+    return [(size, sum(dice.random() < share for _ in range(size))) for size, share in shares]
+
+
+def populations() -> Iterator[tuple[Pairs, int]]:
+    """Threads that keep all or little, long threads that keep most, and five replicates of the first."""
+    dice = random.Random(7)
+    first = population(dice, range(1, 10), 0.9, 0.7)
+    yield first, 1
+    yield population(dice, (2, 5, 10, 20, 40), 6, 2.3), 1
+    yield [(5 * asked, min(5 * asked, max(0, 5 * kept + dice.randint(-1, 1)))) for asked, kept in first], 5
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 9, 10, 20, 40])
+def test_an_interval_covers_the_share_of_all_threads(count: int) -> None:
+    dice = random.Random(count)
+    for threads, times in populations():
+        share = sum(kept for _, kept in threads) / sum(asked for asked, _ in threads)
+        drawn = [_rate(dice.choices(threads, k=count), times) for _ in range(1000)]
+        assert sum(rate.low <= share <= rate.high for rate in drawn) >= 900
+        assert count < 40 or sum(rate.high - rate.low for rate in drawn) < 300
+
+
+def test_a_difference_covers_that_of_all_threads_and_is_narrow_for_the_same_threads() -> None:
+    dice = random.Random(3)
+    pairs = [(asked, kept, max(0, kept - 1)) for asked, kept in population(dice, (10, 20), 3, 2)]
+    true = sum(one - other for _, one, other in pairs) / sum(asked for asked, _, _ in pairs)
+    covered = 0
+    for _ in range(1000):
+        drawn = dice.choices(pairs, k=8)
+        found = _difference([one[:2] for one in drawn], [one[::2] for one in drawn])
+        covered += found.low <= true <= found.high
+        assert found.high - found.low < 0.15
+    assert covered >= 900
+
+
+def test_the_difference_of_one_thread_says_nothing() -> None:
+    found = _difference([(4, 4)], [(4, 1)])
+    assert (found.points, found.low, found.high) == (0.75, -1.0, 1.0)
 
 
 @pytest.mark.parametrize(("asked", "kept"), [(1, 0), (1, 1), (40, 40), (40, 0)])
 def test_an_interval_of_one_probe_or_without_a_loss_is_never_empty(asked: int, kept: int) -> None:
     for pairs in ([(asked, kept)], [(1, kept // asked)] * asked):
-        rate = _rate(pairs, "0:a:b")
+        rate = _rate(pairs)
         assert (rate.asked, rate.kept) == (asked, kept)
         assert 0 <= rate.low < rate.high <= 1
         assert rate.low <= rate.share <= rate.high
@@ -73,7 +118,7 @@ def test_an_interval_of_one_probe_or_without_a_loss_is_never_empty(asked: int, k
 def test_an_interval_never_begins_below_zero() -> None:
     """Not even at a negative zero, which would be shown as -0.0."""
     for asked in range(1, 400):
-        low, high = _rate([(asked, 0)], "seed").low, _rate([(asked, asked)], "seed").high
+        low, high = _rate([(asked, 0)]).low, _rate([(asked, asked)]).high
         assert (f"{low:.1f}", f"{high:.1f}") == ("0.0", "1.0")
 
 
@@ -110,7 +155,7 @@ def test_a_limit_that_nothing_was_asked_about_is_not_met() -> None:
         "the failed share of invented must be at most 1, and nothing was asked",
     ]
     # One policy was asked about it: another one that never folds is not judged.
-    rate = _rate([(10, 8)], "0:a:b")
+    rate = _rate([(10, 8)])
     object.__setattr__(found, "policies", (PolicyResult("p", {"invented": rate}, {}, ()), *found.policies))
     assert found.failures({"invented": 0.8}, {"stale": 0.0}) == []
     assert found.failures({"artifact": 0.8}, {}) == ["artifact must be at least 0.8, and nothing was asked about it"]
@@ -178,7 +223,7 @@ def test_the_same_input_gives_the_same_figures() -> None:
 
 
 def test_limits_are_judged_by_type() -> None:
-    rate = _rate([(10, 8)], "0:a:b")
+    rate = _rate([(10, 8)])
     result = PolicyResult("p", {"invented": rate, "needed_later": rate}, {}, ())
     found = evaluate([], [RECORDED], counter=COUNTER)
     object.__setattr__(found, "policies", (result,))
