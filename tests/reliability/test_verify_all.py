@@ -411,7 +411,7 @@ def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superus
     superuser.execute("SET role compaction_store_auditor")
     for tenant, most in (("acme", 4), ("globex", 14)):
         superuser.execute(f"SET compaction_store.tenant = '{tenant}'".encode())
-        query = listing.query("messages", None)
+        query = listing.paged(listing._SQL["messages"], None)
         values = {"tenant": tenant, "after": UUID(int=0), "limit": 1000}
         [[plan]] = superuser.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode(), values).fetchall()
         text = json.dumps(plan)

@@ -171,7 +171,8 @@ def _conditions(given: tuple[str, ...]) -> str:
 def _each_condition(given: tuple[str, ...]) -> Iterator[str]:
     if texts := [name for name in given if name.startswith("text_")]:
         has_them = " AND ".join(f"strpos(compactions.body::text, %({name})s::text) > 0" for name in texts)
-        yield f"({has_them} OR {_SQL['has_escapes']})"
+        has_escapes = _SQL["has_escapes"]
+        yield f"({has_them} OR {has_escapes})"
     for name in given:
         if name in _SQL["own"]:
             yield _SQL["own"][name]

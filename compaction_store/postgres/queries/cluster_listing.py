@@ -6,8 +6,11 @@ from hashlib import sha256
 from uuid import UUID
 
 from compaction_store.integrity.stored_threads import StoredThread
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch, transaction
-from compaction_store.postgres.queries.listing import SQL, listed, of_page
+from compaction_store.postgres.queries.listing import HAS_HEAD, listed, of_page
+
+_SQL = ModuleData(__file__).values
 
 
 def name_uid(tenant: str, thread_id: str) -> UUID:
@@ -23,22 +26,22 @@ def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | No
     because a subquery cannot read other shards.
     """
     with transaction(connection, tenant, read_only=True):
-        page = listed(connection, tenant, after, limit, "named")
+        page = listed(connection, tenant, after, limit, _SQL["named"])
         found = _read(connection, tenant, page)
         if not all(stored.is_named for stored in found):
-            fetch(connection, SQL["pause"])
+            fetch(connection, _SQL["pause"])
             found = _read(connection, tenant, page)
     return found
 
 
 def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[StoredThread]:
     leading: dict[UUID, list[str]] = {}
-    for uid, name, place in of_page(connection, "leading", tenant, page):
+    for uid, name, place in of_page(connection, _SQL["leading"], tenant, page):
         # A row with the wrong key is not found by its name, so it does not lead to the thread.
         leading.setdefault(uid, []).append(name if place == name_uid(tenant, name) else "")
-    names: dict[UUID, str] = dict(of_page(connection, "cluster_names", tenant, page))
-    heads = {row[0] for row in of_page(connection, "has_head", tenant, page)}
-    same = fetch(connection, SQL["same_names"], {"tenant": tenant, "names": list(names.values())})
+    names: dict[UUID, str] = dict(of_page(connection, _SQL["names"], tenant, page))
+    heads = {row[0] for row in of_page(connection, HAS_HEAD, tenant, page)}
+    same = fetch(connection, _SQL["same_names"], {"tenant": tenant, "names": list(names.values())})
     counts: dict[str | None, int] = dict(same)
     return [
         StoredThread(uid, names.get(uid), uid in heads, counts.get(names.get(uid), 1) - 1, tuple(leading.get(uid, ())))

@@ -203,7 +203,7 @@ def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int,
     """
     given = {"uid": key.uid, "parent": parent, "seq": seq, "pos": pos}
     return tuple(
-        select_of(connection, key.tenant, _SQL[f"other_{what}"], given)[0][0] for what in ("messages", "records")
+        select_of(connection, key.tenant, _SQL[name], given)[0][0] for name in ("other_messages", "other_records")
     )
 
 
