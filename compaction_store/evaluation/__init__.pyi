@@ -15,6 +15,7 @@ from compaction_store.evaluation.replay import RecordedThread as RecordedThread
 from compaction_store.evaluation.replay import Replayed as Replayed
 from compaction_store.evaluation.replay import read_thread as read_thread
 from compaction_store.evaluation.replay import replay as replay
+from compaction_store.evaluation.results import Difference as Difference
 from compaction_store.evaluation.results import Evaluation as Evaluation
 from compaction_store.evaluation.results import Judged as Judged
 from compaction_store.evaluation.results import PolicyResult as PolicyResult
