@@ -3,8 +3,9 @@
     python -m benchmarks.quality FOLDER [--window 8000] [--strategy NAME …] [--json]
 
 Every file of the folder is read. A file has a JSON list of messages, a JSON object with messages in `traj`, `history`
-or `messages`, a list of such objects, or one such object per line. Each strategy compacts before each model call for
-which the view takes more than 80 % of the window. Besides running the probes, this program counts mistakes of a
+or `messages`, a list of such objects, or one such object per line. In a `.traj` file of SWE-agent, the shell's output
+has the role `user`: it is read as the result of the command before it. Each strategy compacts before each model call
+for which the view takes more than 80 % of the window. Besides running the probes, this program counts mistakes of a
 strategy: it shortens results that no model has read although the view would fit the window, it compacts to save less
 than a tenth of a span, or it drops a summary that it has requested.
 """
@@ -15,6 +16,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ def read_folder(folder: Path) -> Iterator[RecordedThread]:
     """Yields the threads of all files. Leaves out threads without a reply."""
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         for place, messages in enumerate(_lists(_json(file))):
+            if file.suffix == ".traj":
+                _read_commands(messages)
             if any(message["role"] == "assistant" for message in messages):
                 yield recorded(f"{file.stem}/{place}", messages)
 
@@ -83,6 +87,16 @@ def _lists(found: Any) -> Iterator[list[Payload]]:
     elif isinstance(found, list):
         for one in found:
             yield from _lists(one)
+
+
+def _read_commands(messages: list[Payload]) -> None:
+    """Makes calls of the commands in a session of SWE-agent, and results of the outputs that follow them."""
+    for place, (said, output) in enumerate(pairwise(messages)):
+        if (said["role"], output["role"]) == ("assistant", "user"):
+            thought, _, command = str(said["content"]).partition("```")
+            function = {"name": "shell", "arguments": json.dumps({"command": command.strip("`\n")})}
+            said |= {"content": thought, "tool_calls": [{"id": f"c{place}", "type": "function", "function": function}]}
+            output |= {"role": "tool", "tool_call_id": f"c{place}"}
 
 
 def _message(given: Payload) -> Payload:
@@ -188,6 +202,8 @@ def row(result: PolicyResult, watched: Watched, lengths: dict[str, int]) -> dict
         "tokens_per_call": round(result.tokens_per_call),
         "over_window": result.over_window,
         "records_in_8": round(8 * outcomes["applied"] / sum(lengths.values()), 2),
+        "folded": len({run.thread_id for run in result.runs if run.outcomes["applied"]}),
+        "lost_in_100_calls": round(result.lost_in_100_calls("needed_later"), 1),
         "rejected": outcomes["rejected"],
         "failed": outcomes["failed"],
         "unread_changed": watched.changed,
@@ -199,16 +215,19 @@ def row(result: PolicyResult, watched: Watched, lengths: dict[str, int]) -> dict
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    names = ["needed later", "orders", "files", "invented"]
-    lines = [
-        f"| strategy · summarizer | {' | '.join(names)} | tokens a call | over window | records in 8 messages |",
-        "|---|" + "---|" * 7,
-    ]
+    names = [
+        "folded threads", "needed later", "lost in 100 calls", "orders", "files", "invented", "tokens a call",
+        "over window", "records in 8 messages",
+    ]  # fmt: skip
+    lines = [f"| strategy · summarizer | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
     for found in rows:
-        kept = [_share(found[kind]) for kind in PROBES[:3]]
+        needed, *kept = (_share(found[kind]) for kind in PROBES[:3])
         invented = found["invented"]
         none = "-" if invented is None else f"{round(invented[0] * (1 - invented[1])):,} of {invented[0]:,}"
-        cells = [*kept, none, f"{found['tokens_per_call']:,}", found["over_window"], found["records_in_8"]]
+        cells = [
+            found["folded"], needed, found["lost_in_100_calls"], *kept, none, f"{found['tokens_per_call']:,}",
+            found["over_window"], found["records_in_8"],
+        ]  # fmt: skip
         lines.append(f"| {found['policy']} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
