@@ -74,7 +74,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
     def noted(self: Any, query: Any, parameters: Any = None, **keywords: Any) -> Any:
         text = query.decode() if isinstance(query, bytes) else str(query)
-        if text.startswith("SELECT") and "superseded_by" in text:
+        if text.lstrip().startswith("SELECT") and "span_node" in text:
             found.append((text, parameters))
         return execute(self, query, parameters, **keywords)
 
