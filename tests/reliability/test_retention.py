@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import aged_threads
 from support.aged_threads import HALF_A_YEAR
+from support.embedded_servers import wait_until
 from support.faces import Face
 
 from compaction_store.arguments import LOG
@@ -95,8 +96,8 @@ def test_however_it_is_stopped_a_run_ends_as_the_model_says(
         name = f"{prefix}{i}"
         aged_threads.add(store, name, days)
         model[name] = Kept(days > 180)
-        for step in steps:
-            if "clear" in steps[: steps.index(step)] and step != "append":
+        for place, step in enumerate(steps):
+            if "clear" in steps[:place] and step != "append":
                 continue
             call, change = STEPS[step]
             call(store, name)
@@ -140,16 +141,27 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
+def _backends(superuser: psycopg.Connection[Any]) -> set[int]:
+    """Returns the processes of the server that work for connections to this database."""
+    query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    return {pid for (pid,) in superuser.execute(query)}
+
+
 @pytest.mark.parametrize("after", [1, 7, 20])
-def test_a_run_whose_process_is_killed_is_finished_by_the_next(store: Face, url: str, after: int) -> None:
+def test_a_run_whose_process_is_killed_is_finished_by_the_next(
+    store: Face, superuser: psycopg.Connection[Any], url: str, after: int
+) -> None:
     for i in range(30):
         aged_threads.add(store, f"t{i:02}", 200, messages=1)
     aged_threads.add(store, "young", 100)
+    others = _backends(superuser)
     with subprocess.Popen([sys.executable, "-c", _PROGRAM, url], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in range(after):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
+    # The server may still commit what the process had sent.
+    wait_until(lambda: _backends(superuser) <= others)
     list(store.custody.apply_retention(older_than=HALF_A_YEAR))
     assert {name for name in aged_threads.names(store) if not name.startswith("erased:")} == {"young"}
     found = list(store.audit.events(LOG, kind="policy"))
