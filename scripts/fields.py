@@ -341,6 +341,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "is_left": "Whether the part is in the first view.",
         "is_right": "Whether the part is in the second view.",
     },
+    "StateLine": {
+        "text": "The line, without its seqs.",
+        "seqs": "The seqs of the messages that it comes from.",
+    },
     "Verdict": {
         "number": "The number of the record that was judged.",
         "verdict": "`good`, `bad` or `unsure`.",

@@ -143,7 +143,7 @@ SECTIONS = (
             "Lease", "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork",
             "Expiry", "Span", "TokenStep", "Sample", "FeedEntry",
             "Attempt", "CompactionTree", "Found", "Measured", "PendingCall", "Outline", "Part", "Comparison",
-            "ComparedPart", "Verdict",
+            "ComparedPart", "Verdict", "State", "StateLine",
         ),
     ),
     Section(

@@ -28,6 +28,8 @@ from compaction_store.models.reports import Found as Found
 from compaction_store.models.reports import Level as Level
 from compaction_store.models.reports import Report as Report
 from compaction_store.models.reports import Verdict as Verdict
+from compaction_store.models.state import State as State
+from compaction_store.models.state import StateLine as StateLine
 from compaction_store.models.threads import Event as Event
 from compaction_store.models.threads import Expiry as Expiry
 from compaction_store.models.threads import FeedEntry as FeedEntry

@@ -104,7 +104,7 @@ class State(Mapping[PartName, tuple[StateLine, ...]]):
     @property
     def coverage(self) -> dict[str, Any]:
         """The fields for the coverage of a record: the form, and the number of lines in each part."""
-        return {"form": FORM, "parts": self.counts}
+        return {"form": FORM, "lines": self.counts}
 
     @property
     def text(self) -> str:

@@ -63,7 +63,7 @@ class AnthropicSummarizer(ModelSummarizer):
         sdk()
         if not hasattr(client, "messages"):
             raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
-        unfit = {"prompt": [*_RESERVED, "system"], "inline": _RESERVED}.get(mode, _UNFIT)
+        unfit = {"prompt": [*_RESERVED, "system"], "inline": _RESERVED}.get(str(mode), _UNFIT)
         super().__init__(
             client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode, modes=_MODES,
             context=context, render=render, unfit=unfit, limit="max_tokens",

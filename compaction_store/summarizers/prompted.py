@@ -159,8 +159,9 @@ def inline_prompt(instructions: str | None, max_tokens: int, request: Request, s
     """Returns the instruction that follows the conversation itself, up to the last of the request's elements."""
     scope = []
     if any(element.role != "system" for element in request.before or ()):
-        first = next((text for element in request for text in texts(element) if text.strip()), "")
-        scope.append(_FROM.format(first=dump(first[:_BEGINNING])))
+        # The longest text, because the first of a call is its id.
+        told = next((text for element in request if (text := max(texts(element), key=len, default="").strip())), "")
+        scope.append(_FROM.format(text=dump(told[:_BEGINNING])))
     if after := [piece for piece in stays if piece.start_seq > request.end_seq]:
         scope.append(_AFTER.format(document=document(after)))
     text = _INLINE.format(instructions=instructions or INSTRUCTIONS, tokens=_room(max_tokens, request))
@@ -207,6 +208,8 @@ class ModelSummarizer(ABC):
         render: Render, unfit: Sequence[str], limit: str,
     ) -> None:  # fmt: skip
         check(model, max_tokens, deadline)
+        if not callable(render):
+            raise InvalidInput(f"render must be a function that makes a request of a view{other(render)}")
         if mode not in modes:
             raise InvalidInput(f"mode must be {' or '.join(map(repr, modes))}{other(mode)}")
         number(context, "context", least=0)
@@ -269,7 +272,8 @@ class ModelSummarizer(ABC):
             except (SourceTooLong, SummaryCutShort, SummaryUseless):
                 pass
             else:
-                return replace(asked, prompt=prompt).summary(text)
+                around = [piece.start_seq for piece in stays if piece.start_seq > request.end_seq]
+                return replace(asked, prompt=prompt).summary(text, {"around": around} if around else None)
         return (yield from by_prompt(self._send, request, deadline, asked, stays))
 
     @property

@@ -100,7 +100,7 @@ class StateSummary:
     needs_async = False
 
     def __init__(self, *, share: float = 0.3, max_tokens: int = 2048, checks: Sequence[Check] = ()) -> None:
-        if not 0 < share < 1:
+        if type(share) not in (int, float) or not 0 < share < 1:
             raise InvalidInput(f"share must be between 0 and 1{other(share)}")
         number(max_tokens, "max_tokens", least=_LEAST)
         self._share = share
@@ -155,11 +155,13 @@ def _sayings(elements: Iterable[Element]) -> list[_Saying]:
     files: dict[str, _Saying] = {}
     plan: list[_Saying] = []
     for element in elements:
-        for payload in element.messages:
+        for place, payload in enumerate(element.messages):
             if is_erased(payload):
                 continue
             inside = framed_text(payload) if element.is_summary else None
-            new = list(_of(payload, element.seq) if inside is None else _carried(inside, element.seq))
+            # Of several messages in the place of a span, each stands for the message in its place.
+            seq = min(element.seq + place, element.end_seq)
+            new = list(_of(payload, seq) if inside is None else _carried(inside, element.seq))
             if any(said.part == "todos" for said in new):
                 plan = [said for said in new if said.part == "todos"]
             for said in new:
@@ -233,6 +235,8 @@ def _of(payload: Payload, seq: int) -> Iterator[_Saying]:
 
 def _call(kind: PartType, call: Payload, seq: int) -> Iterator[_Saying]:
     _, given = kind.input_of(call, "")
+    if stand_ins.has_cleared_input(given if isinstance(given, str) else json.dumps(given)):
+        return
     name = str(body_of(call).get("name") or kind.name)
     known = ToolCall(kind.id_of(call), name, "", _parsed(given))
     entries = list_text(known).splitlines() if name in LATEST else []

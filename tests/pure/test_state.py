@@ -47,7 +47,7 @@ def test_any_text_can_be_read(text: str) -> None:
 def test_the_text_has_headings_and_seqs() -> None:
     state = State({"next": [StateLine("Run the tests", (9,))], "task": [StateLine("Fix\n it", (3, 1, 2, 3, 12))]})
     assert state.text == "## Task\n- Fix it [1-3, 12]\n## Next step\n- Run the tests [9]"
-    assert state.coverage == {"form": FORM, "parts": {"task": 1, "next": 1}}
+    assert state.coverage == {"form": FORM, "lines": {"task": 1, "next": 1}}
     assert list(state) == ["task", "next"]
     assert "Fix" not in repr(state)
     assert "Fix" not in repr(state["task"])

@@ -175,6 +175,19 @@ def test_the_instruction_comes_last_and_says_where_the_span_begins(ask: Any, api
     assert summary.settings["mode"] == "inline"
 
 
+def test_a_span_that_begins_with_a_call_is_told_by_its_input_and_not_by_its_id(ask: Any, api: Server) -> None:
+    used = {"type": "tool_use", "id": "toolu_1", "name": "timetable", "input": {"line": "S5 to Strausberg"}}
+    found = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Every ten minutes."}
+    call = [{"role": "assistant", "content": [used]}, {"role": "user", "content": [found]}]
+    view = elements({"role": "user", "content": "When does it go?"}, *call, *said(9))
+    summary = ask(anthropic, Request.within(view[1:5], view), mode="inline", render=_anthropic)
+    [sent] = api.requests
+    last = sent["messages"][-1]["content"][-1]["text"]
+    assert "S5 to Strausberg" in last
+    assert "toolu_1" not in last
+    assert summary.coverage["around"][0] == 6
+
+
 @pytest.mark.parametrize(
     "first",
     [
@@ -195,7 +208,7 @@ def test_without_an_answer_the_messages_are_sent_as_a_document(ask: Any, api: Se
 
 @pytest.mark.parametrize("sdk", [anthropic, openai])
 def test_the_options_are_checked(ask: Any, api: Server, sdk: Any) -> None:
-    for options in ({"mode": "online"}, {"context": -1}, {"context": 0.5}):
+    for options in ({"mode": "online"}, {"mode": ["inline"]}, {"context": -1}, {"context": 0.5}, {"render": 5}):
         with pytest.raises(InvalidInput, match=next(iter(options))):
             ask(sdk, elements(*said(4)), **options)
     assert not api.requests

@@ -178,6 +178,23 @@ def test_a_listing_is_kept_without_its_line_numbers_and_json_with_the_names_of_i
     assert "flights: number: HAT170, price: 54.25" in text
 
 
+def test_of_several_messages_in_the_place_of_a_span_each_has_its_seq() -> None:
+    spoken = (
+        {"role": "user", "content": FILLER},
+        {"role": "user", "content": "Never push to the main branch. " + FILLER},
+    )
+    one = THREAD[0]._replace(seq=2, end_seq=3, messages=spoken, kind="replacement", number=1)
+    assert "- Never push to the main branch. [3]" in text_of([one])
+
+
+def test_a_cleared_input_is_no_fact() -> None:
+    cleared = {"input": "[Input cleared: 812 tokens, seq 2]"}
+    use = {"type": "tool_use", "id": "a", "name": "Write", "input": cleared}
+    text = text_of(elements({"role": "user", "content": FILLER * 3}, {"role": "assistant", "content": [use]}))
+    assert "812" not in text
+    assert "Write" not in text
+
+
 def test_thinking_and_erased_messages_are_left_out() -> None:
     thought = {"type": "thinking", "thinking": "SECRET-1", "signature": "s"}
     told = elements({"role": "assistant", "content": [thought, {"type": "text", "text": FILLER * 5}]}, None)
@@ -198,7 +215,9 @@ def test_what_is_too_short_to_be_shortened_is_an_error() -> None:
         text_of(elements(None))
 
 
-@pytest.mark.parametrize("options", [{"share": 0}, {"share": 1}, {"max_tokens": 1}, {"max_tokens": 2.5}])
+@pytest.mark.parametrize(
+    "options", [{"share": 0}, {"share": 1}, {"share": "a"}, {"max_tokens": 1}, {"max_tokens": 2.5}]
+)
 def test_options_that_there_are_not(options: Any) -> None:
     with pytest.raises(InvalidInput):
         StateSummary(**options)

@@ -83,5 +83,5 @@ def test_the_lines_are_no_parts_of_a_state_summary(store: Face) -> None:
     (record,) = store.compact("t", window).records
     assert "[1] user: Please do the cellar." in (record.summary_text or "")
     assert record.parts is not None
-    assert record.parts.counts == (record.coverage or {})["parts"]
+    assert record.parts.counts == (record.coverage or {})["lines"]
     assert "orders" not in record.parts
