@@ -416,9 +416,14 @@ def _difference(first: Sequence[tuple[int, int]], second: Sequence[tuple[int, in
         shares.append(kept / asked)
         parts.append([(kept_ - shares[-1] * asked_) / asked for asked_, kept_ in pairs])
     error = _error([one - other for one, other in zip(*parts, strict=True)])
-    width = _student(len(first) - 1) * error if len(first) > 1 else 2.0
     points = shares[0] - shares[1]
-    return Difference(round(points, 4), max(-1.0, round(points - width, 4)), min(1.0, round(points + width, 4)))
+    below = above = _student(len(first) - 1) * error if len(first) > 1 else 2.0
+    if not below and len(first) <= len(_STUDENT):
+        # So few threads that are alike do not show how much others differ: combine the intervals of the shares.
+        one, other = _rate(first), _rate(second)
+        below = sqrt((one.share - one.low) ** 2 + (other.high - other.share) ** 2)
+        above = sqrt((one.high - one.share) ** 2 + (other.share - other.low) ** 2)
+    return Difference(round(points, 4), max(-1.0, round(points - below, 4)), min(1.0, round(points + above, 4)))
 
 
 def _error(parts: Sequence[float]) -> float:

@@ -101,6 +101,14 @@ def test_a_difference_covers_that_of_all_threads_and_is_narrow_for_the_same_thre
     assert covered >= 900
 
 
+def test_the_difference_of_threads_that_are_alike_is_not_certain() -> None:
+    found = _difference([(1, 1), (1, 1)], [(1, 0), (1, 0)])
+    assert found.points == found.high == 1.0
+    assert found.low < 0.5
+    same = _difference([(3, 3)] * 2, [(3, 3)] * 2)
+    assert same.low < 0 < same.high
+
+
 def test_the_difference_of_one_thread_says_nothing() -> None:
     found = _difference([(4, 4)], [(4, 1)])
     assert (found.points, found.low, found.high) == (0.75, -1.0, 1.0)
