@@ -82,8 +82,9 @@ def _lines_of(carry: Carry, request: Request, room: int | None) -> list[Line]:
     left = carry.user_tokens
     for line in reversed(found.users):
         before = used
-        if takes(line, left):
-            left -= used - before
+        if not takes(line, left):
+            break  # An older one may be out of date without it.
+        left -= used - before
     for line in reversed(found.files.values() if carry.files else ()):
         takes(line, None)
     return chosen

@@ -19,7 +19,7 @@ from compaction_store.messages import framing
 from compaction_store.models import Element, Payload
 from compaction_store.probes.living import LATEST, Line, block, living
 from compaction_store.strategies import AssistantRuns, Carry, Ladder, SlidingWindow, SummaryTree
-from compaction_store.strategies.carry import Carrier
+from compaction_store.strategies.carry import Carrier, _lines_of
 from compaction_store.strategies.outline import elements_of
 
 STRATEGIES: dict[str, Callable[..., Any]] = {
@@ -169,6 +169,14 @@ def test_only_the_newest_words_of_users_are_kept() -> None:
     text = str(folded(messages, "Wishes.", Carry(user_tokens=60))[0]["content"])
     assert "wish 38" in text
     assert "wish 2\n" not in text
+
+
+def test_words_that_came_before_ones_without_room_are_not_kept() -> None:
+    long = {"role": "user", "content": "Use spaces from now on. " * 100}
+    messages = [{"role": "user", "content": "Use tabs."}, long, {"role": "assistant", "content": FILLER}]
+    request = Request(tuple(elements_of(messages)))
+    assert [str(line) for line in _lines_of(Carry(user_tokens=100), request, None)] == []
+    assert len(_lines_of(Carry(user_tokens=2000), request, None)) == 2
 
 
 def test_an_erased_message_leaves_no_line() -> None:
