@@ -89,7 +89,7 @@ def _messages(stream: IO[bytes]) -> list[Any]:
     try:
         whole = _json(text)
     except ValueError:
-        return [_parsed(line, number) for number, line in enumerate(text.splitlines(keepends=True), 1) if line.strip()]
+        return [_parsed(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     return whole if isinstance(whole, list) else [whole]
 
 

@@ -46,6 +46,7 @@ def test_messages_are_appended_as_an_object_a_list_or_lines(
         ('{"content":NaN}', "NaN"),
         ("[" * 100_000, "deep"),
         ('"text"', "must be a JSON object"),
+        ('{"a":1}\n{"content":"abc"\n', "line 2 must be JSON: expecting ',' delimiter at column 17"),
         ("\0", "line 1 must be JSON"),
         ('{"content":"one', "unterminated string starting at column 12"),
         ('{"role":"user","content":"one"}\n' * 1001, "1,000"),
