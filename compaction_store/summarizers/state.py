@@ -159,7 +159,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Saying]:
             if is_erased(payload):
                 continue
             inside = framed_text(payload) if element.is_summary else None
-            # Of several messages in the place of a span, each stands for the message in its place.
+            # Several messages that replace a span have the seqs of the span, in order.
             seq = min(element.seq + place, element.end_seq)
             new = list(_of(payload, seq) if inside is None else _carried(inside, element.seq))
             if any(said.part == "todos" for said in new):

@@ -325,7 +325,8 @@ class AsyncStore(AsyncReader):
         actor = self._scope.chosen_actor(actor)
         authority = encoding.authority(authority)
         check_seconds(wait, "wait", least=0, most=LONGEST_WAIT)
-        if when is not None and not callable(getattr(when, "is_reached", None)):
+        given: object = when
+        if given is not None and (isinstance(given, type) or not callable(getattr(given, "is_reached", None))):
             raise InvalidInput(f"when must be a threshold such as idle(minutes=5){arguments.other(when)}")
         view = await compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         early = not budget.is_over(view)
@@ -336,7 +337,7 @@ class AsyncStore(AsyncReader):
         thread = self._scope.writable_key(thread_id)
         work = self._compacting(thread, callbacks, budget, force=early, wait=wait, actor=actor, authority=authority)
         if not work.callbacks:
-            reached = "reaches when" if early else "is over the budget's trigger"
+            reached = "has reached the threshold of when=" if early else "is over the budget's trigger"
             raise NotConfigured(
                 f"the view {reached}, but there is no callback to compact it: register one with"
                 f" on_compact, or pass one to this call{arguments.about(thread_id)}"

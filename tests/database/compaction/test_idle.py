@@ -10,6 +10,7 @@ from support.faces import Face
 
 from compaction_store import InvalidInput, NotConfigured, Summary, TokenBudget
 from compaction_store.strategies import AssistantRuns, Pipeline, SlidingWindow, idle, over, thresholds
+from compaction_store.strategies.thresholds import Threshold
 
 LONG = "which goes on for quite some time " * 30
 BUDGET = TokenBudget(10_000)
@@ -36,7 +37,7 @@ def test_fit_compacts_a_cold_thread_that_fits(store: Face, monkeypatch: pytest.M
     monkeypatch.setattr(thresholds, "datetime", Later)
     assert store.fit("t", BUDGET, window).run is None, "without when, the view is within the trigger"
     assert store.fit("t", BUDGET, window, when=over(fraction=0.9) & idle()).run is None, "it is too small"
-    with pytest.raises(NotConfigured, match="reaches when"):
+    with pytest.raises(NotConfigured, match="has reached the threshold of when="):
         store.fit("t", BUDGET, when=when)
     view = store.fit("t", BUDGET, window, when=when)
     assert view.run is not None
@@ -44,7 +45,7 @@ def test_fit_compacts_a_cold_thread_that_fits(store: Face, monkeypatch: pytest.M
     assert view.run[0].trigger == "forced"
 
 
-@pytest.mark.parametrize("wrong", [5, "idle", lambda _: True])
+@pytest.mark.parametrize("wrong", [5, "idle", lambda _: True, Threshold])
 def test_when_must_be_a_threshold(store: Face, wrong: Any) -> None:
     talk(store)
     with pytest.raises(InvalidInput, match="when must be a threshold"):
