@@ -32,9 +32,13 @@ from compaction_store.postgres import queries
 from compaction_store.postgres.driver.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import Expected, ThreadKey
 from compaction_store.postgres.queries.across_threads import due_on_cluster
-from compaction_store.postgres.queries.cluster_forks import erase_on_cluster, fork_on_cluster
-from compaction_store.postgres.queries.cluster_import import import_cluster_bundle
-from compaction_store.postgres.queries.cluster_listing import name_uid, stored_cluster_threads
+from compaction_store.postgres.queries.cluster import (
+    erase_on_cluster,
+    fork_on_cluster,
+    import_cluster_bundle,
+    name_uid,
+    stored_cluster_threads,
+)
 from compaction_store.sealing.keys import Keys
 
 _T = TypeVar("_T")
