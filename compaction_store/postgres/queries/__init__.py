@@ -27,11 +27,15 @@ from compaction_store.postgres.queries.functions import *  # noqa: F403 — the 
 from compaction_store.postgres.queries.listing import count_heads, stored_threads
 from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
 from compaction_store.postgres.queries.one_thread import (
+    Append,
     Expected,
     NewMessage,
     Written,
     append,
     append_observed,
+    append_together,
+    appended_tokens,
+    applied_tokens,
     may_record_in_log,
     name_of,
     origins,
@@ -52,6 +56,4 @@ from compaction_store.postgres.queries.server import (
     revision,
 )
 from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events
-from compaction_store.postgres.queries.together import Append, append_together
-from compaction_store.postgres.queries.token_steps import appended_tokens, applied_tokens
 from compaction_store.postgres.queries.turns import HOLDER, Holder, held_by

@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from compaction_store.messages.keys import Key
 from compaction_store.module_data import ModuleData
+from compaction_store.postgres.driver import cursor
 from compaction_store.postgres.driver.cursor import (
     EARLIEST,
     LATEST,
@@ -223,3 +225,74 @@ def _of_thread(connection: Connection, key: ThreadKey, name: str, **given: Any) 
     """Executes a query of a thread, which it finds by its thread_uid if that is known, and otherwise by its name."""
     statement = _SQL[name].format(uid=_SQL["uid"] if key.uid is None else "%(uid)s::uuid")
     return select_of(connection, key.tenant, statement, {**key._asdict(), **given})
+
+
+_APPLIED = ("pos", "number", "revokes", "tokens_before", "tokens_after")
+
+
+def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_pos: int) -> list[Any]:
+    """Divides a thread up to `last_pos` into ranges. Returns the last pos and the sum of the tokens of each range.
+
+    There are at most `ranges` ranges. Ranges without messages are left out. The server reads the row of every message,
+    but sends only the sums. `key` must have the thread_uid, and `last_pos` must not be after the head.
+    """
+    width = max(1, (last_pos - 1) // ranges + 1)
+    return select_of(connection, key.tenant, _SQL["appended"], {"uid": key.uid, "width": width, "last_pos": last_pos})
+
+
+def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> list[dict[str, Any]]:
+    """Returns the applied records up to a pos as their columns by name. `key` must have the thread_uid."""
+    rows = select_of(connection, key.tenant, _SQL["applied"], {"uid": key.uid, "last_pos": last_pos})
+    return [dict(zip(_APPLIED, row, strict=True)) for row in rows]
+
+
+_TOGETHER = (
+    "SELECT * FROM compaction_store.append_together"
+    "(%b::uuid[], %b::text[], %b::text[], %b::int4[], %b::text[], %b::text[], %b::text[], %b::int8[], %b::bool[],"
+    " %b::bytea[], %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[], %b::text[],"
+    " %b::text[], %b)"
+)
+
+
+class Append(NamedTuple):
+    """The arguments of one append."""
+
+    thread: ThreadKey
+    new: Sequence[NewMessage]
+    counter: str
+    key: Key
+    receipt: str | None
+    actor: str | None
+    expected: Expected
+    durable: bool = True
+
+
+def append_together(connection: Connection, appends: Sequence[Append]) -> list[Written | None]:
+    """Stores several appends in one commit. Returns None for an append that was not stored and must be repeated alone.
+
+    The commit waits for the disk unless every append is marked as not durable. No append may be part of a turn. Appends
+    to the same thread are stored in the given order.
+    """
+    # Append in the order of the names, so that two batches that make the same threads cannot deadlock.
+    order = sorted(range(len(appends)), key=lambda i: appends[i].thread[1:])
+    calls = [appends[i] for i in order]
+    new = list(chain.from_iterable(call.new for call in calls))
+    rows = cursor.call(
+        connection, _TOGETHER,
+        (
+            [call.thread.uid for call in calls], [call.thread.tenant for call in calls],
+            [call.thread.thread_id for call in calls], [len(call.new) for call in calls],
+            [call.counter for call in calls], [call.key.text for call in calls], [call.receipt for call in calls],
+            [call.expected.seq for call in calls],
+            [call.key.is_fresh() for call in calls], [call.expected.head for call in calls],
+            [call.expected.seen_head for call in calls],
+            [m.payload for m in new], b"".join([m.salt for m in new]), [m.role for m in new], [m.tokens for m in new],
+            [m.meta for m in new], [call.actor for call in calls],
+            [call.expected.subject for call in calls], any(call.durable for call in calls),
+        ),
+        tuple,
+    )  # fmt: skip
+    written: list[Written | None] = [None] * len(appends)
+    for number, *fields in rows:
+        written[order[number - 1]] = Written(*fields)
+    return written

@@ -418,7 +418,7 @@ BUGS = (
         "results of appends in one commit go to the wrong callers",
         (
             Edit(
-                "compaction_store/postgres/queries/together.py",
+                "compaction_store/postgres/queries/one_thread.py",
                 "written[order[number - 1]] = Written(*fields)",
                 "written[number - 1] = Written(*fields)",
             ),
@@ -440,7 +440,7 @@ BUGS = (
         "a batch repeats its appends without looking for their keys",
         (
             Edit(
-                "compaction_store/postgres/queries/together.py",
+                "compaction_store/postgres/queries/one_thread.py",
                 "[call.key.is_fresh() for call in calls]",
                 "[call.key._fresh for call in calls]",
             ),
