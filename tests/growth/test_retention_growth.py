@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from compaction_store import Store
-from compaction_store.postgres.queries.expiring import EXPIRING, ranges
+from compaction_store.postgres.queries.across_threads import EXPIRING, ranges
 
 _THREADS = 4_000
 _LIMIT = 100

@@ -9,20 +9,31 @@ from compaction_store.postgres.driver.cursor import Connection, fetch, reading
 from compaction_store.postgres.queries.across_threads import (
     CompactionFilter,
     CompactionKey,
+    EventFilter,
     ListFilter,
     OfSubject,
+    clock,
     compactions,
     due,
+    expiring,
     leases,
     names_of,
     recent_threads,
     sample,
     subjects_of,
+    tenant_events,
     threads,
     threads_of_subject,
 )
-from compaction_store.postgres.queries.checkpoints import checkpointing, entries_of_many, heads, states
-from compaction_store.postgres.queries.expiring import clock, expiring
+from compaction_store.postgres.queries.checkpoints import (
+    HOLDER,
+    Holder,
+    checkpointing,
+    entries_of_many,
+    heads,
+    held_by,
+    states,
+)
 from compaction_store.postgres.queries.functions import *  # noqa: F403 — the derived names are its __all__
 from compaction_store.postgres.queries.listing import count_heads, stored_threads
 from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
@@ -55,5 +66,3 @@ from compaction_store.postgres.queries.server import (
     refuse_newer,
     revision,
 )
-from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events
-from compaction_store.postgres.queries.turns import HOLDER, Holder, held_by

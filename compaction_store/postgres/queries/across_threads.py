@@ -17,7 +17,6 @@ from compaction_store.models.record_filters import FILTERS, Form
 from compaction_store.models.vocabulary import CRITICAL_EVENTS, KINDS, OUTCOMES, sql_list
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch, select_of, transaction
-from compaction_store.postgres.queries.expiring import LAST
 from compaction_store.postgres.queries.functions import ReportedRow, ThreadRow
 
 _SQL = ModuleData(__file__).values
@@ -29,6 +28,59 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _TYPES: dict[Form, str] = {
     "text": "text", "choice": "text", "number": "int8", "range": "int8", "time": "timestamptz", "uuid": "uuid",
 }  # fmt: skip
+# The names with a prefix are before the prefix with this ending, because names have at most 255 bytes.
+LAST = "\U0010ffff" * 64
+EXPIRING: str = _SQL["expiring"]
+_RESERVED = (("compaction-store:", "compaction-store;"), (erasure.STUB, erasure.AFTER_STUBS))
+
+
+class Expiring(NamedTuple):
+    """A thread whose last message is older than a policy allows, or, if not `is_old`, the last one of a full page."""
+
+    thread_id: str
+    thread_uid: UUID
+    last_pos: int
+    last_message_at: datetime | None
+    is_old: bool
+    ends_page: bool
+
+
+def ranges(prefix: str) -> Iterator[tuple[str, str]]:
+    """Yields the ranges of the names with a prefix, without the names that are reserved. The end is exclusive."""
+    low, end = prefix, prefix + LAST
+    for first, after in _RESERVED:
+        if low < (high := min(first, end)):
+            yield low, high
+        low = max(low, after)
+    if low < end:
+        yield low, end
+
+
+def expiring(
+    connection: Connection,
+    tenant: str,
+    before: datetime,
+    subject: str | None,
+    low: str,
+    after: str,
+    end: str,
+    limit: int,
+) -> list[Expiring]:
+    """Looks at up to `limit` threads in the order of their names, and returns those that are old enough.
+
+    With `subject`, returns only threads of this subject. If it has looked at `limit` threads, it also returns the last
+    of them.
+    """
+    given = (limit, before, subject, subject, tenant, low, after, end, limit, limit)
+    with transaction(connection, tenant, read_only=True):
+        return [Expiring(*row) for row in fetch(connection, EXPIRING, given)]
+
+
+def clock(connection: Connection) -> datetime:
+    """Returns the time of the database's clock."""
+    [(now,)] = fetch(connection, "SELECT clock_timestamp()")
+    found: datetime = now
+    return found
 
 
 class CompactionFilter(NamedTuple):
@@ -341,3 +393,37 @@ def subjects_of(connection: Connection, tenant: str, names: Sequence[str]) -> li
 def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[Any]:
     """Returns the thread_uid and the current name of each given thread that the tenant has in this database."""
     return select_of(connection, tenant, _SQL["names"], {"tenant": tenant, "uids": list(uids)})
+
+
+_EVENT = ("thread_id", "pos", "kind", "critical", "actor", "login", "created_at", "thread_uid", "body")
+
+
+class EventFilter(NamedTuple):
+    """Conditions on events. A condition that is None matches any value."""
+
+    kinds: list[str] | None = None
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    subject: str | None = None
+
+
+def tenant_events(
+    connection: Connection,
+    tenant: str,
+    wanted: EventFilter,
+    after: tuple[datetime, UUID, int] | None,
+    newest_first: bool,
+    limit: int,
+) -> list[dict[str, Any]]:
+    """Returns a page of events, in the order of their times, as their columns by name."""
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    conditions = [_SQL["where"][name] for name in given]
+    given |= {"tenant": tenant, "limit": limit}
+    if after is not None:
+        given |= dict(zip(("after_at", "after_uid", "after_pos"), after, strict=True))
+        conditions.append(_SQL["after"].format(than="<" if newest_first else ">"))
+    statement = _SQL["events"].format(
+        conditions="".join(f" AND {condition}" for condition in conditions), desc=" DESC" if newest_first else ""
+    )
+    return [dict(zip(_EVENT, row, strict=True)) for row in select_of(connection, tenant, statement, given)]

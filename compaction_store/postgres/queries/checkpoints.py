@@ -1,18 +1,21 @@
-"""Queries for a checkpoint. All of them run inside the transaction of `checkpointing`, and see one snapshot."""
+"""Queries for a checkpoint. All of them run inside the transaction of `checkpointing`, and see one snapshot.
+
+A lock on Alembic's version table makes checkpoints and migrations run one at a time. An advisory lock needs no
+privilege, so with one, any login of the database could block them forever.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
 
-from compaction_store.errors import NotPrimary, PermissionDenied
+from compaction_store.errors import DatabaseUnavailable, NotPrimary, PermissionDenied
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch, literal
-from compaction_store.postgres.queries import turns
 from compaction_store.postgres.queries.across_threads import NESTED
 
 _SQL = ModuleData(__file__).values
@@ -23,6 +26,44 @@ _ALL_HEADS = (
 _HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
 # Every thread is found by its key. Without statistics, the planner might read whole tables instead.
 _BY_KEY = "SET LOCAL enable_seqscan = off"
+HOLDER: str = _SQL["holder"]
+
+
+class Holder(NamedTuple):
+    pid: int | None
+    application: str | None
+    login: str | None
+
+
+def held_by(holder: Holder | None) -> str:
+    """Returns the end of an error message, which names the holder.
+
+    Quotes the names, because these can be any text.
+    """
+    if holder is None:
+        return ""
+    if holder.pid is None:
+        return ": a prepared transaction holds the lock"
+    return f": process {holder.pid} ({holder.application!r}, login {holder.login!r}) holds the lock"
+
+
+def take_checkpoint_turn(connection: Connection, patience: float) -> None:
+    """Blocks other checkpoints and migrations until the end of this transaction."""
+    fetch(connection, f"SET LOCAL lock_timeout = {max(1, round(patience * 1000))}")
+    fetch(connection, "SAVEPOINT turn")
+    try:
+        fetch(connection, "SELECT compaction_store.checkpoint_turn()")
+    except psycopg.errors.LockNotAvailable as error:
+        state = error.sqlstate
+    else:
+        fetch(connection, "SET LOCAL lock_timeout = DEFAULT")
+        return
+    fetch(connection, "ROLLBACK TO SAVEPOINT turn")
+    rows = fetch(connection, HOLDER)
+    holder = Holder._make(rows[0]) if rows else None
+    raise DatabaseUnavailable(
+        f"another checkpoint or a migration did not finish in time{held_by(holder)}", sqlstate=state
+    )
 
 
 @contextmanager
@@ -42,7 +83,7 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
             fetch(connection, "SET LOCAL row_security = off")
         else:
             fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
-        turns.take_checkpoint_turn(connection, patience)
+        take_checkpoint_turn(connection, patience)
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         fetch(connection, "ROLLBACK")

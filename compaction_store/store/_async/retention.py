@@ -24,7 +24,7 @@ from compaction_store.models.vocabulary import KeptBy
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import EventFilter, ThreadKey
-from compaction_store.postgres.queries.expiring import Expiring, ranges
+from compaction_store.postgres.queries.across_threads import Expiring, ranges
 from compaction_store.store._async import erasures, pages
 
 # The most threads or events that one statement reads.

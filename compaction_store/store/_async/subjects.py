@@ -11,7 +11,7 @@ from compaction_store.models import Expiry
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
-from compaction_store.postgres.queries.expiring import Expiring
+from compaction_store.postgres.queries.across_threads import Expiring
 from compaction_store.store._async import erasures
 
 _PAGE = 500

@@ -22,7 +22,7 @@ from compaction_store.integrity import erasure
 from compaction_store.models import Expiry
 from compaction_store.postgres import checkpointing, queries
 from compaction_store.postgres.queries import EventFilter, ThreadKey
-from compaction_store.postgres.queries.expiring import Expiring
+from compaction_store.postgres.queries.across_threads import Expiring
 from compaction_store.sealing.keys import OwnerKey, owner_of
 from compaction_store.store._sync import erasures, pages, retention, subjects
 from compaction_store.store._sync.retention import Run

@@ -25,7 +25,7 @@ from compaction_store.models.vocabulary import KeptBy
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import EventFilter, ThreadKey
-from compaction_store.postgres.queries.expiring import Expiring, ranges
+from compaction_store.postgres.queries.across_threads import Expiring, ranges
 from compaction_store.store._sync import erasures, pages
 
 # The most threads or events that one statement reads.

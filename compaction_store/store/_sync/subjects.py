@@ -12,7 +12,7 @@ from compaction_store.models import Expiry
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
-from compaction_store.postgres.queries.expiring import Expiring
+from compaction_store.postgres.queries.across_threads import Expiring
 from compaction_store.store._sync import erasures
 
 _PAGE = 500
