@@ -54,7 +54,7 @@ def check_callback(callback: object, *, awaits: bool) -> None:
     """Raises InvalidCallback if a callback cannot be called with a context, or is async on a synchronous store."""
     if isinstance(callback, type):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
-    if type(callback).__name__.endswith(("Summarizer", "StateSummary")) and not isinstance(callback, Strategy):
+    if getattr(callback, "is_summarizer", False) is True and not isinstance(callback, Strategy):
         raise InvalidCallback(
             f"a callback must be a callable or a strategy, not the summarizer {type(callback).__name__}: pass the"
             " summarizer to a strategy, such as SlidingWindow(summarizer)"

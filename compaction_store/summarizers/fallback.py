@@ -20,6 +20,8 @@ from compaction_store.waiting import Call, Work, begin, drive_async, is_async
 class FallbackSummarizer:
     """Calls summarizers in order until one returns a usable summary."""
 
+    is_summarizer = True
+
     def __init__(self, first: Summarizer, *then: Summarizer, checks: Sequence[Check] = ()) -> None:
         self.summarizers = (first, *then)
         self._checks = check_checks(checks)

@@ -199,6 +199,9 @@ class ModelSummarizer(ABC):
     """The base of the summarizers that ask a model. `limit` is the parameter that limits the tokens of an answer."""
 
     name: ClassVar[str]
+    is_summarizer = True
+    # The parameter of a request that has the conversation.
+    _conversation = "messages"
     # The parameters of a request that belong to the conversation: they are sent with it in inline mode only.
     _OF_CONVERSATION: ClassVar = ("system", "instructions", "tools", "tool_choice", "parallel_tool_calls")
 

@@ -97,6 +97,7 @@ class StateSummary:
     """
 
     name = "StateSummary"
+    is_summarizer = True
     needs_async = False
 
     def __init__(self, *, share: float = 0.3, max_tokens: int = 2048, checks: Sequence[Check] = ()) -> None:

@@ -22,6 +22,17 @@ SECRET = "marmalade-7741"
 ROUND = [{"role": "user", "content": "x " * 50}, {"role": "assistant", "content": SECRET * 20}]
 
 
+class Notes(StateSummary):
+    """A summarizer, which no name tells."""
+
+
+class RunSummarizer:
+    """A callback that is no summarizer, whatever its name says."""
+
+    def __call__(self, ctx: cs.CompactionContext) -> None:
+        ctx.compact(1, 4, "They talked.")
+
+
 @pytest.fixture
 def thread(store: Face) -> Face:
     store.append("t", ROUND * 3)
@@ -46,6 +57,11 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.on_compact(StateSummary()),
         "not the summarizer StateSummary: pass the summarizer to",
     ),
+    "summarizers to register": (
+        lambda s: s.compact("t", FallbackSummarizer(Notes())),
+        "not the summarizer FallbackSummarizer: pass the summarizer to",
+    ),
+    "a summarizer with another name": (lambda s: s.on_compact(Notes()), "not the summarizer Notes: pass"),
     "nothing to register": (lambda s: s.on_compact(None), "callback must be .* not NoneType"),
     "two callbacks to register": (lambda s: s.on_compact(print, print), "on_compact must get one callback, not 2"),
     "a callback without an argument": (lambda s: s.on_compact(lambda: None), "must take one argument, the context"),
@@ -97,6 +113,11 @@ def test_the_error_for_a_slip_says_what_must_be_given(thread: Face, name: str) -
         call(thread)
     assert SECRET not in repr(caught.value)
     assert (thread.thread("t").last_pos, list(thread.compactions("t"))) == (6, [])
+
+
+def test_a_name_makes_no_summarizer_of_a_callback(thread: Face) -> None:
+    [record] = thread.compact("t", RunSummarizer())
+    assert (record.outcome, record.end_seq) == ("applied", 4)
 
 
 @pytest.mark.parametrize(
