@@ -7,7 +7,7 @@ in parts, whose summaries are merged; the record lists the parts.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -90,7 +90,7 @@ class AnthropicSummarizer(ModelSummarizer):
 
     def _natively(self, request: Request, deadline: Deadline, asked: Asked) -> Work[Summary]:
         fixed = {**self._parameters, "model": self._model, **self._limit}
-        parameters = _native_parameters(request, self._render, self._instructions, fixed)
+        parameters = _native_parameters(request, self._rendered, self._instructions, fixed)
         answer = yield from self._ask(parameters, deadline, native=True)
         asked.answers.append(answer)
         return replace(_native_summary(answer, self._instructions), settings=asked.settings)
@@ -138,11 +138,13 @@ def _text(answer: Any) -> str:
 _UNFIT = ("context_management", "stop_sequences", "output_format", "stream", "compaction", "messages", "model")
 
 
-def _native_parameters(request: Request, render: Render, instructions: str | None, fixed: Payload) -> Payload:
+def _native_parameters(
+    request: Request, render: Callable[[View], Payload], instructions: str | None, fixed: Payload
+) -> Payload:
     """Returns the parameters of a compaction request. Raises NativeRefused if the span breaks a rule."""
     _check_native(request)
     view = View("", 0, (*(request.before or ()), *request.elements))
-    arguments = dict(render(view))
+    arguments = render(view)
     messages = arguments["messages"]
     if all(block.get("type") == "compaction" for message in messages for block in _blocks(message)):
         raise NativeRefused("there is nothing to summarize")

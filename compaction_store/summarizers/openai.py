@@ -92,6 +92,7 @@ class OpenAISummarizer(ModelSummarizer):
             unfit=_RESERVED[api], limit=limit,
         )  # fmt: skip
         self._is_chat = api == "chat"
+        self._conversation = "messages" if self._is_chat else "input"
         self._stream: Payload = {}
         if stream:
             # Without this option, a streamed chat completion has no usage.
@@ -108,12 +109,13 @@ class OpenAISummarizer(ModelSummarizer):
         return self._answer({**self._given, "instructions": asked.prompt, "input": shown}, asked, deadline)
 
     def _send_inline(self, arguments: Payload, prompt: str, asked: Asked, deadline: Deadline) -> Work[str]:
-        name = "messages" if self._is_chat else "input"
-        *sent, last = arguments[name]
-        own = {"role": "user", "content": prompt}
-        # Some models' templates refuse two messages of one role in a row.
-        end = [both(last, own, "text")] if self._is_chat and last.get("role") == "user" else [last, own]
-        parameters = {**arguments, **self._parameters, "model": self._model, **self._limit, name: [*sent, *end]}
+        name = self._conversation
+        sent = [*arguments[name]]
+        own: Payload = {"role": "user", "content": prompt}
+        if self._is_chat and sent and sent[-1].get("role") == "user":
+            # Some models' templates refuse two messages of one role in a row.
+            own = both(sent.pop(), own, "text")
+        parameters = {**arguments, **self._parameters, "model": self._model, **self._limit, name: [*sent, own]}
         return self._answer(parameters, asked, deadline)
 
     def _answer(self, parameters: Payload, asked: Asked, deadline: Deadline) -> Work[str]:

@@ -271,13 +271,21 @@ class ModelSummarizer(ABC):
             view = View("", 0, (*(request.before or ()), *request, *after))
             prompt = inline_prompt(self._instructions, self._max_tokens, request, stays)
             try:
-                text = yield from self._send_inline(dict(self._render(view)), prompt, asked, deadline)
+                text = yield from self._send_inline(self._rendered(view), prompt, asked, deadline)
             except (SourceTooLong, SummaryCutShort, SummaryUseless):
                 pass
             else:
                 around = [piece.start_seq for piece in stays if piece.start_seq > request.end_seq]
                 return replace(asked, prompt=prompt).summary(text, {"around": around} if around else None)
         return (yield from by_prompt(self._send, request, deadline, asked, stays))
+
+    def _rendered(self, view: View) -> Payload:
+        """Returns the agent's request, which must be one of the summarizer's API."""
+        found = self._render(view)
+        name = self._conversation
+        if not isinstance(found, Mapping) or not isinstance(found.get(name), list | tuple):
+            raise InvalidInput(f"render must return a request of the summarizer's API, which has a list {name!r}")
+        return dict(found)
 
     @property
     def _given(self) -> Payload:

@@ -206,6 +206,31 @@ def test_without_an_answer_the_messages_are_sent_as_a_document(ask: Any, api: Se
     assert (prompted["system"], len(prompted["messages"])) == (summary.prompt, 1)
 
 
+@pytest.mark.parametrize(
+    ("sdk", "options", "name"),
+    [
+        (anthropic, {"mode": "inline", "render": _responses}, "messages"),
+        (anthropic, {"mode": "native", "render": _responses}, "messages"),
+        (openai, {"mode": "inline", "render": _responses}, "messages"),
+        (openai, {"mode": "inline", "render": _anthropic, "api": "responses"}, "input"),
+        (openai, {"mode": "inline", "render": lambda _: None}, "messages"),
+        (openai, {"mode": "inline", "render": lambda view: view.for_openai()["messages"]}, "messages"),
+        (openai, {"mode": "inline", "render": lambda _: {"messages": "Hello"}}, "messages"),
+    ],
+    ids=["responses", "native", "chat", "anthropic", "nothing", "messages alone", "text"],
+)
+def test_a_request_of_another_api_is_refused(ask: Any, api: Server, sdk: Any, options: Any, name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"render must return a request .* a list '{name}'"):
+        ask(sdk, elements(*said(4)), **options)
+    assert not api.requests
+
+
+def test_a_conversation_of_which_nothing_is_rendered_is_still_asked_about(ask: Any, api: Server) -> None:
+    api.does(CommonPrefixes("Notes."))
+    given = elements({"role": "assistant", "content": " " * 40})
+    assert ask(openai, given, mode="inline", render=lambda _: {"messages": []}).text == "Notes."
+
+
 @pytest.mark.parametrize("sdk", [anthropic, openai])
 def test_the_options_are_checked(ask: Any, api: Server, sdk: Any) -> None:
     for options in ({"mode": "online"}, {"mode": ["inline"]}, {"context": -1}, {"context": 0.5}, {"render": 5}):
