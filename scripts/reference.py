@@ -79,6 +79,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "audit.outline",
         "audit.compare",
         "audit.elements",
+        "audit.entries",
         "audit.neighbours",
         "audit.token_steps",
         "audit.names_of",

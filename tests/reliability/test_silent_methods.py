@@ -75,6 +75,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "leases": lambda s, _: s.leases(BUDGET),
     "message": lambda s, _: s.message("t", 1),
     "audit.names_of": lambda s, g: s.audit.names_of([g.record.thread_uid]),
+    "audit.entries": lambda s, _: s.audit.entries("t"),
     "audit.neighbours": lambda s, _: s.audit.neighbours("t", 1),
     "audit.originals": lambda s, g: list(s.audit.originals(g.record)),
     "audit.outline": lambda s, _: s.audit.outline("t"),

@@ -411,6 +411,21 @@ class AsyncAudit:
             arguments.instance(part, Part, "every part in parts")
         return [element async for element in pages.elements(self._scope.db, self._scope.key(thread_id), wanted)]
 
+    async def entries(
+        self, thread_id: str, *, after: int | datetime = 0, count: int = 50
+    ) -> list[Message | Compaction | Event]:
+        """Returns a page of a thread: its messages, compaction records and events, in the order of their pos.
+
+        `after` skips all entries up to a pos or a time. The next page is that after the pos of the last entry. This
+        method also finds a thread that `clear` has hidden.
+        """
+        if isinstance(after, datetime):
+            arguments.moment(after, "after")
+        else:
+            arguments.number(after, "after", least=0)
+        arguments.number(count, "count", least=1)
+        return await pages.entries(self._scope.db, self._scope.key(thread_id), after, count)
+
     async def neighbours(self, thread_id: str, pos: int) -> tuple[int | None, int | None]:
         """Returns the pos of the last compaction record up to a pos, and the pos of the first record after that."""
         arguments.number(pos, "pos", least=0)

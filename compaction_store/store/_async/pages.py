@@ -17,6 +17,7 @@ from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidInput, MessageNotFound
 from compaction_store.integrity import erasure
+from compaction_store.integrity.rows import ThreadHead
 from compaction_store.messages import encoding
 from compaction_store.models import (
     Compaction,
@@ -391,6 +392,27 @@ async def events(
 
 def _event(thread: ThreadKey, row: EventsRow) -> Event:
     return erasure.event({"thread_id": thread.thread_id, **row._asdict()})
+
+
+async def entries(
+    db: AsyncConnections, thread: ThreadKey, after: int | datetime, count: int
+) -> list[Message | Compaction | Event]:
+    """Returns the entries after a pos, or after a time, in the order of their pos."""
+    if not isinstance(after, int):
+        thread = thread._replace(uid=typed_rows.thread(await db.call(queries.thread, thread)).thread_uid)
+        after = int(await db.call(queries.pos_at, thread, after))
+    state = ThreadHead._make(await db.call(queries.thread_state, thread, after))
+    thread = thread._replace(uid=state.thread_uid)
+    # Every pos has one entry, so there are at most `count` of each kind.
+    wanted = CompactionFilter(thread.uid, numbers=list(range(state.number_at + 1, state.number_at + count + 1)))
+    seq = state.seq_at or 0
+    found: list[Message | Compaction | Event] = [message async for message in messages(db, thread, seq, seq + count)]
+    found += [record async for record in compaction_log(db, thread.tenant, wanted)]
+    async for event in events(db, thread, after):
+        if event.pos > after + count:
+            break
+        found.append(event)
+    return sorted((entry for entry in found if after < entry.pos <= after + count), key=lambda entry: entry.pos)
 
 
 async def redaction_of(

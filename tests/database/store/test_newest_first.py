@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -149,3 +150,31 @@ def test_the_records_beside_a_pos_are_found(store: Face) -> None:
         assert store.audit.neighbours("t", pos) == (earlier, later)
     with pytest.raises(cs.ThreadNotFound):
         store.audit.neighbours("nobody", 1)
+
+
+def test_entries_of_all_kinds_are_read_in_the_order_of_their_pos(store: Face) -> None:
+    for end in range(2, 14):
+        store.append("t", [_MESSAGE] * 2)
+        store.compact("t", lambda ctx, end=end: ctx.compact(1, end, "x"))
+        store.custody.hold("t", reason=f"case {end}")
+    every = sorted([*store.replay("t"), *store.compactions("t"), *store.audit.events("t")], key=lambda entry: entry.pos)
+    assert [entry.pos for entry in every] == list(range(1, store.thread("t").last_pos + 1))
+    for after in (0, 1, 17, len(every) - 1, len(every), len(every) + 5):
+        for count in (1, 7, 50):
+            assert store.audit.entries("t", after=after, count=count) == every[after : after + count]
+    for entry in every[::5]:
+        later = [each for each in every if each.created_at > entry.created_at]
+        assert store.audit.entries("t", after=entry.created_at) == later[:50]
+    store.clear("t", hide=True)
+    assert len(store.audit.entries("t", after=len(every))) == 1
+    with pytest.raises(cs.ThreadNotFound):
+        store.audit.entries("nobody")
+    wrong: tuple[dict[str, Any], ...] = (
+        {"after": -1},
+        {"count": 0},
+        {"after": "1"},
+        {"after": datetime.fromisoformat("2026-01-01")},
+    )
+    for given in wrong:
+        with pytest.raises(cs.InvalidInput):
+            store.audit.entries("t", **given)
