@@ -42,7 +42,7 @@ USUAL: tuple[type[Contest], ...] = (
 LONG: tuple[type[Contest], ...] = (Million, ManyThreads, WideViews, LongStreaming, Turns)
 # Parts that run in one round only, because sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
-_PAGE = DOCS / "performance.md"
+_PAGE = DOCS / "results.md"
 _PICTURE = DOCS / "pictures" / "performance.svg"
 
 
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--long", action="store_true", help="also run the parts with a million messages and half a million threads"
     )
     made.add_argument("--json", type=Path, metavar="FILE", help="write every figure as JSON into this file")
-    made.add_argument("--write", action="store_true", help="write docs/performance.md and its picture")
+    made.add_argument("--write", action="store_true", help="write docs/results.md and its picture")
     return made
 
 

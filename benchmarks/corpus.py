@@ -13,7 +13,7 @@ from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
 # This page is not used, because a run writes it.
-_WRITTEN = "performance.md"
+_WRITTEN = "results.md"
 _USUAL = (450, 850)
 
 

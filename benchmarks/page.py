@@ -45,7 +45,7 @@ def against(rounds: Rounds) -> dict[str, dict[str, Result]]:
 
 
 def markdown(run: Run) -> str:
-    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in run.about.items()), ""]
+    lines = [*(f"- {name}: {value}" for name, value in run.about.items()), ""]
     tables: dict[str, list[Result]] = {}
     for played in run.played:
         if played.contest is not Peers:
@@ -59,11 +59,10 @@ def markdown(run: Run) -> str:
 
 
 def _table(found: Sequence[Result]) -> Iterator[str]:
-    yield "| | floor | this store | ratio (least to greatest of the rounds) | wanted | | what bounds it |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| | floor | this store | ratio (rounds) | wanted |"
+    yield "|---|---|---|---|---|"
     for line in found:
-        cells = (line.row.name, *cells_of(line), line.row.wanted, line.verdict, line.row.limit)
-        yield f"| {' | '.join(cells)} |"
+        yield f"| {' | '.join((line.row.name, *cells_of(line), f'{line.row.wanted} {line.verdict}'.strip()))} |"
 
 
 def cells_of(line: Result) -> tuple[str, str, str]:
@@ -89,16 +88,16 @@ def _peers(found: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
 
 def _cell(line: Result) -> str:
     figure = formatted(line.value, "time")
-    if line.row.side.startswith(f"{RAW}:") or line.ratio is None or line.ratios is None:
+    if line.row.side.startswith(f"{RAW}:") or line.ratio is None:
         return figure
-    return f"{figure}, {line.ratio:.2f} ({line.ratios[0]:.2f} to {line.ratios[1]:.2f})"
+    return f"{figure}, {line.ratio:.2f}"
 
 
 def standing(stores: Mapping[str, Result]) -> str:
     """Returns which peers are faster than this store. The plain driver is no peer, because it gives no guarantees."""
     ours = stores[OURS].value
     peers = {name: found.value for name, found in stores.items() if name not in {RAW, OURS, OURS_ASYNC}}
-    ahead = [f"{name} ({ours / value:.2f} of its time)" for name, value in peers.items() if value < ours]
+    ahead = [name for name, value in peers.items() if value < ours]
     if not peers:
         return ""
     return f"**behind** {', '.join(ahead)}" if ahead else "ahead of all"

@@ -15,7 +15,7 @@ from benchmarks.quality import head_and_tail
 from compaction_store.messages import framing
 from compaction_store.strategies.outline import elements_of
 
-_PAGE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+_PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
 def test_a_whole_run_has_every_part_and_a_long_one_more() -> None:

@@ -1,4 +1,4 @@
-"""The round trips of each operation are those that docs/performance.md states, on both faces."""
+"""The round trips of each operation are those that docs/results.md states, on both faces."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def fold_most(ctx: cs.CompactionContext) -> None:
 
 
 def test_each_operation_takes_the_round_trips_that_the_page_states(faces: Faces, url: str) -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     stated = {name: int(number) for name, number in _ROW.findall(page.partition("## Round trips")[2])}
     store = faces.open(url, pool_size=1)
     assert dict(Operations(store).counts()) == stated

@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/rigs", description="Puts the promises under faults.")
     parser.add_argument("name", choices=[*RIGS, "cluster", "all"])
     parser.add_argument("cluster", nargs="*", help="cluster: its URL, and the data folders of all of its servers")
-    parser.add_argument("--long", action="store_true", help="as long as the figures in docs/reliability.md took")
+    parser.add_argument("--long", action="store_true", help="as long as the figures in docs/results.md took")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--count", type=int, help=f"how many inputs to try: {', '.join(COUNTED)}")
     parser.add_argument("--figures", type=Path, help="a file to add the figures to, as JSON lines")
