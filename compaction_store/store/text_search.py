@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from compaction_store.errors import InvalidInput
@@ -26,6 +27,10 @@ _UNSEEN = re.compile(
 )
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_WORD = re.compile("[a-z0-9]+")
+_ASCII = bytes(range(128))
+# A number that is read and written again may have other digits, such as 1e3, which becomes 1000.0.
+_FRACTION = re.compile(r"[:,\[]\s*-?[0-9]+[.eE]")
 
 
 class TextSearch:
@@ -38,6 +43,22 @@ class TextSearch:
             if isinstance(text, str):
                 given = f"{len(text):,}" if len(text) > MOST_CHARACTERS else "none"
             raise InvalidInput(f"text must be 1 to {MOST_CHARACTERS:,} visible characters, not {given}")
+        # The longest word of ASCII letters and digits. A document without it has no match.
+        self._word = max(_WORD.findall(self._wanted), key=len, default="").encode()
+
+    def may_be_in(self, *documents: str | None) -> bool:
+        """Returns whether the text of a document may have a match. Most documents are refused without parsing them."""
+        return any(text is not None and self._may_be_in(text) for text in documents)
+
+    def _may_be_in(self, text: str) -> bool:
+        # Case, escapes such as \n, and most characters that are not ASCII leave a word of ASCII as it is.
+        data = text.encode()  # str.lower() is slow for text that is not ASCII
+        return (
+            self._word in data.lower()
+            or b"\\u" in data
+            or any(map(_may_change_words, set(data.translate(None, _ASCII).decode())))
+            or (not self._word.isalpha() and _FRACTION.search(text) is not None)
+        )
 
     def in_message(self, thread_id: str, message: Message) -> Found | None:
         if message.payload is None:
@@ -92,6 +113,13 @@ def strings(value: Any) -> Iterator[str]:
             waiting += [*found.values(), *found.keys()]
         elif isinstance(found, list | tuple):
             waiting += found
+
+
+@cache
+def _may_change_words(character: str) -> bool:
+    """Returns whether a character becomes letters or digits of ASCII, or vanishes, when text is folded."""
+    kept = folded(character)
+    return not kept or _WORD.search(kept) is not None
 
 
 def _unescaped(text: str) -> Iterator[str]:

@@ -49,13 +49,16 @@ _PAGE_BYTES = 4 * 1024 * 1024
 THREADS_PAGE = 500
 
 
-async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: int | None) -> AsyncIterator[Message]:
-    """Yields the messages after one seq and up to another, oldest first."""
+async def messages(
+    db: AsyncConnections, thread: ThreadKey, after: int, until: int | None, wanted: TextSearch | None = None
+) -> AsyncIterator[Message]:
+    """Yields the messages after one seq and up to another, oldest first; or only those that may have a wanted text."""
     limit = _FIRST_PAGE
     while True:
         rows = await db.call(queries.replay, thread, after, until, limit)
         for row in rows:
-            yield typed_rows.message(row)
+            if wanted is None or wanted.may_be_in(row.payload, row.meta):
+                yield typed_rows.message(row)
         if len(rows) < limit:
             return
         # Use thread_uid from here on: the name may belong to another thread by now.
@@ -496,7 +499,7 @@ async def _found(db: AsyncConnections, tenant: str, thread: Thread, wanted: Text
         yield found
     if thread.erased_pos is not None:
         return
-    async for message in messages(db, key, 0, None):
+    async for message in messages(db, key, 0, None, wanted):
         if (found := wanted.in_message(thread.thread_id, message)) is not None:
             yield found
     if thread.last_number:

@@ -50,13 +50,16 @@ _PAGE_BYTES = 4 * 1024 * 1024
 THREADS_PAGE = 500
 
 
-def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) -> Iterator[Message]:
-    """Yields the messages after one seq and up to another, oldest first."""
+def messages(
+    db: Connections, thread: ThreadKey, after: int, until: int | None, wanted: TextSearch | None = None
+) -> Iterator[Message]:
+    """Yields the messages after one seq and up to another, oldest first; or only those that may have a wanted text."""
     limit = _FIRST_PAGE
     while True:
         rows = db.call(queries.replay, thread, after, until, limit)
         for row in rows:
-            yield typed_rows.message(row)
+            if wanted is None or wanted.may_be_in(row.payload, row.meta):
+                yield typed_rows.message(row)
         if len(rows) < limit:
             return
         # Use thread_uid from here on: the name may belong to another thread by now.
@@ -497,7 +500,7 @@ def _found(db: Connections, tenant: str, thread: Thread, wanted: TextSearch) -> 
         yield found
     if thread.erased_pos is not None:
         return
-    for message in messages(db, key, 0, None):
+    for message in messages(db, key, 0, None, wanted):
         if (found := wanted.in_message(thread.thread_id, message)) is not None:
             yield found
     if thread.last_number:
