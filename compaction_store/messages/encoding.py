@@ -15,15 +15,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from compaction_store import errors
 from compaction_store.arguments import other
-from compaction_store.errors import (
-    BatchTooLarge,
-    InvalidInput,
-    InvalidMessage,
-    InvalidMeta,
-    MessageTooDeep,
-    MessageTooLarge,
-)
 from compaction_store.messages import documents
 from compaction_store.models import Payload
 from compaction_store.models.limits import MOST_BYTES
@@ -187,20 +180,20 @@ def encode(message: Any) -> Encoded:
             raise _Refused(f"must be a JSON object, not {type(message).__name__}")
         text, size = _dump(payload)
     except _TooDeep:
-        raise MessageTooDeep(f"a message must nest at most {MAX_DEPTH} levels deep, not more") from None
+        raise errors.MessageTooDeep(f"a message must nest at most {MAX_DEPTH} levels deep, not more") from None
     except _Refused as refusal:
         why, path = str(refusal), path_of(reversed(refusal.steps))
     else:
         if size > MAX_MESSAGE_BYTES:
-            raise MessageTooLarge(f"a message must be at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,}")
+            raise errors.MessageTooLarge(f"a message must be at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,}")
         return Encoded(text, size, documents.role_of(payload), payload)
     raise invalid(why, path)
 
 
-def invalid(why: str, path: str | None) -> InvalidMessage:
+def invalid(why: str, path: str | None) -> errors.InvalidMessage:
     """Returns the error for a value in a message, with its path, or for the message itself."""
     text = f"a message {why}" if path is None else f"{path}: {why}"
-    return InvalidMessage(text, path=path)
+    return errors.InvalidMessage(text, path=path)
 
 
 def path_of(steps: Iterable[str | int]) -> str | None:
@@ -249,7 +242,7 @@ def is_one(messages: Any) -> bool:
     if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
         return True
     if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):
-        raise InvalidMessage(f"a message must be a JSON object, not {type(messages).__name__}")
+        raise errors.InvalidMessage(f"a message must be a JSON object, not {type(messages).__name__}")
     return False
 
 
@@ -258,13 +251,13 @@ def encode_many(messages: Iterable[Any]) -> list[Encoded]:
     size = 0
     for index, message in enumerate(messages):
         if len(encoded) == MAX_BATCH:
-            raise BatchTooLarge(f"one append must have at most {MAX_BATCH:,} messages, not more")
+            raise errors.BatchTooLarge(f"one append must have at most {MAX_BATCH:,} messages, not more")
         encoded.append(at(index, encode, message))
         size += encoded[-1].size
         if size > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"one append must have at most {MAX_BATCH_BYTES:,} bytes, not {size:,} or more")
+            raise errors.BatchTooLarge(f"one append must have at most {MAX_BATCH_BYTES:,} bytes, not {size:,} or more")
     if not encoded:
-        raise InvalidMessage("an append must have at least one message, but it is empty")
+        raise errors.InvalidMessage("an append must have at least one message, but it is empty")
     return encoded
 
 
@@ -272,7 +265,7 @@ def at(index: int, check: Callable[[Any], _T], message: Any) -> _T:
     """Calls a check with the message at an index of a list. An error then names the place of the message."""
     try:
         return check(message)
-    except InvalidMessage as refusal:
+    except errors.InvalidMessage as refusal:
         text = str(refusal).removeprefix("a message ")
         joint = ":" if refusal.path is None else ","
         refused = type(refusal)(f"message {index + 1}{joint} {text}", index=index, path=refusal.path)
@@ -280,11 +273,11 @@ def at(index: int, check: Callable[[Any], _T], message: Any) -> _T:
 
 
 def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
-    return None if meta is None else _encode_object(meta, "meta", InvalidMeta)
+    return None if meta is None else _encode_object(meta, "meta", errors.InvalidMeta)
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str:
-    return _encode_object(metadata, "metadata", InvalidMeta)
+    return _encode_object(metadata, "metadata", errors.InvalidMeta)
 
 
 def authority(given: object) -> Payload | None:
@@ -294,15 +287,15 @@ def authority(given: object) -> Payload | None:
 
 def json_object(given: object, what: str) -> Payload | None:
     """Checks an argument that must be a JSON object or None, and returns a copy as plain JSON."""
-    return None if given is None else decode_object(_encode_object(given, what, InvalidInput))
+    return None if given is None else decode_object(_encode_object(given, what, errors.InvalidInput))
 
 
 def object_of(given: object, what: str) -> Payload:
     """Checks an argument that must be a JSON object, and returns a copy as plain JSON."""
-    return decode_object(_encode_object(given, what, InvalidInput))
+    return decode_object(_encode_object(given, what, errors.InvalidInput))
 
 
-def _encode_object(given: object, what: str, error: type[InvalidInput]) -> str:
+def _encode_object(given: object, what: str, error: type[errors.InvalidInput]) -> str:
     try:
         value = _checked(given)
         text, size = _dump(value)

@@ -30,15 +30,8 @@ from compaction_store.models import Payload
 from compaction_store.models.vocabulary import LogEvent
 from compaction_store.postgres import queries
 from compaction_store.postgres.driver.cursor import Connection, fetch, together
-from compaction_store.postgres.queries import Expected, ThreadKey
+from compaction_store.postgres.queries import Expected, ThreadKey, cluster
 from compaction_store.postgres.queries.across_threads import due_on_cluster
-from compaction_store.postgres.queries.cluster import (
-    erase_on_cluster,
-    fork_on_cluster,
-    import_cluster_bundle,
-    name_uid,
-    stored_cluster_threads,
-)
 from compaction_store.sealing.keys import Keys
 
 _T = TypeVar("_T")
@@ -62,8 +55,8 @@ _OTHER_SEQ = "CS003"
 _DRY_RUN = 5
 # The queries that have another form on a cluster. An erasure that only says what it would erase has none.
 _FORMS: dict[Callable[..., Any], Callable[..., Any]] = {
-    queries.due: due_on_cluster, queries.erase: erase_on_cluster, queries.fork: fork_on_cluster,
-    queries.import_bundle: import_cluster_bundle, queries.stored_threads: stored_cluster_threads,
+    queries.due: due_on_cluster, queries.erase: cluster.erase_on_cluster, queries.fork: cluster.fork_on_cluster,
+    queries.import_bundle: cluster.import_cluster_bundle, queries.stored_threads: cluster.stored_cluster_threads,
 }  # fmt: skip
 _OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_turn)
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
@@ -128,7 +121,7 @@ class Cluster(Server):
             query = _FORMS.get(query, query)
         if not isinstance(key, ThreadKey):
             return query(connection, *arguments)
-        if query is erase_on_cluster:
+        if query is cluster.erase_on_cluster:
             self._known.pop((key.tenant, key.thread_id), None)
         if query is queries.take_turn:
             return self._take_turn(query, connection, *arguments)
@@ -208,7 +201,7 @@ def _open(connection: Connection, key: ThreadKey, subject: str | None) -> UUID:
     """
     name = key.tenant, key.thread_id
     uid: UUID
-    [(uid, is_new)] = fetch(connection, _NAME, (name_uid(*name), *name))
+    [(uid, is_new)] = fetch(connection, _NAME, (cluster.name_uid(*name), *name))
     if is_new:
         fetch(connection, _OPEN, (uid, *name, subject))
     return uid
@@ -230,7 +223,7 @@ def _find(connection: Connection, key: ThreadKey) -> UUID | None:
     stub = erasure.stub_uid(key.thread_id)
     if stub is None:
         uid: UUID | None
-        [(uid,)] = fetch(connection, _NAMED, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id))
+        [(uid,)] = fetch(connection, _NAMED, (cluster.name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id))
         return uid
     try:
         found = queries.thread(connection, key._replace(uid=stub))

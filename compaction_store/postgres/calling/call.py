@@ -27,17 +27,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only
 
 from compaction_store import arguments as checks
-from compaction_store.errors import (
-    CompactionStoreError,
-    DatabaseError,
-    DatabaseUnavailable,
-    LoginRefused,
-    OutcomeUnknown,
-    PermissionDenied,
-    StoreClosed,
-    ThreadErased,
-    UnsupportedDatabase,
-)
+from compaction_store import errors
 from compaction_store.postgres.calling import engines, error_translation
 from compaction_store.postgres.calling.error_translation import InDoubt, Verdict
 from compaction_store.postgres.cluster import Server
@@ -142,7 +132,7 @@ class Caller:
         self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None, *, is_in_doubt: bool
     ) -> _T:  # fmt: skip
         if self.closed:
-            raise StoreClosed("the store is closed")
+            raise errors.StoreClosed("the store is closed")
         try:
             if self._observer is None:
                 return self._call_with_retries(query, arguments, key, is_in_doubt, None)
@@ -174,7 +164,7 @@ class Caller:
                     if error is None:
                         return result  # type: ignore[return-value]
                     verdict = error_translation.judge(error, _thread_of(arguments), has_nodes=self.server.has_nodes)
-                    if isinstance(verdict.failure, ThreadErased) and _has_only_a_name(arguments):
+                    if isinstance(verdict.failure, errors.ThreadErased) and _has_only_a_name(arguments):
                         # The thread was erased after its name was looked up, so the name is free now. Try again.
                         verdict = verdict._replace(again=True)
             assert verdict is not None  # noqa: S101 — there is a connection or a reason
@@ -210,7 +200,7 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
     try:
         return engine.raw_connection(), None
     except sa.exc.TimeoutError:
-        failure = DatabaseUnavailable("no connection of the pool became free in time")
+        failure = errors.DatabaseUnavailable("no connection of the pool became free in time")
         return None, Verdict(failure, again=True, unknown=False)
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         original = error_translation.original(error)
@@ -236,18 +226,18 @@ def _own_fault() -> str | None:
 
 def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
     """Returns the failure for the server's refusal of a new connection."""
-    failure: DatabaseError
+    failure: errors.DatabaseError
     if _REFUSED_SETTINGS in why:
-        failure = UnsupportedDatabase(f"cannot connect to {where} with settings: {SETTINGS_LOST}")
+        failure = errors.UnsupportedDatabase(f"cannot connect to {where} with settings: {SETTINGS_LOST}")
     elif role := _REFUSED_ROLE.search(why):
-        failure = PermissionDenied(
+        failure = errors.PermissionDenied(
             f"this login may not take the role {role[1]}: grant it the role, or omit the role to use the rights of the"
             " login (on the command line, --as-login)"
         )
     elif _REFUSED_URL.search(why):
-        failure = LoginRefused(f"the server at {where} refuses the connection: {why}", sqlstate=sqlstate)
+        failure = errors.LoginRefused(f"the server at {where} refuses the connection: {why}", sqlstate=sqlstate)
     else:
-        failure = DatabaseUnavailable(f"cannot reach the database at {where}: {why}", sqlstate=sqlstate)
+        failure = errors.DatabaseUnavailable(f"cannot reach the database at {where}: {why}", sqlstate=sqlstate)
         return Verdict(failure, again=True, unknown=False)
     return Verdict(failure, again=False, unknown=False)
 
@@ -316,14 +306,14 @@ def _has_only_a_name(arguments: tuple[Any, ...]) -> bool:
 
 
 def _sqlstate(verdict: Verdict) -> str | None:
-    return verdict.failure.sqlstate if isinstance(verdict.failure, DatabaseError) else None
+    return verdict.failure.sqlstate if isinstance(verdict.failure, errors.DatabaseError) else None
 
 
-def _failure(verdict: Verdict, unknown_key: str | None, thread: str) -> CompactionStoreError:
-    if unknown_key is None or not isinstance(verdict.failure, DatabaseError):
+def _failure(verdict: Verdict, unknown_key: str | None, thread: str) -> errors.CompactionStoreError:
+    if unknown_key is None or not isinstance(verdict.failure, errors.DatabaseError):
         return verdict.failure
     how = "unchanged" if unknown_key == UNKEYED else "with the error's key"
-    return OutcomeUnknown(
+    return errors.OutcomeUnknown(
         f"the outcome of the write is unknown{thread}: repeat it {how}",
         key=unknown_key or None,
         sqlstate=verdict.failure.sqlstate,
@@ -335,11 +325,11 @@ def after_write(key: str, thread_id: str) -> Iterator[None]:
     """Raises `OutcomeUnknown` if the database cannot be used, for a read that follows the write of the same call."""
     try:
         yield
-    except (DatabaseUnavailable, LoginRefused, StoreClosed) as error:
+    except (errors.DatabaseUnavailable, errors.LoginRefused, errors.StoreClosed) as error:
         state = error.sqlstate
     else:
         return
-    raise OutcomeUnknown(
+    raise errors.OutcomeUnknown(
         f"the write happened but could not be read back{checks.about(thread_id)}: look it up by the error's key",
         key=key,
         sqlstate=state,

@@ -13,32 +13,7 @@ from typing import NamedTuple
 import psycopg
 import sqlalchemy as sa
 
-from compaction_store.errors import (
-    CompactionNotFound,
-    CompactionStoreError,
-    Conflict,
-    DatabaseError,
-    DatabaseUnavailable,
-    FeedInterrupted,
-    HeadConflict,
-    Held,
-    IdempotencyConflict,
-    InvalidInput,
-    InvalidThreadId,
-    MessageNotFound,
-    PermissionDenied,
-    PositionNotFound,
-    SequenceConflict,
-    SpanConflict,
-    SubjectConflict,
-    ThreadDamaged,
-    ThreadErased,
-    ThreadExists,
-    ThreadNotFound,
-    TurnLost,
-    UnknownEntry,
-    UnsupportedDatabase,
-)
+from compaction_store import errors
 from compaction_store.models.roles import ROLES
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.prepared import is_lost
@@ -67,25 +42,25 @@ _NO_CUSTODIAN = "CS024"
 _ROLE_OF = {function: name for name, role in ROLES.items() for function in role.functions}
 
 _WORDS = ModuleData(__file__).values["words"]
-_BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
-    "CS001": ThreadNotFound,
-    "CS002": IdempotencyConflict,
-    "CS004": SpanConflict,
-    "CS005": PositionNotFound,
-    "CS006": Conflict,
-    "CS007": InvalidInput,
-    "CS012": ThreadErased,
-    "CS014": MessageNotFound,
-    "CS015": UnsupportedDatabase,
-    "CS016": CompactionNotFound,
-    "CS020": ThreadDamaged,
-    "CS021": UnknownEntry,
-    "CS022": ThreadExists,
-    "CS030": TurnLost,
-    "CS031": FeedInterrupted,
-    "CS032": SubjectConflict,
-    "CS018": InvalidThreadId,
-    "CS019": InvalidInput,
+_BY_SQLSTATE: dict[str, type[errors.CompactionStoreError]] = {
+    "CS001": errors.ThreadNotFound,
+    "CS002": errors.IdempotencyConflict,
+    "CS004": errors.SpanConflict,
+    "CS005": errors.PositionNotFound,
+    "CS006": errors.Conflict,
+    "CS007": errors.InvalidInput,
+    "CS012": errors.ThreadErased,
+    "CS014": errors.MessageNotFound,
+    "CS015": errors.UnsupportedDatabase,
+    "CS016": errors.CompactionNotFound,
+    "CS020": errors.ThreadDamaged,
+    "CS021": errors.UnknownEntry,
+    "CS022": errors.ThreadExists,
+    "CS030": errors.TurnLost,
+    "CS031": errors.FeedInterrupted,
+    "CS032": errors.SubjectConflict,
+    "CS018": errors.InvalidThreadId,
+    "CS019": errors.InvalidInput,
 }
 
 
@@ -100,7 +75,7 @@ class CancelledByServer(psycopg.errors.QueryCanceled):
 class Verdict(NamedTuple):
     """The error to raise, whether to try again, and whether the outcome of a write is unknown."""
 
-    failure: CompactionStoreError
+    failure: errors.CompactionStoreError
     again: bool
     unknown: bool
 
@@ -113,7 +88,7 @@ def judge(error: BaseException, of_thread: str, *, has_nodes: bool) -> Verdict:
     state = sqlstate(error)
     if isinstance(error, InDoubt | DeadlinePassed):
         state = CANCELLED if isinstance(error, DeadlinePassed) else None
-        return Verdict(DatabaseUnavailable(f"{error}{of_thread}", sqlstate=state), again=True, unknown=True)
+        return Verdict(errors.DatabaseUnavailable(f"{error}{of_thread}", sqlstate=state), again=True, unknown=True)
     if is_gone(error):
         unknown = state not in _TURNED_AWAY
         what = f"the connection was lost{of_thread}"
@@ -122,18 +97,18 @@ def judge(error: BaseException, of_thread: str, *, has_nodes: bool) -> Verdict:
                 f"the server accepts no writes{of_thread}: it is a standby, or read-only;"
                 " add target_session_attrs=read-write to the URL to find the primary"
             )
-        return Verdict(DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
+        return Verdict(errors.DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
     if state == CANCELLED or (has_nodes and _is_of_a_node(state)):
         what = "the server did not answer by the deadline" if state == CANCELLED else "a node of the cluster failed"
         if isinstance(error, CancelledByServer):
             what = "the server cancelled the statement: by the statement_timeout of the login, or by an administrator"
-        failure = DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
+        failure = errors.DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
         return Verdict(failure, again=has_nodes, unknown=has_nodes)
     if state == _UNIQUE_VIOLATION and _is_of_log(error, has_nodes=has_nodes):
         what = "the thread has an entry beyond its head, at the pos of the new entry: run verify"
-        return Verdict(ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
+        return Verdict(errors.ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
     if state in _TRANSIENT or (state is not None and is_lost(error)):
-        failure = DatabaseUnavailable(f"{said(state, 'the server was busy')}{of_thread}", sqlstate=state)
+        failure = errors.DatabaseUnavailable(f"{said(state, 'the server was busy')}{of_thread}", sqlstate=state)
         return Verdict(failure, again=True, unknown=False)
     return Verdict(translated(error, of_thread), again=False, unknown=False)
 
@@ -185,18 +160,18 @@ def original(error: BaseException) -> BaseException:
     return error
 
 
-def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
+def translated(error: BaseException, of_thread: str) -> errors.CompactionStoreError:
     """Translates an error of the driver. Keeps only texts of this package's SQL functions, which quote no content."""
     state = sqlstate(error)
     if not isinstance(error, psycopg.Error) or state is None:
-        return DatabaseError(f"the driver failed with {type(error).__name__}{of_thread}")
+        return errors.DatabaseError(f"the driver failed with {type(error).__name__}{of_thread}")
     if state.startswith("CS"):
         text = error.diag.message_primary or ""
         return _of_our_function(state, f"{text}{of_thread}", text, error.diag.message_detail or "")
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
     # Recognize this error by the name of the C function in Postgres, because its message is in the server's language.
     if state == "42501" and error.diag.source_function == "check_enable_rls":
-        return PermissionDenied(
+        return errors.PermissionDenied(
             f"row_security is off for this login or database, but it must be on for the tenant policies{of_thread}",
             sqlstate=state,
         )
@@ -205,23 +180,25 @@ def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
         called = re.search(rf"\b({'|'.join(_ROLE_OF)})\b", error.diag.message_primary or "")
         name = _ROLE_OF[called[1]] if called else "application"
         role = f"the role {ROLES[name].group}" if called else "a role, for example"
-        return PermissionDenied(
+        return errors.PermissionDenied(
             f"{said(state, 'Postgres refused the statement')}: the login needs {role} by `compaction-store grant LOGIN"
             f" {name}`{of_thread}",
             sqlstate=state,
         )
     what = said(state, "Postgres refused the statement")
-    return DatabaseError(f"{what}{constraint}{of_thread}", sqlstate=state)
+    return errors.DatabaseError(f"{what}{constraint}{of_thread}", sqlstate=state)
 
 
-def _of_our_function(state: str, text: str, primary: str, detail: str) -> CompactionStoreError:
+def _of_our_function(state: str, text: str, primary: str, detail: str) -> errors.CompactionStoreError:
     """Translates an error that one of this package's SQL functions raised."""
     if state == "CS003":
-        return SequenceConflict(text, expected=int(primary.split()[2]), actual=int(detail or 0))
+        return errors.SequenceConflict(text, expected=int(primary.split()[2]), actual=int(detail or 0))
     if state == "CS013":
-        return Held(text, pos=int(detail or 0) or None)
+        return errors.Held(text, pos=int(detail or 0) or None)
     if state == "CS017":
-        return HeadConflict(text, expected=bytes.fromhex(primary.split()[2]), actual=bytes.fromhex(detail) or None)
+        return errors.HeadConflict(
+            text, expected=bytes.fromhex(primary.split()[2]), actual=bytes.fromhex(detail) or None
+        )
     if state in {_SEES_ONE_TENANT, _NO_CUSTODIAN}:
-        return PermissionDenied(text, sqlstate=state)
-    return _BY_SQLSTATE[state](text) if state in _BY_SQLSTATE else DatabaseError(text, sqlstate=state)
+        return errors.PermissionDenied(text, sqlstate=state)
+    return _BY_SQLSTATE[state](text) if state in _BY_SQLSTATE else errors.DatabaseError(text, sqlstate=state)

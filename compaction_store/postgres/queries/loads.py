@@ -13,55 +13,49 @@ import psycopg
 from compaction_store.bundles import import_rows
 from compaction_store.errors import InvalidBundle, ThreadExists
 from compaction_store.messages import load_chunk
-from compaction_store.postgres.driver.cursor import (
-    Connection,
-    copy,
-    driver_of,
-    execute_binary,
-    fetch,
-    transaction,
-    types_of,
-)
+from compaction_store.postgres.driver import cursor
 from compaction_store.postgres.queries import functions
 from compaction_store.postgres.queries.functions import BEGIN_IMPORT, FINISH_IMPORT, ThreadKey
 
 _LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
-_LOAD_TYPES = types_of("uuid text text text[] bytea text[] int4[] text[] text[] text int8 text text")
+_LOAD_TYPES = cursor.types_of("uuid text text text[] bytea text[] int4[] text[] text[] text int8 text text")
 _LOAD_THREADS = (
     b"SELECT thread, written_uid FROM compaction_store.load_threads($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 )
-_LOAD_THREADS_TYPES = types_of("text text[] text[] int4[] text[] bytea text[] int4[] text[] text[] text text")
+_LOAD_THREADS_TYPES = cursor.types_of("text text[] text[] int4[] text[] bytea text[] int4[] text[] text[] text text")
 # The row of the function `load` in binary: the number of fields, and then the type, length and value of each field.
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
 # The SQLSTATEs for rows that do not form a chain, and for names and documents that no store would have written.
 _REFUSED = {"CS010", "CS018", "CS019"}
 
 
-def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> functions.FindLoadRow | None:
+def find_load(connection: cursor.Connection, key: ThreadKey, chunk_key: str) -> functions.FindLoadRow | None:
     """Returns the first seq and the number of the messages that were stored with a chunk's key, and the thread_uid."""
     return next(iter(functions.find_load(connection, key, chunk_key)), None)
 
 
-def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[int, bytes, bytes]]:
+def commitments(
+    connection: cursor.Connection, key: ThreadKey, start: int, limit: int
+) -> list[tuple[int, bytes, bytes]]:
     """Returns the seqs, salts and commitments of messages from a seq on."""
     rows = functions.entries(connection, key, "message", start, False, limit)
     return [(row.ordinal, row.salt, row.commitment) for row in rows]
 
 
-def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
+def observe(connection: cursor.Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
     """Records compactions that a provider made. Returns False if an earlier call recorded the same run."""
     return bool(functions.observe(connection, key, run_id, records))
 
 
 def load(
-    connection: Connection,
+    connection: cursor.Connection,
     key: ThreadKey,
     chunk: load_chunk.Chunk,
     work: Callable[[], Iterator[None]] = lambda: iter(()),
 ) -> load_chunk.Placed:
     """Appends a chunk, or finds it if it was stored before. Does `work` step by step while the server is busy."""
-    values = load_chunk.values(*key, chunk, driver_of(connection).info.encoding)
-    result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
+    values = load_chunk.values(*key, chunk, cursor.driver_of(connection).info.encoding)
+    result = cursor.execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
     value = result.get_value(0, 0)
     assert value is not None  # noqa: S101 — the function returns a row, or raises
     _, _, _, first_seq, _, _, size, _, _, replayed, _, _, uid = _PLACED.unpack(value)
@@ -69,14 +63,14 @@ def load(
 
 
 def load_threads(
-    connection: Connection, tenant: str, chunks: Sequence[tuple[str, load_chunk.Chunk]]
+    connection: cursor.Connection, tenant: str, chunks: Sequence[tuple[str, load_chunk.Chunk]]
 ) -> list[UUID | None]:
     """Makes threads with their first chunks. Returns their thread_uids, and None for threads that it did not make.
 
     The caller must load each of the latter threads with a call of its own.
     """
-    values = load_chunk.values_of_threads(tenant, chunks, driver_of(connection).info.encoding)
-    result = execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
+    values = load_chunk.values_of_threads(tenant, chunks, cursor.driver_of(connection).info.encoding)
+    result = cursor.execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
     made: list[UUID | None] = [None] * len(chunks)
     for i in range(result.ntuples):
         thread, uid = result.get_value(i, 0), result.get_value(i, 1)
@@ -85,20 +79,20 @@ def load_threads(
     return made
 
 
-def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
+def import_bundle(connection: cursor.Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
     """Stores the thread of a bundle, all or nothing. Returns False if the thread already exists with the same head."""
     with importing(about):
-        if is_there(staged, fetch(connection, BEGIN_IMPORT, tuple(key)), about):
+        if is_there(staged, cursor.fetch(connection, BEGIN_IMPORT, tuple(key)), about):
             # If an earlier attempt of this call sent the bundle, it stored the thread, and only its response was lost.
             return staged.sent
         staged.sent = True
-        with transaction(connection, key.tenant, read_only=False):
+        with cursor.transaction(connection, key.tenant, read_only=False):
             for kind in import_rows.KINDS:
                 statement = (
                     f"COPY compaction_store.staged ({', '.join(import_rows.COLUMNS[kind])}) FROM STDIN (FORMAT BINARY)"
                 )
-                copy(connection, statement.encode(), staged.blocks(kind))
-            return not is_there(staged, fetch(connection, FINISH_IMPORT, finishing(key, staged)), about)
+                cursor.copy(connection, statement.encode(), staged.blocks(kind))
+            return not is_there(staged, cursor.fetch(connection, FINISH_IMPORT, finishing(key, staged)), about)
 
 
 def finishing(key: ThreadKey, staged: import_rows.Staged) -> tuple[Any, ...]:

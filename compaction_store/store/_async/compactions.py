@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from compaction_store import arguments, tokens, waiting
+from compaction_store import arguments, errors, tokens, waiting
 from compaction_store.arguments import about
 from compaction_store.compaction import adoption, records, size_estimate, summary_room
 from compaction_store.compaction.adoption import Made
@@ -29,14 +29,6 @@ from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.records import log_run
 from compaction_store.compaction.repair import RepairStrategy, check_repairable
 from compaction_store.compaction.summary_request import SummaryResult
-from compaction_store.errors import (
-    CompactionNotFound,
-    CompactionStoreError,
-    Conflict,
-    DatabaseError,
-    InvalidInput,
-    SpanConflict,
-)
 from compaction_store.jsonable import time_text
 from compaction_store.messages import documents
 from compaction_store.models import Compaction, Measured, Payload
@@ -134,7 +126,7 @@ async def compact_measured(compacting: Compacting, view: View, budget: TokenBudg
         run = await _compact_alone(compacting, view, budget, keeper)
     except BaseException as error:
         # After an error of the database, the deadline may have passed already.
-        await keeper.end(0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS)
+        await keeper.end(0 if isinstance(error, errors.DatabaseError) else _RELEASE_SECONDS)
         raise
     keeper.stop()
     return run
@@ -144,7 +136,7 @@ async def _renew(compacting: Compacting) -> bool:
     """Renews the lease of a run in the background; returns whether to continue."""
     db = compacting.db.with_at_most(_LEASE_SECONDS / 3)
     # After an error, the next attempt comes before the lease ends.
-    with suppress(CompactionStoreError):
+    with suppress(errors.CompactionStoreError):
         if not await db.call(queries.renew_lease, compacting.thread, compacting.run_id, _LEASE_SECONDS):
             about = arguments.about(compacting.thread_id)
             _log.warning("a compaction stalled and lost its lease: another run may have begun%s", about)
@@ -154,7 +146,7 @@ async def _renew(compacting: Compacting) -> bool:
 
 async def _release(db: AsyncConnections, thread: ThreadKey, run_id: UUID, seconds: float) -> None:
     # Suppress errors: the caller must see the error that ended the run, and the lease also expires by itself.
-    with suppress(CompactionStoreError):
+    with suppress(errors.CompactionStoreError):
         await db.with_at_most(seconds).call(queries.release, thread, run_id, False)
 
 
@@ -336,7 +328,7 @@ async def _run_callbacks(compacting: Compacting, view: View) -> Planner:
         authority=compacting.authority,
     )  # fmt: skip
     await drive_async(run_callbacks(planner, compacting.callbacks))
-    conflict = next((error for error in planner.errors if isinstance(error, SpanConflict)), None)
+    conflict = next((error for error in planner.errors if isinstance(error, errors.SpanConflict)), None)
     if conflict is not None and not planner.attempts:
         raise conflict
     return planner
@@ -353,7 +345,7 @@ async def repair(
     check_repairable(record)
     view = await reader.view(work.thread_id)
     if not any((element.number, element.created_at) == (number, record.created_at) for element in view.elements):
-        raise Conflict(f"compaction {number} is not active: run the repair again{about(work.thread_id)}")
+        raise errors.Conflict(f"compaction {number} is not active: run the repair again{about(work.thread_id)}")
     inside = await reader.view(work.thread_id, at=record.pos - 1)
     callback: Any = RepairStrategy(record, summarize, reason=reason, **options)
     work = replace(work, callbacks=(callback,), revoked=Revoked(number, reason))
@@ -439,7 +431,7 @@ async def _observed(reader: AsyncReader, thread_id: str, made: Made) -> Compacti
     async for record in reader.compactions(thread_id, outcome="observed", kind="summary", newest_first=True):
         if adoption.is_record_of(record, made):
             return record
-    raise CompactionNotFound(
+    raise errors.CompactionNotFound(
         "the thread has no record of this compaction; first append the reply that contains it"
         f"{arguments.about(thread_id)}"
     )
@@ -448,14 +440,16 @@ async def _observed(reader: AsyncReader, thread_id: str, made: Made) -> Compacti
 def _range(made: Made, view: View, start_seq: int | None, end_seq: int | None) -> tuple[int, int]:
     if made.record is not None:
         if start_seq is not None or end_seq is not None:
-            raise InvalidInput("start_seq and end_seq must be left out: the observed compaction has its own span")
+            raise errors.InvalidInput(
+                "start_seq and end_seq must be left out: the observed compaction has its own span"
+            )
         assert made.record.start_seq is not None  # noqa: S101 — of_record refuses others
         assert made.record.end_seq is not None  # noqa: S101
         return made.record.start_seq, made.record.end_seq
     if not view.elements:
-        raise InvalidInput("view must have at least one element, not none")
+        raise errors.InvalidInput("view must have at least one element, not none")
     first = view.elements[0].seq if start_seq is None else start_seq
     last = view.elements[-1].end_seq if end_seq is None else end_seq
     if first > last:
-        raise InvalidInput(f"start_seq must be at most end_seq = {last}, not {first}")
+        raise errors.InvalidInput(f"start_seq must be at most end_seq = {last}, not {first}")
     return first, last

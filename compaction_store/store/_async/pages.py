@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from compaction_store import arguments
+from compaction_store import arguments, models
 from compaction_store.arguments import about
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
@@ -19,19 +19,6 @@ from compaction_store.errors import InvalidInput, MessageNotFound
 from compaction_store.integrity import erasure
 from compaction_store.integrity.rows import ThreadHead
 from compaction_store.messages import encoding
-from compaction_store.models import (
-    Compaction,
-    Element,
-    Event,
-    FeedEntry,
-    Found,
-    Measured,
-    Message,
-    Part,
-    Payload,
-    Sample,
-    Thread,
-)
 from compaction_store.models.record_filters import FILTERS, Filter, has_members
 from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
@@ -51,7 +38,7 @@ THREADS_PAGE = 500
 
 async def messages(
     db: AsyncConnections, thread: ThreadKey, after: int, until: int | None, wanted: TextSearch | None = None
-) -> AsyncIterator[Message]:
+) -> AsyncIterator[models.Message]:
     """Yields the messages after one seq and up to another, oldest first; or only those that may have a wanted text."""
     limit = _FIRST_PAGE
     while True:
@@ -67,13 +54,13 @@ async def messages(
         limit = _next_limit([len(row.payload or "") for row in rows], limit)
 
 
-async def message(db: AsyncConnections, thread: ThreadKey, seq: int) -> Message:
+async def message(db: AsyncConnections, thread: ThreadKey, seq: int) -> models.Message:
     """Returns the message at a seq."""
     found, _ = await message_and_erasure(db, thread, seq)
     return found
 
 
-async def message_and_erasure(db: AsyncConnections, thread: ThreadKey, seq: int) -> tuple[Message, int | None]:
+async def message_and_erasure(db: AsyncConnections, thread: ThreadKey, seq: int) -> tuple[models.Message, int | None]:
     """Returns the message at a seq, and the pos of its erasure, or None if its row names no erasure."""
     rows = await db.call(queries.replay, thread, seq - 1, seq, 1)
     if not rows:
@@ -81,7 +68,9 @@ async def message_and_erasure(db: AsyncConnections, thread: ThreadKey, seq: int)
     return typed_rows.message(rows[0]), rows[0].redacted_pos
 
 
-async def elements(db: AsyncConnections, thread: ThreadKey, parts: Iterable[Part]) -> AsyncIterator[Element]:
+async def elements(
+    db: AsyncConnections, thread: ThreadKey, parts: Iterable[models.Part]
+) -> AsyncIterator[models.Element]:
     """Yields the elements of parts of an outline, in order. Reads messages and records together, in pages."""
     last_seq, limit = [sys.maxsize], _FIRST_ELEMENTS
     wanted = _places(parts, last_seq)
@@ -101,7 +90,7 @@ async def elements(db: AsyncConnections, thread: ThreadKey, parts: Iterable[Part
             limit = _next_limit([len(row.payload or "") for row in rows], limit)
 
 
-def _places(parts: Iterable[Part], last_seq: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+def _places(parts: Iterable[models.Part], last_seq: Sequence[int]) -> Iterator[tuple[int, int | None]]:
     """Yields a seq and None for a message, and 0 and a number for a record.
 
     Leaves out the seqs after the newest `last_seq`, because a part may end beyond the thread.
@@ -116,7 +105,7 @@ def _places(parts: Iterable[Part], last_seq: Sequence[int]) -> Iterator[tuple[in
             yield seq, None
 
 
-async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> AsyncIterator[Message]:
+async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> AsyncIterator[models.Message]:
     """Yields the newest messages, oldest first."""
     if count > _LONGEST_PAGE:
         found = typed_rows.thread(await db.call(queries.thread, thread))
@@ -131,7 +120,7 @@ async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> 
 
 async def threads(
     db: AsyncConnections, tenant: str, after: str, wanted: ListFilter, size: int = 0
-) -> AsyncIterator[Thread]:
+) -> AsyncIterator[models.Thread]:
     """Yields threads in the order of their names, with erased threads last.
 
     A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
@@ -152,7 +141,7 @@ async def threads(
 
 async def _threads(
     db: AsyncConnections, tenant: str, after: str, wanted: ListFilter, size: int, *, erased: bool
-) -> AsyncIterator[Thread]:
+) -> AsyncIterator[models.Thread]:
     while True:
         rows = await db.call(queries.threads, tenant, after, wanted, erased, size)
         for row in rows:
@@ -164,7 +153,7 @@ async def _threads(
 
 async def recent_threads(
     db: AsyncConnections, tenant: str, after: tuple[datetime, UUID] | None, wanted: ListFilter, size: int
-) -> AsyncIterator[Thread]:
+) -> AsyncIterator[models.Thread]:
     """Yields threads, the one with the newest message first."""
     while True:
         rows = await db.call(queries.recent_threads, tenant, after, wanted, size)
@@ -177,8 +166,8 @@ async def recent_threads(
 
 
 async def chosen_threads(
-    found: AsyncIterator[Thread], metadata: Mapping[str, Any] | None, limit: int | None
-) -> AsyncIterator[Thread]:
+    found: AsyncIterator[models.Thread], metadata: Mapping[str, Any] | None, limit: int | None
+) -> AsyncIterator[models.Thread]:
     """Yields up to `limit` threads whose metadata has all members of `metadata`."""
     count = 0
     async for thread in found:
@@ -189,7 +178,7 @@ async def chosen_threads(
                 return
 
 
-def _random_bits(thread: Thread) -> int:
+def _random_bits(thread: models.Thread) -> int:
     return thread.thread_uid.int & 0xFFFFFFFFFFFFFFFF
 
 
@@ -242,7 +231,7 @@ async def compaction_log(
     *,
     newest_first: bool = False,
     after: CompactionKey | None = None,
-) -> AsyncIterator[Compaction]:
+) -> AsyncIterator[models.Compaction]:
     """Yields the records after `after` that match a filter. Reads them in pages."""
     while True:
         rows = await db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
@@ -259,7 +248,7 @@ async def compaction_log(
         after = reached
 
 
-def _has_all(record: Compaction, wanted: CompactionFilter) -> bool:
+def _has_all(record: models.Compaction, wanted: CompactionFilter) -> bool:
     """Returns whether a record meets the conditions that the query does not check exactly."""
     return all(
         holds(record, value) for name, value in wanted.filters.items() if (holds := FILTERS[name].holds) is not None
@@ -268,7 +257,7 @@ def _has_all(record: Compaction, wanted: CompactionFilter) -> bool:
 
 async def sample(
     db: AsyncConnections, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
-) -> Sample:
+) -> models.Sample:
     """Draws a sample of record keys, then reads these records thread by thread."""
     population, keys = await db.call(queries.sample, tenant, wanted, seed, count, among + 1)
     if is_more := population > among:
@@ -278,7 +267,7 @@ async def sample(
         numbers = [number for of, number in keys if of == uid]
         async for record in compaction_log(db, tenant, CompactionFilter(uid, numbers=numbers)):
             found[uid, record.number] = record
-    return Sample(tuple(found[key] for key in keys if key in found), population, not is_more)
+    return models.Sample(tuple(found[key] for key in keys if key in found), population, not is_more)
 
 
 def event_kinds(kind: str | Sequence[str] | None) -> list[str] | None:
@@ -305,7 +294,7 @@ def check_event_filter(wanted: EventFilter) -> EventFilter:
 
 async def matching_events(
     db: AsyncConnections, thread: ThreadKey, after: int, wanted: EventFilter, *, newest_first: bool
-) -> AsyncIterator[Event]:
+) -> AsyncIterator[models.Event]:
     """Yields those of the events from `events` that match a filter."""
     async for event in events(db, thread, after, wanted.kinds, newest_first=newest_first):
         if (
@@ -323,7 +312,7 @@ async def tenant_events(
     *,
     newest_first: bool,
     after: tuple[datetime, UUID, int] | None = None,
-) -> AsyncIterator[Event]:
+) -> AsyncIterator[models.Event]:
     """Yields the matching events of all threads of a tenant, in the order of their times."""
     while True:
         rows = await db.call(queries.tenant_events, tenant, wanted, after, newest_first, _PAGE)
@@ -353,7 +342,7 @@ def check_cursor(cursor: str) -> tuple[Any, ...]:
 
 async def feed(
     db: AsyncConnections, tenant: str, after: tuple[Any, ...] | None, *, messages: bool, content: bool
-) -> AsyncIterator[FeedEntry]:
+) -> AsyncIterator[models.FeedEntry]:
     """Yields the entries of all threads of a tenant that no running transaction can still precede."""
     xid, uid, pos, entry = after or (None, None, None, None)
     limit = _FIRST_PAGE
@@ -380,7 +369,7 @@ async def tenants(db: AsyncConnections, after: str) -> AsyncIterator[str]:
 
 async def events(
     db: AsyncConnections, thread: ThreadKey, after: int, kinds: list[str] | None = None, *, newest_first: bool = False
-) -> AsyncIterator[Event]:
+) -> AsyncIterator[models.Event]:
     """Yields a thread's events after a pos; with `newest_first`, the events before the pos."""
     while True:
         rows = await db.call(queries.events, thread, kinds, after, newest_first, _PAGE)
@@ -393,13 +382,13 @@ async def events(
         after = rows[-1].pos
 
 
-def _event(thread: ThreadKey, row: EventsRow) -> Event:
+def _event(thread: ThreadKey, row: EventsRow) -> models.Event:
     return erasure.event({"thread_id": thread.thread_id, **row._asdict()})
 
 
 async def entries(
     db: AsyncConnections, thread: ThreadKey, after: int | datetime, count: int
-) -> list[Message | Compaction | Event]:
+) -> list[models.Message | models.Compaction | models.Event]:
     """Returns the entries after a pos, or after a time, in the order of their pos."""
     if not isinstance(after, int):
         thread = thread._replace(uid=typed_rows.thread(await db.call(queries.thread, thread)).thread_uid)
@@ -409,7 +398,9 @@ async def entries(
     # Every pos has one entry, so there are at most `count` of each kind.
     wanted = CompactionFilter(thread.uid, numbers=list(range(state.number_at + 1, state.number_at + count + 1)))
     seq = state.seq_at or 0
-    found: list[Message | Compaction | Event] = [message async for message in messages(db, thread, seq, seq + count)]
+    found: list[models.Message | models.Compaction | models.Event] = [
+        message async for message in messages(db, thread, seq, seq + count)
+    ]
     found += [record async for record in compaction_log(db, thread.tenant, wanted)]
     async for event in events(db, thread, after):
         if event.pos > after + count:
@@ -419,8 +410,8 @@ async def entries(
 
 
 async def redaction_of(
-    db: AsyncConnections, thread: ThreadKey, message: Message, redacted_pos: int | None
-) -> Event | None:
+    db: AsyncConnections, thread: ThreadKey, message: models.Message, redacted_pos: int | None
+) -> models.Event | None:
     """Returns the event that erased a message, or None if no event did.
 
     The message's row has the pos of the event, in a column that the hash chain does not protect. If the event at that
@@ -442,7 +433,7 @@ class WithReceipt(NamedTuple):
     """The pos of a message, its receipt, and the key of its thread."""
 
     pos: int
-    receipt: Payload | None
+    receipt: models.Payload | None
     thread: ThreadKey
 
 
@@ -456,7 +447,7 @@ async def receipt_of(db: AsyncConnections, thread: ThreadKey, seq: int) -> WithR
     return WithReceipt(pos, receipt, thread._replace(uid=uid))
 
 
-async def due(db: AsyncConnections, tenant: str, budget: TokenBudget, idle: float) -> AsyncIterator[Thread]:
+async def due(db: AsyncConnections, tenant: str, budget: TokenBudget, idle: float) -> AsyncIterator[models.Thread]:
     """Yields the threads whose view is over a budget, judged by stored counts and the newest reported usage."""
     margin = max(1, budget.trigger_tokens - budget.target_tokens)
     after = None
@@ -471,7 +462,7 @@ async def due(db: AsyncConnections, tenant: str, budget: TokenBudget, idle: floa
         after = rows[-1].view_tokens_coarse, rows[-1].thread.thread_uid
 
 
-async def calibrated(db: AsyncConnections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:
+async def calibrated(db: AsyncConnections, thread: ThreadKey, local: int, budget: TokenBudget) -> models.Measured:
     """Estimates the size of a view from the store's own count and the newest reply that reports its usage."""
     rows = await db.call(queries.reported, thread, _REPORTS)
     return size_estimate.calibrated(local, budget, size_estimate.reported(rows))
@@ -480,19 +471,21 @@ async def calibrated(db: AsyncConnections, thread: ThreadKey, local: int, budget
 # ---- a text in all threads, or in one
 
 
-async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, after: str) -> AsyncIterator[Found]:
+async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, after: str) -> AsyncIterator[models.Found]:
     async for thread in threads(db, tenant, after, ListFilter(hidden=True)):
         async for found in _found(db, tenant, thread, wanted):
             yield found
 
 
-async def search_thread(db: AsyncConnections, thread: ThreadKey, wanted: TextSearch) -> AsyncIterator[Found]:
+async def search_thread(db: AsyncConnections, thread: ThreadKey, wanted: TextSearch) -> AsyncIterator[models.Found]:
     row = await db.call(queries.thread, thread)
     async for found in _found(db, thread.tenant, typed_rows.thread(row), wanted):
         yield found
 
 
-async def _found(db: AsyncConnections, tenant: str, thread: Thread, wanted: TextSearch) -> AsyncIterator[Found]:
+async def _found(
+    db: AsyncConnections, tenant: str, thread: models.Thread, wanted: TextSearch
+) -> AsyncIterator[models.Found]:
     # Use thread_uid: the name may belong to another thread by now.
     key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
     if (found := wanted.in_thread(thread)) is not None:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from compaction_store import arguments, tokens
+from compaction_store import arguments, errors, tokens
 from compaction_store.arguments import about
 from compaction_store.compaction import adoption, records, size_estimate, summary_room
 from compaction_store.compaction.adoption import Made
@@ -30,14 +30,6 @@ from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.records import log_run
 from compaction_store.compaction.repair import RepairStrategy, check_repairable
 from compaction_store.compaction.summary_request import SummaryResult
-from compaction_store.errors import (
-    CompactionNotFound,
-    CompactionStoreError,
-    Conflict,
-    DatabaseError,
-    InvalidInput,
-    SpanConflict,
-)
 from compaction_store.jsonable import time_text
 from compaction_store.messages import documents
 from compaction_store.models import Compaction, Measured, Payload
@@ -135,7 +127,7 @@ def compact_measured(compacting: Compacting, view: View, budget: TokenBudget) ->
         run = _compact_alone(compacting, view, budget, keeper)
     except BaseException as error:
         # After an error of the database, the deadline may have passed already.
-        keeper.end(0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS)
+        keeper.end(0 if isinstance(error, errors.DatabaseError) else _RELEASE_SECONDS)
         raise
     keeper.stop()
     return run
@@ -145,7 +137,7 @@ def _renew(compacting: Compacting) -> bool:
     """Renews the lease of a run in the background; returns whether to continue."""
     db = compacting.db.with_at_most(_LEASE_SECONDS / 3)
     # After an error, the next attempt comes before the lease ends.
-    with suppress(CompactionStoreError):
+    with suppress(errors.CompactionStoreError):
         if not db.call(queries.renew_lease, compacting.thread, compacting.run_id, _LEASE_SECONDS):
             about = arguments.about(compacting.thread_id)
             _log.warning("a compaction stalled and lost its lease: another run may have begun%s", about)
@@ -155,7 +147,7 @@ def _renew(compacting: Compacting) -> bool:
 
 def _release(db: Connections, thread: ThreadKey, run_id: UUID, seconds: float) -> None:
     # Suppress errors: the caller must see the error that ended the run, and the lease also expires by itself.
-    with suppress(CompactionStoreError):
+    with suppress(errors.CompactionStoreError):
         db.with_at_most(seconds).call(queries.release, thread, run_id, False)
 
 
@@ -337,7 +329,7 @@ def _run_callbacks(compacting: Compacting, view: View) -> Planner:
         authority=compacting.authority,
     )  # fmt: skip
     drive(run_callbacks(planner, compacting.callbacks))
-    conflict = next((error for error in planner.errors if isinstance(error, SpanConflict)), None)
+    conflict = next((error for error in planner.errors if isinstance(error, errors.SpanConflict)), None)
     if conflict is not None and not planner.attempts:
         raise conflict
     return planner
@@ -354,7 +346,7 @@ def repair(
     check_repairable(record)
     view = reader.view(work.thread_id)
     if not any((element.number, element.created_at) == (number, record.created_at) for element in view.elements):
-        raise Conflict(f"compaction {number} is not active: run the repair again{about(work.thread_id)}")
+        raise errors.Conflict(f"compaction {number} is not active: run the repair again{about(work.thread_id)}")
     inside = reader.view(work.thread_id, at=record.pos - 1)
     callback: Any = RepairStrategy(record, summarize, reason=reason, **options)
     work = replace(work, callbacks=(callback,), revoked=Revoked(number, reason))
@@ -440,7 +432,7 @@ def _observed(reader: Reader, thread_id: str, made: Made) -> Compaction:
     for record in reader.compactions(thread_id, outcome="observed", kind="summary", newest_first=True):
         if adoption.is_record_of(record, made):
             return record
-    raise CompactionNotFound(
+    raise errors.CompactionNotFound(
         "the thread has no record of this compaction; first append the reply that contains it"
         f"{arguments.about(thread_id)}"
     )
@@ -449,14 +441,16 @@ def _observed(reader: Reader, thread_id: str, made: Made) -> Compaction:
 def _range(made: Made, view: View, start_seq: int | None, end_seq: int | None) -> tuple[int, int]:
     if made.record is not None:
         if start_seq is not None or end_seq is not None:
-            raise InvalidInput("start_seq and end_seq must be left out: the observed compaction has its own span")
+            raise errors.InvalidInput(
+                "start_seq and end_seq must be left out: the observed compaction has its own span"
+            )
         assert made.record.start_seq is not None  # noqa: S101 — of_record refuses others
         assert made.record.end_seq is not None  # noqa: S101
         return made.record.start_seq, made.record.end_seq
     if not view.elements:
-        raise InvalidInput("view must have at least one element, not none")
+        raise errors.InvalidInput("view must have at least one element, not none")
     first = view.elements[0].seq if start_seq is None else start_seq
     last = view.elements[-1].end_seq if end_seq is None else end_seq
     if first > last:
-        raise InvalidInput(f"start_seq must be at most end_seq = {last}, not {first}")
+        raise errors.InvalidInput(f"start_seq must be at most end_seq = {last}, not {first}")
     return first, last

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from compaction_store import arguments
+from compaction_store import arguments, models
 from compaction_store.arguments import about
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
@@ -20,19 +20,6 @@ from compaction_store.errors import InvalidInput, MessageNotFound
 from compaction_store.integrity import erasure
 from compaction_store.integrity.rows import ThreadHead
 from compaction_store.messages import encoding
-from compaction_store.models import (
-    Compaction,
-    Element,
-    Event,
-    FeedEntry,
-    Found,
-    Measured,
-    Message,
-    Part,
-    Payload,
-    Sample,
-    Thread,
-)
 from compaction_store.models.record_filters import FILTERS, Filter, has_members
 from compaction_store.models.vocabulary import EVENT_KINDS
 from compaction_store.postgres import queries, typed_rows
@@ -52,7 +39,7 @@ THREADS_PAGE = 500
 
 def messages(
     db: Connections, thread: ThreadKey, after: int, until: int | None, wanted: TextSearch | None = None
-) -> Iterator[Message]:
+) -> Iterator[models.Message]:
     """Yields the messages after one seq and up to another, oldest first; or only those that may have a wanted text."""
     limit = _FIRST_PAGE
     while True:
@@ -68,13 +55,13 @@ def messages(
         limit = _next_limit([len(row.payload or "") for row in rows], limit)
 
 
-def message(db: Connections, thread: ThreadKey, seq: int) -> Message:
+def message(db: Connections, thread: ThreadKey, seq: int) -> models.Message:
     """Returns the message at a seq."""
     found, _ = message_and_erasure(db, thread, seq)
     return found
 
 
-def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[Message, int | None]:
+def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[models.Message, int | None]:
     """Returns the message at a seq, and the pos of its erasure, or None if its row names no erasure."""
     rows = db.call(queries.replay, thread, seq - 1, seq, 1)
     if not rows:
@@ -82,7 +69,9 @@ def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[M
     return typed_rows.message(rows[0]), rows[0].redacted_pos
 
 
-def elements(db: Connections, thread: ThreadKey, parts: Iterable[Part]) -> Iterator[Element]:
+def elements(
+    db: Connections, thread: ThreadKey, parts: Iterable[models.Part]
+) -> Iterator[models.Element]:
     """Yields the elements of parts of an outline, in order. Reads messages and records together, in pages."""
     last_seq, limit = [sys.maxsize], _FIRST_ELEMENTS
     wanted = _places(parts, last_seq)
@@ -102,7 +91,7 @@ def elements(db: Connections, thread: ThreadKey, parts: Iterable[Part]) -> Itera
             limit = _next_limit([len(row.payload or "") for row in rows], limit)
 
 
-def _places(parts: Iterable[Part], last_seq: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+def _places(parts: Iterable[models.Part], last_seq: Sequence[int]) -> Iterator[tuple[int, int | None]]:
     """Yields a seq and None for a message, and 0 and a number for a record.
 
     Leaves out the seqs after the newest `last_seq`, because a part may end beyond the thread.
@@ -117,7 +106,7 @@ def _places(parts: Iterable[Part], last_seq: Sequence[int]) -> Iterator[tuple[in
             yield seq, None
 
 
-def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Message]:
+def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[models.Message]:
     """Yields the newest messages, oldest first."""
     if count > _LONGEST_PAGE:
         found = typed_rows.thread(db.call(queries.thread, thread))
@@ -132,7 +121,7 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
 
 def threads(
     db: Connections, tenant: str, after: str, wanted: ListFilter, size: int = 0
-) -> Iterator[Thread]:
+) -> Iterator[models.Thread]:
     """Yields threads in the order of their names, with erased threads last.
 
     A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
@@ -153,7 +142,7 @@ def threads(
 
 def _threads(
     db: Connections, tenant: str, after: str, wanted: ListFilter, size: int, *, erased: bool
-) -> Iterator[Thread]:
+) -> Iterator[models.Thread]:
     while True:
         rows = db.call(queries.threads, tenant, after, wanted, erased, size)
         for row in rows:
@@ -165,7 +154,7 @@ def _threads(
 
 def recent_threads(
     db: Connections, tenant: str, after: tuple[datetime, UUID] | None, wanted: ListFilter, size: int
-) -> Iterator[Thread]:
+) -> Iterator[models.Thread]:
     """Yields threads, the one with the newest message first."""
     while True:
         rows = db.call(queries.recent_threads, tenant, after, wanted, size)
@@ -178,8 +167,8 @@ def recent_threads(
 
 
 def chosen_threads(
-    found: Iterator[Thread], metadata: Mapping[str, Any] | None, limit: int | None
-) -> Iterator[Thread]:
+    found: Iterator[models.Thread], metadata: Mapping[str, Any] | None, limit: int | None
+) -> Iterator[models.Thread]:
     """Yields up to `limit` threads whose metadata has all members of `metadata`."""
     count = 0
     for thread in found:
@@ -190,7 +179,7 @@ def chosen_threads(
                 return
 
 
-def _random_bits(thread: Thread) -> int:
+def _random_bits(thread: models.Thread) -> int:
     return thread.thread_uid.int & 0xFFFFFFFFFFFFFFFF
 
 
@@ -243,7 +232,7 @@ def compaction_log(
     *,
     newest_first: bool = False,
     after: CompactionKey | None = None,
-) -> Iterator[Compaction]:
+) -> Iterator[models.Compaction]:
     """Yields the records after `after` that match a filter. Reads them in pages."""
     while True:
         rows = db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
@@ -260,7 +249,7 @@ def compaction_log(
         after = reached
 
 
-def _has_all(record: Compaction, wanted: CompactionFilter) -> bool:
+def _has_all(record: models.Compaction, wanted: CompactionFilter) -> bool:
     """Returns whether a record meets the conditions that the query does not check exactly."""
     return all(
         holds(record, value) for name, value in wanted.filters.items() if (holds := FILTERS[name].holds) is not None
@@ -269,7 +258,7 @@ def _has_all(record: Compaction, wanted: CompactionFilter) -> bool:
 
 def sample(
     db: Connections, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
-) -> Sample:
+) -> models.Sample:
     """Draws a sample of record keys, then reads these records thread by thread."""
     population, keys = db.call(queries.sample, tenant, wanted, seed, count, among + 1)
     if is_more := population > among:
@@ -279,7 +268,7 @@ def sample(
         numbers = [number for of, number in keys if of == uid]
         for record in compaction_log(db, tenant, CompactionFilter(uid, numbers=numbers)):
             found[uid, record.number] = record
-    return Sample(tuple(found[key] for key in keys if key in found), population, not is_more)
+    return models.Sample(tuple(found[key] for key in keys if key in found), population, not is_more)
 
 
 def event_kinds(kind: str | Sequence[str] | None) -> list[str] | None:
@@ -306,7 +295,7 @@ def check_event_filter(wanted: EventFilter) -> EventFilter:
 
 def matching_events(
     db: Connections, thread: ThreadKey, after: int, wanted: EventFilter, *, newest_first: bool
-) -> Iterator[Event]:
+) -> Iterator[models.Event]:
     """Yields those of the events from `events` that match a filter."""
     for event in events(db, thread, after, wanted.kinds, newest_first=newest_first):
         if (
@@ -324,7 +313,7 @@ def tenant_events(
     *,
     newest_first: bool,
     after: tuple[datetime, UUID, int] | None = None,
-) -> Iterator[Event]:
+) -> Iterator[models.Event]:
     """Yields the matching events of all threads of a tenant, in the order of their times."""
     while True:
         rows = db.call(queries.tenant_events, tenant, wanted, after, newest_first, _PAGE)
@@ -354,7 +343,7 @@ def check_cursor(cursor: str) -> tuple[Any, ...]:
 
 def feed(
     db: Connections, tenant: str, after: tuple[Any, ...] | None, *, messages: bool, content: bool
-) -> Iterator[FeedEntry]:
+) -> Iterator[models.FeedEntry]:
     """Yields the entries of all threads of a tenant that no running transaction can still precede."""
     xid, uid, pos, entry = after or (None, None, None, None)
     limit = _FIRST_PAGE
@@ -381,7 +370,7 @@ def tenants(db: Connections, after: str) -> Iterator[str]:
 
 def events(
     db: Connections, thread: ThreadKey, after: int, kinds: list[str] | None = None, *, newest_first: bool = False
-) -> Iterator[Event]:
+) -> Iterator[models.Event]:
     """Yields a thread's events after a pos; with `newest_first`, the events before the pos."""
     while True:
         rows = db.call(queries.events, thread, kinds, after, newest_first, _PAGE)
@@ -394,13 +383,13 @@ def events(
         after = rows[-1].pos
 
 
-def _event(thread: ThreadKey, row: EventsRow) -> Event:
+def _event(thread: ThreadKey, row: EventsRow) -> models.Event:
     return erasure.event({"thread_id": thread.thread_id, **row._asdict()})
 
 
 def entries(
     db: Connections, thread: ThreadKey, after: int | datetime, count: int
-) -> list[Message | Compaction | Event]:
+) -> list[models.Message | models.Compaction | models.Event]:
     """Returns the entries after a pos, or after a time, in the order of their pos."""
     if not isinstance(after, int):
         thread = thread._replace(uid=typed_rows.thread(db.call(queries.thread, thread)).thread_uid)
@@ -410,7 +399,9 @@ def entries(
     # Every pos has one entry, so there are at most `count` of each kind.
     wanted = CompactionFilter(thread.uid, numbers=list(range(state.number_at + 1, state.number_at + count + 1)))
     seq = state.seq_at or 0
-    found: list[Message | Compaction | Event] = [message for message in messages(db, thread, seq, seq + count)]
+    found: list[models.Message | models.Compaction | models.Event] = [
+        message for message in messages(db, thread, seq, seq + count)
+    ]
     found += [record for record in compaction_log(db, thread.tenant, wanted)]
     for event in events(db, thread, after):
         if event.pos > after + count:
@@ -420,8 +411,8 @@ def entries(
 
 
 def redaction_of(
-    db: Connections, thread: ThreadKey, message: Message, redacted_pos: int | None
-) -> Event | None:
+    db: Connections, thread: ThreadKey, message: models.Message, redacted_pos: int | None
+) -> models.Event | None:
     """Returns the event that erased a message, or None if no event did.
 
     The message's row has the pos of the event, in a column that the hash chain does not protect. If the event at that
@@ -443,7 +434,7 @@ class WithReceipt(NamedTuple):
     """The pos of a message, its receipt, and the key of its thread."""
 
     pos: int
-    receipt: Payload | None
+    receipt: models.Payload | None
     thread: ThreadKey
 
 
@@ -457,7 +448,7 @@ def receipt_of(db: Connections, thread: ThreadKey, seq: int) -> WithReceipt | No
     return WithReceipt(pos, receipt, thread._replace(uid=uid))
 
 
-def due(db: Connections, tenant: str, budget: TokenBudget, idle: float) -> Iterator[Thread]:
+def due(db: Connections, tenant: str, budget: TokenBudget, idle: float) -> Iterator[models.Thread]:
     """Yields the threads whose view is over a budget, judged by stored counts and the newest reported usage."""
     margin = max(1, budget.trigger_tokens - budget.target_tokens)
     after = None
@@ -472,7 +463,7 @@ def due(db: Connections, tenant: str, budget: TokenBudget, idle: float) -> Itera
         after = rows[-1].view_tokens_coarse, rows[-1].thread.thread_uid
 
 
-def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:
+def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudget) -> models.Measured:
     """Estimates the size of a view from the store's own count and the newest reply that reports its usage."""
     rows = db.call(queries.reported, thread, _REPORTS)
     return size_estimate.calibrated(local, budget, size_estimate.reported(rows))
@@ -481,19 +472,21 @@ def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudg
 # ---- a text in all threads, or in one
 
 
-def search_all(db: Connections, tenant: str, wanted: TextSearch, after: str) -> Iterator[Found]:
+def search_all(db: Connections, tenant: str, wanted: TextSearch, after: str) -> Iterator[models.Found]:
     for thread in threads(db, tenant, after, ListFilter(hidden=True)):
         for found in _found(db, tenant, thread, wanted):
             yield found
 
 
-def search_thread(db: Connections, thread: ThreadKey, wanted: TextSearch) -> Iterator[Found]:
+def search_thread(db: Connections, thread: ThreadKey, wanted: TextSearch) -> Iterator[models.Found]:
     row = db.call(queries.thread, thread)
     for found in _found(db, thread.tenant, typed_rows.thread(row), wanted):
         yield found
 
 
-def _found(db: Connections, tenant: str, thread: Thread, wanted: TextSearch) -> Iterator[Found]:
+def _found(
+    db: Connections, tenant: str, thread: models.Thread, wanted: TextSearch
+) -> Iterator[models.Found]:
     # Use thread_uid: the name may belong to another thread by now.
     key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
     if (found := wanted.in_thread(thread)) is not None:
