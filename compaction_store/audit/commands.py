@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from compaction_store.audit.safe_text import is_plain, shown
-from compaction_store.models.record_filters import FILTERS
 
 _SPELLED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -48,34 +48,11 @@ def tenant_option(tenant: str) -> str:
     return "" if tenant == "default" else f" {option('--tenant', tenant)}"
 
 
-def records_as_csv(tenant: str, given: dict[str, str | None]) -> str:
-    """Returns the command that lists the same records as CSV."""
-    words = [word(f"{FILTERS[name].flag}={text}") for name, text in given.items() if text and name != "id"]
-    thread = ["--", word(given["id"])] if given["id"] else []
-    return f"compaction-store compactions{tenant_option(tenant)} " + " ".join([*words, "--csv", *thread])
-
-
-def threads_as_csv(tenant: str) -> str:
-    """Returns the command that lists the threads as CSV."""
-    return f"compaction-store threads{tenant_option(tenant)} --hidden --csv"
-
-
-def events_as_csv(tenant: str, thread_id: str | None = None, kind: str | None = None) -> str:
-    """Returns the command that lists events as CSV. Without a kind, it lists all kinds."""
-    words = [word(f"--kind={kind}")] if kind else []
-    thread = ["--", word(thread_id)] if thread_id else []
-    return " ".join([f"compaction-store events{tenant_option(tenant)}", *words, "--csv", *thread])
-
-
-def found_as_csv(tenant: str, text: str, thread_id: str | None) -> str:
-    """Returns the command that lists as CSV where a text is."""
-    thread = f" {option('--thread', thread_id)}" if thread_id else ""
-    return f"compaction-store search{tenant_option(tenant)}{thread} --text --csv {argument(text)}"
-
-
-def all_costs(tenant: str) -> str:
-    """Returns the command that sums the costs of all records of the tenant by week, summarizer, model and actor."""
-    return f"compaction-store stats{tenant_option(tenant)} --csv"
+def as_csv(tenant: str, verb: str, options: Mapping[str, str | None], last: str | None = None) -> str:
+    """Returns the command that lists as CSV what a page shows. An option that is None is left out; "" is a flag."""
+    words = [word(f"{name}={text}" if text else name) for name, text in options.items() if text is not None]
+    end = ["--", word(last)] if last else []
+    return " ".join([f"compaction-store {verb}{tenant_option(tenant)}", *words, "--csv", *end])
 
 
 def check_one(tenant: str, thread_id: str, *, has_checkpoint: bool) -> str:

@@ -128,7 +128,8 @@ class _AuditPages:
             "tenant": self._tenant, "content": self._content, "version": __version__, "texts": self._texts,
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
-            "filters_of_records": FILTERS, "vocabulary": vocabulary,
+            "filters_of_records": FILTERS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
+            "csv": partial(commands.as_csv, self._tenant),
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():
@@ -196,8 +197,7 @@ class _AuditPages:
     async def threads(self, request: Request, asked: Parameters) -> Response:
         after = asked.optional("after") or ""
         found = await threads.thread_list(self._reader, after, self._budget)
-        more = {"title": "Threads", "after": after, "command": commands.threads_as_csv(self._tenant)}
-        return await self._html(request, "threads.html", more, found)
+        return await self._html(request, "threads.html", {"after": after}, found)
 
     async def thread(self, request: Request, asked: Parameters) -> Response:
         name = asked.text("id")
@@ -330,10 +330,8 @@ class _AuditPages:
         # The command gets exact times, because it reads times in the time zone of its machine.
         times = {key: at.isoformat() for key in ("since", "until") if (at := wanted[key]) is not None}
         more = {
-            "title": "Records", "given": given,
+            "given": given, "options": {FILTERS[name].flag: (given | times)[name] for name in FILTERS},
             "has_more": any(given[row.name] for row in FILTERS.values() if not row.is_of_samples),
-            "command": commands.records_as_csv(self._tenant, given | times),
-            "costs_command": commands.all_costs(self._tenant),
         }  # fmt: skip
         return await self._html(request, "records.html", more, found)
 
@@ -344,9 +342,7 @@ class _AuditPages:
             places = self._reader.audit.search(text, thread_id=thread_id, after=asked.optional("after") or "")
             found = await threads.first(_bounded(places))
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
-        command = None if text is None else commands.found_as_csv(self._tenant, text, thread_id)
-        more = {"title": "Search", "q": text, "id": thread_id, "found": found, "command": command}
-        return await self._html(request, "search.html", more)
+        return await self._html(request, "search.html", {"q": text, "id": thread_id, "found": found})
 
     async def erasures(self, request: Request, asked: Parameters) -> Response:
         thread_id, kind = asked.optional("id"), asked.optional("kind")
@@ -354,10 +350,7 @@ class _AuditPages:
         after = (name, pos) if name is not None and pos is not None else None
         found = await threads.event_list(self._reader, thread_id, kind, after)
         self._seen(request, "erasures", thread_id=thread_id)
-        more = {
-            "title": "Erasures and holds", "id": thread_id, "kind": kind, "events": found, "kinds": threads.ERASURES,
-            "command": commands.events_as_csv(self._tenant, thread_id, kind),
-        }  # fmt: skip
+        more = {"id": thread_id, "kind": kind, "events": found, "kinds": threads.ERASURES}
         return await self._html(request, "erasures.html", more)
 
     async def certificate(self, request: Request, asked: Parameters) -> Response:
@@ -390,31 +383,25 @@ class _AuditPages:
                     raise errors.Conflict(f"the name {name!r} has just gone to another thread: verify it again")
                 self._verified.keep(name, report)
         newest = self._verified.newest_checkpoint()
-        found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}
         more = {
-            "title": "Integrity",
-            "most": _MOST_VERIFIED,
-            "level": chosen,
-            "levels": LEVELS,
-            "verified": self._verified.newest_first,
-            "all_threads": self._alarms.verification,
-            "keys": () if self._checkpoints is None else self._checkpoints.keys,
+            "thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name,
+            "most": _MOST_VERIFIED, "level": chosen, "levels": LEVELS, "verified": self._verified.newest_first,
+            "all_threads": self._alarms.verification, "keys": self._checkpoints.keys if self._checkpoints else (),
             "command": commands.check_all(self._tenant, has_checkpoint=newest is not None),
-        }
-        return await self._html(request, "integrity.html", {**more, **found})
+        }  # fmt: skip
+        return await self._html(request, "integrity.html", more)
 
     async def sample(self, request: Request, asked: Parameters) -> Response:
         """Draws a sample, or shows the form for one.
 
         The address of a sample has the seed and fixed times, so opening it again draws the same records.
         """
-        title = {"title": "Sample", "most": MOST_DRAWN, "command": commands.events_as_csv(self._tenant, kind="verdict")}
         given = {key: asked.optional(key) for key in SAMPLE_FILTERS}
         seed = asked.number("seed")
         if seed is None:
             given["until"] = given["until"] or datetime.now(UTC).isoformat(timespec="seconds")
             start = {"given": given, "seed": secrets.randbelow(1_000_000), "count": 10, "name": None}
-            return await self._html(request, "sample.html", {**title, **start})
+            return await self._html(request, "sample.html", start)
         wanted = {key: asked.filter(FILTERS[key]) for key in SAMPLE_FILTERS}
         count = min(asked.number("count", 1) or 10, MOST_DRAWN)
         fixed = {
@@ -428,7 +415,7 @@ class _AuditPages:
             return RedirectResponse(f"{root}/sample?{address}", status_code=303)
         found = await records.sample(self._reader, wanted, fixed, seed, count)
         self._seen(request, "sample", found=len(found.drawn))
-        return await self._html(request, "sample.html", {**title, "given": given}, found)
+        return await self._html(request, "sample.html", {"given": given}, found)
 
     async def style(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")

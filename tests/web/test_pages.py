@@ -356,8 +356,8 @@ def test_every_list_names_the_command_that_lists_it_as_csv(url: str) -> None:
         ("/", ()): "threads --hidden --csv",
         ("/erasures", ()): "events --csv",
         ("/erasures", (("id", THREAD), ("kind", "hold"))): f"events --kind=hold --csv -- {THREAD}",
-        ("/search", (("q", "elm street"),)): "search --text --csv 'elm street'",
-        ("/search", (("q", "-elm"), ("id", THREAD))): f"search --thread {THREAD} --text --csv -- -elm",
+        ("/search", (("q", "elm street"),)): "search --text --csv -- 'elm street'",
+        ("/search", (("q", "-elm"), ("id", THREAD))): f"search --thread={THREAD} --text --csv -- -elm",
         ("/sample", ()): "events --kind=verdict --csv",
     }.items():
         printed = shown(url, page, **dict(given)).rpartition("<pre>")[2].partition("</pre>")[0]
