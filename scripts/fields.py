@@ -314,6 +314,21 @@ FIELDS: dict[str, dict[str, str]] = {
         "population": "The number of records from which they were drawn.",
         "is_whole": "Whether the population has all records that match; if not, it has the oldest of them.",
     },
+    "Figures": {
+        "threads": "The number of threads, with the stubs of erased ones and without the tenant's log.",
+        "erased": "How many of them are erased.",
+        "messages": "The number of messages in all threads, with erased ones.",
+        "records": "The number of compaction records of any kind in all threads.",
+        "leased": "The number of threads that a run is compacting now, or whose run died less than a lease ago.",
+        "days": "The compactions by day and outcome, oldest first. A day or outcome without any is left out.",
+    },
+    "DayFigures": {
+        "day": "The beginning of the day in UTC.",
+        "outcome": _one_of(OUTCOMES) + _MORE,
+        "records": "The number of compactions.",
+        "tokens_before": "The tokens of their spans.",
+        "tokens_after": "The tokens of their replacements, also of those that were refused.",
+    },
     "TokenStep": {
         "pos": "The pos of the record, or of the last message of the range.",
         "change": "The change of the view in tokens; None if the record does not have it.",

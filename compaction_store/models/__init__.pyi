@@ -22,7 +22,9 @@ from compaction_store.models.outlines import Comparison as Comparison
 from compaction_store.models.outlines import Outline as Outline
 from compaction_store.models.outlines import Part as Part
 from compaction_store.models.reports import LEVELS as LEVELS
+from compaction_store.models.reports import DayFigures as DayFigures
 from compaction_store.models.reports import Explanation as Explanation
+from compaction_store.models.reports import Figures as Figures
 from compaction_store.models.reports import Finding as Finding
 from compaction_store.models.reports import Found as Found
 from compaction_store.models.reports import Level as Level

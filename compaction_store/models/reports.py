@@ -97,6 +97,31 @@ class Report(AsDict):
         raise TypeError("a Report must not be used as a truth value: check .findings and .level")
 
 
+class DayFigures(NamedTuple):
+    """The compactions of one outcome on one day in UTC, and the sums of their tokens."""
+
+    day: datetime
+    outcome: str
+    records: int
+    tokens_before: int
+    tokens_after: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return named(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures(AsDict):
+    """Counts of the threads of a tenant, without its log, and of its compactions by day and outcome."""
+
+    threads: int
+    erased: int
+    messages: int
+    records: int
+    leased: int
+    days: tuple[DayFigures, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict(AsDict):
     """A verdict on a compaction record, stored as an event of the kind `verdict`.

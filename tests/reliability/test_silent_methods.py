@@ -66,6 +66,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "audit.explain": lambda s, _: s.audit.explain("t", 1),
     "audit.export": lambda s, _: list(s.audit.export("t")),
     "audit.feed": lambda s, _: list(s.audit.feed()),
+    "audit.figures": lambda s, _: s.audit.figures(since=datetime(2026, 1, 1, tzinfo=UTC)),
     "fit": lambda s, _: s.fit("t", BUDGET, _fold),
     "fork": lambda s, _: s.fork("t", "u"),
     "custody.hold": lambda s, _: s.custody.hold("t", reason="asked"),

@@ -55,6 +55,7 @@ from compaction_store.postgres.queries.one_thread import (
     thread,
     thread_state,
 )
+from compaction_store.postgres.queries.overview import figures
 from compaction_store.postgres.queries.server import (
     IS_WORKER,
     IS_WORKER_ASKED,

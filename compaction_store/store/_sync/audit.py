@@ -27,6 +27,7 @@ from compaction_store.models import (
     Event,
     Explanation,
     FeedEntry,
+    Figures,
     Finding,
     Found,
     Level,
@@ -352,6 +353,14 @@ class Audit:
         arguments.number(count, "count", least=1)
         arguments.number(among, "among", least=1)
         return pages.sample(self._scope.db, self._scope.tenant, wanted, seed, count, among)
+
+    def figures(self, *, since: datetime) -> Figures:
+        """Counts the threads of the tenant, and its compactions since a time, by day in UTC and outcome.
+
+        Revocations, rewinds, clears and the copies in forks are no compactions. Erased threads count as threads.
+        """
+        arguments.moment(since, "since")
+        return self._scope.db.call(queries.figures, self._scope.tenant, since)
 
     def tenants(self, *, after: str = "") -> Iterator[str]:
         """Yields the names of the tenants that have threads, in byte order. `after` skips all names up to that name.
