@@ -566,12 +566,12 @@ def member(kind: str, name: str) -> str:
     return MEMBERS[name]
 
 
-def described(kind: str, field: str) -> str:
-    """Returns the description of a field of a class. Exits with an error if there is none."""
-    found = FIELDS.get(kind, {}).get(field) or SHARED.get(field)
-    if found is None:
+def described(kind: str, field: str) -> tuple[str, bool]:
+    """Returns the description of a field of a class, and whether all classes share it. Exits if there is none."""
+    own = FIELDS.get(kind, {}).get(field)
+    if own is None and field not in SHARED:
         raise SystemExit(f"reference: scripts/fields.py must describe {kind}.{field}")
-    return found
+    return own or SHARED[field], own is None
 
 
 def unused(values: dict[str, set[str]]) -> list[str]:

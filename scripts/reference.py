@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fields import described, member, unused
+from fields import SHARED, described, member, unused
 
 import compaction_store as cs
 from compaction_store import (
@@ -132,7 +132,9 @@ SECTIONS = (
         "Turns", "Made by `turn`. [How to](how-to/turns.md).", turns, ("Turn",),
     ),
     Section(
-        "Values", "Return values. All are immutable, no `repr` shows content, and each has `as_dict()`.", cs,
+        "Values",
+        "Return values. All are immutable, no `repr` shows content, and each has `as_dict()`. These fields mean the"
+        " same in every value:", cs,
         (
             "Message", "Appended", "Element", "View", "FittedView", "Rendered", "SeenView", "Thread", "Event",
             "Compaction", "CompactionRun", "CompactionPlan", "Explanation", "Redaction", "Report", "Finding",
@@ -158,11 +160,16 @@ SECTIONS = (
         ("Removal", "check_removal"),
     ),
     Section(
-        "Strategies", "`compaction_store.strategies`. [Strategies](strategies.md) compares them.", strategies,
+        "Strategies",
+        "`compaction_store.strategies`. [Strategies](strategies.md) compares them. `name` is the name in records,"
+        " `needs_async` says whether an `AsyncStore` is needed, and `steps(ctx)` yields `Ask`s and is sent the result"
+        " of each.", strategies,
         _public(strategies),
     ),
     Section(
-        "Summarizers", "`compaction_store.summarizers`. [Summarizers](summarizers.md) describes each.", summarizers,
+        "Summarizers",
+        "`compaction_store.summarizers`. [Summarizers](summarizers.md) describes each. `name` and `needs_async` are as"
+        " for strategies; `can_repair` says whether it can repair a summary if it is given the faults.", summarizers,
         tuple(summarizers.__all__),
     ),
     Section(
@@ -288,7 +295,9 @@ def _store() -> Iterator[str]:
 
 def _section(section: Section) -> Iterator[str]:
     yield f"## {section.title}\n"
-    yield f"{section.about}\n"
+    yield from _wrapped(section.about)
+    if section.title == "Values":
+        yield _shared_fields()
     for name in section.names:
         found = getattr(section.module, name)
         yield f"### {name}\n"
@@ -296,6 +305,9 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _named(name: str, found: Any) -> Iterator[str]:
+    if name.startswith("Async"):
+        yield from _wrapped(f"The methods of `{name.removeprefix('Async')}`, awaited, for an `AsyncStore`.")
+        return
     if not inspect.isclass(found):
         if callable(found) and inspect.isroutine(found):
             yield _code(name, found)
@@ -306,16 +318,41 @@ def _named(name: str, found: Any) -> Iterator[str]:
     fields = _fields(found)
     if fields:
         yield from _prose(found)
-        rows = (
-            f"| `{field}` | `{_cell(kind)}` | {default} | {_cell(described(name, field))} |\n"
-            for field, (kind, default) in fields.items()
-        )
-        yield "| field | type | default | |\n|---|---|---|---|\n" + "".join(rows)
+        yield "| | |\n|---|---|\n" + "".join(_field_rows(found, fields))
     else:
         if "__init__" in vars(found) and not getattr(found, "_is_protocol", False) and name not in _MADE_HERE:
             yield _code(name, found)
         yield from _prose(found)
     yield from _members(found, fields)
+
+
+# A field is the subject of a sentence.
+_SUBJECT = r"(?:^|[.:;]\s+|,\sand\s){}\s(?:is|are|has|have|says|means|names|identifies)\b"
+
+
+def _field_rows(kind: type, fields: dict[str, tuple[str, str]]) -> Iterator[str]:
+    """Yields a row for each field, and one row for those that the docstring or the table of shared fields describes."""
+    described_once: dict[str, list[str]] = {"above": [], "as in [all values](#values)": []}
+    for field, (type_, default) in fields.items():
+        shown = f"`{_cell(f'{field}: {type_}' + (default and f' = {default}'))}`"
+        text, is_shared = described(kind.__name__, field)
+        marked = f"`{field}`"
+        if re.search(
+            rf"(?:^|[.:;]\s+|,\sand\s){marked}\s(?:is|are|has|have|says|means|names|identifies)\b", _doc(kind)
+        ):
+            described_once["above"].append(shown)
+        elif is_shared:
+            described_once["as in [all values](#values)"].append(shown)
+        else:
+            yield f"| {shown} | {_cell(text)} |\n"
+    for where, names in described_once.items():
+        if names:
+            yield f"| {', '.join(names)} | {where} |\n"
+
+
+def _shared_fields() -> str:
+    rows = (f"| `{name}` | {_cell(text)} |\n" for name, text in SHARED.items())
+    return "| | |\n|---|---|\n" + "".join(rows)
 
 
 def _own(kind: type) -> dict[str, Any]:
@@ -332,8 +369,9 @@ _FIELDS = "Returns the fields"
 def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
     """Yields the table of a class's properties and methods."""
     rows = []
+    hidden = _HIDDEN.get(kind.__name__, set()) | (_SAID_ONCE if kind.__module__.startswith(_CHOICES) else set())
     for name, found in _own(kind).items():
-        if name.startswith("_") or name in fields or name in _HIDDEN.get(kind.__name__, ()):
+        if name.startswith("_") or name in fields or name in hidden:
             continue
         if name == "as_dict" and (inspect.getdoc(found) or _FIELDS).startswith(_FIELDS):
             continue
@@ -343,11 +381,17 @@ def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
         yield "| | |\n|---|---|\n" + "".join(rows)
 
 
+# The page says once what these are.
+_CHOICES = (strategies.__name__, summarizers.__name__)
+_SAID_ONCE = {"name", "needs_async", "can_repair", "steps"}
 _HIDDEN = {
     "Rendered": {"thread_id", "pos"},
     "Window": {"count", "index"},
-    "Telemetry": {"watch", "statement"},
-    "Turn": {"check", "watching", "note"},
+    "Telemetry": {"watch", "statement", "instrument", "observer", "model_call"},
+    "Turn": {"check", "watching", "note", "write"},
+    "Request": {"unquoted_after", "unquoted_rest"},
+    "ClearToolResults": {"batch", "changes"},
+    "Ladder": {"limit", "steps_to", "recent", "old"},
     # These are shared with the planner for plain lists.
     "AssistantRuns": {"runs"},
     "SlidingWindow": {"reached", "kept", "outline", "folds"},
@@ -382,7 +426,7 @@ def _fields(kind: type) -> dict[str, tuple[str, str]]:
 
 
 def _given(default: Any) -> str:
-    return "" if default is dataclasses.MISSING else f"`{_default(default)}`"
+    return "" if default is dataclasses.MISSING else _default(default)
 
 
 def _annotation(kind: type, name: str) -> str:
@@ -458,11 +502,14 @@ def _plain(text: str) -> str:
 
 
 def _prose(found: Any) -> Iterator[str]:
+    for part in filter(None, _doc(found).split("\n\n")):
+        yield from _wrapped(part)
+
+
+def _doc(found: Any) -> str:
     text = inspect.getdoc(found) or ""
     # A dataclass without a docstring gets its signature as docstring.
-    if text and not text.startswith(f"{getattr(found, '__name__', '')}("):
-        for part in text.split("\n\n"):
-            yield from _wrapped(part)
+    return "" if text.startswith(f"{getattr(found, '__name__', '')}(") else text
 
 
 def _wrapped(text: str) -> Iterator[str]:
