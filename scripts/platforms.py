@@ -295,9 +295,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def trials(rows: Sequence[tuple[str, str, Mapping[str, str]]]) -> str:
-    made = table(
-        ("roles of", "Postgres", *rows[0][2]), [(title, version, *found.values()) for title, version, found in rows]
-    )
+    # Versions, and then services, with the same outcomes share a row.
+    versions: dict[tuple[str, ...], list[str]] = {}
+    for title, version, found in rows:
+        versions.setdefault((title, *found.values()), []).append(version)
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for (title, *outcomes), of in versions.items():
+        titles.setdefault((", ".join(of), *outcomes), []).append(title)
+    made = table(("roles of", "Postgres", *rows[0][2]), [("; ".join(of), *cells) for cells, of in titles.items()])
     python = ".".join(map(str, sys.version_info[:3]))
     return f"{made}\n\nTried with Python {python} and psycopg {psycopg.__version__}."
 
