@@ -12,8 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.cli import options, values
-from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.exits import misuse
+from compaction_store.cli.bundles import argument, misuse, option
 from compaction_store.cli.options import ReadOptions, TenantOptions, Thread
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import BatchTooLarge, InvalidMessage

@@ -14,14 +14,12 @@ import typer
 
 import compaction_store
 from compaction_store.audit.safe_text import named
-from compaction_store.cli import evaluation_page, processes, values
-from compaction_store.cli.bundles import argument, option
+from compaction_store.cli import evaluate, values
+from compaction_store.cli.bundles import REFUSED, argument, misuse, option
+from compaction_store.cli.compactions import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.evaluate import ReplayOptions, replayed, show_money, write_file
-from compaction_store.cli.exits import REFUSED, misuse
-from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import PrintOptions, ServerOptions
-from compaction_store.cli.output import Column, Output, figures, line, note, number
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import Column, Output, ProgressBar, figures, line, note, number
 from compaction_store.errors import InvalidSource
 
 if TYPE_CHECKING:
@@ -189,11 +187,11 @@ def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss
         "sizes of summaries",
     )  # fmt: skip
     body = [f"<p>{len(sessions):,} sessions have compactions.</p>", "<h2>Sessions</h2>"]
-    body += evaluation_page.table(heads, rows)
+    body += evaluate.table(heads, rows)
     folds = [(escape(run.thread_id), *_fold_cells(fold)) for run in sessions for fold in run.folds]
     if folds:
         body += ["<h2>Compactions</h2>"]
-        body += evaluation_page.table(("session", "record", "seqs", "tokens before", "tokens after"), folds[:_MOST])
+        body += evaluate.table(("session", "record", "seqs", "tokens before", "tokens after"), folds[:_MOST])
     if len(folds) > _MOST:
         body.append(f"<p>And {len(folds) - _MOST:,} more.</p>")
     if losses:
@@ -202,7 +200,7 @@ def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss
         body.append("</ul>")
         if len(losses) > _MOST:
             body.append(f"<p>And {len(losses) - _MOST:,} more.</p>")
-    return evaluation_page.page(_TITLE, found, body)
+    return evaluate.page(_TITLE, found, body)
 
 
 # ---- transcripts: finds them in files and folders, imports them, and says why a file is left out
@@ -296,7 +294,7 @@ def load_transcripts(
 
     Adds to `unread` the threads in whose files nothing was recognised.
     """
-    number = processes.count(wanted, len(parts))
+    number = evaluate.process_count(wanted, len(parts))
     names: dict[str, None] = {}
     if number == 1 or (wanted is None and not is_much(parts)):
         for part in parts:
@@ -304,7 +302,7 @@ def load_transcripts(
                 names.update(dict.fromkeys(_load(store, part, note, unread, progress)))
         return list(names)
     with ProgressBar("import", "bytes", sum(part.size for part in parts)) as progress:
-        found = processes.run(number, _in_process, parts, _store, url, tenant)
+        found = evaluate.in_processes(number, _in_process, parts, _store, url, tenant)
         for part, (loaded, said, missed) in zip(parts, found, strict=True):
             for text in said:
                 note(text)
@@ -338,7 +336,7 @@ def _load(
 
 
 def _store(url: str, tenant: str) -> Store:
-    return processes.opened(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
+    return evaluate.opened_in_process(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
 
 
 def _in_process(store: Store, part: FileGroup) -> tuple[list[str], list[str], list[str]]:

@@ -1,4 +1,7 @@
-"""Options, and bundles of options. A parameter of a command that is a bundle becomes the options of the bundle."""
+"""What all commands declare: options, bundles of options, and exit codes.
+
+A parameter of a command that is a bundle becomes the options of the bundle.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,21 @@ from typing import Any, ClassVar, get_origin, get_type_hints
 import typer
 from typer.models import ParameterInfo
 
+from compaction_store.audit.safe_text import shown
+from compaction_store.errors import (
+    CompactionStoreError,
+    DatabaseError,
+    InvalidCheckpoint,
+    InvalidInput,
+    NotConfigured,
+    OutcomeUnknown,
+)
 from compaction_store.module_data import ModuleData
 
+_TEXTS = ModuleData(__file__).values
+EXIT_CODES = "\b\n" + _TEXTS.pop("exit_codes")
 # The help texts of parameters: of one command, by its function, or shared.
-_HELP: dict[str, dict[str, str]] = ModuleData(__file__).values
+_HELP: dict[str, dict[str, str]] = _TEXTS
 
 
 class Bundle:
@@ -73,3 +87,28 @@ def option(spelled: str, help: str | None = None, default: Any = ..., **more: An
 def argument(spelled: str, help: str | None = None, default: Any = ..., **more: Any) -> Any:  # noqa: A002 — as typer names it
     """Returns an argument that is spelled as in a help text, such as `THREAD` or `[THREAD]`."""
     return typer.Argument(default, metavar=spelled, help=help, **more)
+
+
+# ---- exit codes, which are part of the public interface, and the error for a wrong call
+
+
+REFUSED = 1
+MISUSED = 2
+NO_DATABASE = 3
+UNKNOWN = 4
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def exit_code(error: CompactionStoreError) -> int:
+    if isinstance(error, OutcomeUnknown):
+        return UNKNOWN
+    # An invalid checkpoint is a finding about the data, not a wrong call.
+    if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
+        return MISUSED
+    return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED
+
+
+def misuse(text: str, option: str) -> typer.BadParameter:
+    """Returns the error for a wrong option or argument, "Invalid value for OPTION: TEXT"."""
+    return typer.BadParameter(shown(text), param_hint=f"'{option}'")

@@ -14,7 +14,7 @@ from importlib import import_module
 from traceback import walk_tb
 from typing import Any
 
-from compaction_store.cli.exits import misuse
+from compaction_store.cli.bundles import misuse
 from compaction_store.errors import InvalidInput, MissingExtra
 
 # The names on the command line, and the classes in `compaction_store.strategies`.

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_store.audit.safe_text import named
-from compaction_store.cli import choices, exits, options, values
-from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.exits import misuse
+from compaction_store.cli import choices, options, values
+from compaction_store.cli.bundles import REFUSED, argument, exit_code, misuse, option
 from compaction_store.cli.options import Number, Reserve, Target, Thread, Trigger, Window, WriteOptions
-from compaction_store.cli.output import Column, Output, figures, note, number
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import Column, Output, ProgressBar, figures, note, number
 from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
 from compaction_store.jsonable import time_text
 
@@ -84,12 +82,12 @@ def compact(
                     failed = show_run(out, thread, run) or failed
             except CompactionStoreError as error:
                 # If one of several threads is refused, continue with the others.
-                if exits.of(error) != exits.REFUSED or (threads is not None and len(threads) == 1):
+                if exit_code(error) != REFUSED or (threads is not None and len(threads) == 1):
                     raise
                 note(f"compaction-store: {error}")
                 failed = True
     if failed:
-        raise typer.Exit(exits.REFUSED)
+        raise typer.Exit(REFUSED)
 
 
 def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> list[str]:
@@ -251,7 +249,7 @@ def repair(
         run = store.repair(thread, record, summarize, reason=reason, **call.given)
         failed = show_run(out, thread, run)
     if failed:
-        raise typer.Exit(exits.REFUSED)
+        raise typer.Exit(REFUSED)
 
 
 def fork(

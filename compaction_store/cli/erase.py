@@ -14,18 +14,15 @@ import typer
 from compaction_store.arguments import written_age
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import described
-from compaction_store.cli import exits, options, values
-from compaction_store.cli.bundles import Bundle, argument, option
-from compaction_store.cli.checkpoint import read_key
-from compaction_store.cli.exits import misuse
+from compaction_store.cli import options, values
+from compaction_store.cli.bundles import REFUSED, Bundle, argument, misuse, option
 from compaction_store.cli.options import Reason, Subject, Thread, WriteOptions
-from compaction_store.cli.output import Output
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import Output, ProgressBar
+from compaction_store.cli.verify import read_key
 from compaction_store.errors import MessageNotFound
 
 if TYPE_CHECKING:
     from compaction_store import Event, Redaction
-    from compaction_store.checkpoints import Removal
     from compaction_store.models import Expiry, RedactedFork
 
 
@@ -174,7 +171,7 @@ def show_expiries(out: Output, done: Iterable[Expiry], *, dry_run: bool) -> None
         erased = values.count(counts.get(None, 0), "thread")
         out.text(f"{'would erase' if dry_run else 'erased'} {erased}{kept}", "bold")
     if counts.get("damaged"):
-        raise typer.Exit(exits.REFUSED)
+        raise typer.Exit(REFUSED)
 
 
 def _line(expiry: Expiry, dry_run: bool) -> str:
@@ -251,24 +248,17 @@ def remove_tenant(
         if dry_run or not yes:
             would = remove(dry_run=True)
             if dry_run:
-                text = f"{removed(would, 'would erase')} (dry run: nothing is erased)"
+                text = f"{values.removal(would, 'would erase')} (dry run: nothing is erased)"
                 out.json(would.as_dict() | {"dry_run": True}) if out.as_json else out.text(text)
                 return
-            options.confirm(f"{removed(would, 'erase')} permanently?", yes=yes)
+            options.confirm(f"{values.removal(would, 'erase')} permanently?", yes=yes)
         done = remove(progress=progress.reached)
     if to is not None:
         to.write_text(done.note, encoding="utf-8")
     if out.as_json:
         out.json(done.as_dict())
-    for text in () if out.as_json else done.note.splitlines() if to is None else [removed(done)]:
+    for text in () if out.as_json else done.note.splitlines() if to is None else [values.removal(done)]:
         out.text(text)
-
-
-def removed(done: Removal, what: str = "erased") -> str:
-    """Describes a removal in words."""
-    at = "" if done.created_at is None else f" at {done.created_at.isoformat(' ', 'seconds')}"
-    threads = f"{values.count(done.threads, 'thread')} with {values.count(done.messages, 'message')}"
-    return f"tenant {named(done.tenant)}: {what} {threads} and {values.count(done.records, 'record')}{at}"
 
 
 def _show_event(out: Output, done: Event, what: str) -> None:

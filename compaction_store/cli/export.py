@@ -22,13 +22,11 @@ import typer
 
 import compaction_store
 from compaction_store.audit import safe_text
-from compaction_store.cli import checkpoint, exits, formats, options, output, values
-from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
-from compaction_store.cli.exits import misuse
+from compaction_store.cli import options, output, values, verify
+from compaction_store.cli.bundles import REFUSED, argument, misuse, option
 from compaction_store.cli.options import Subject, TenantOptions, naming
-from compaction_store.cli.output import note, private, without_bars
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import ProgressBar, note, private, without_bars
+from compaction_store.cli.verify import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.errors import Conflict, InvalidBundle
 from compaction_store.store.copies import pinned
 
@@ -76,7 +74,7 @@ def export(
         raise misuse("is required for more than one thread", "--to")
     if form is not None and (no_bodies or checkpoints is not None):
         raise misuse("must not be given with --format markdown", "--no-bodies" if no_bodies else "--checkpoints")
-    log = checkpoint.open_log(checkpoints, public_key)
+    log = verify.open_log(checkpoints, public_key)
     written: list[dict[str, str]] = []
     findings = 0
     with db.reachable() as address, ProgressBar("export", "entries") as progress:
@@ -90,9 +88,9 @@ def export(
                 if log is not None and not threads and subject is None:
                     findings += _name_missing(log, name, store)
     if to is not None and not written:
-        checkpoint.refuse_empty("any tenant" if every_tenant else f"tenant {db.tenant!r}", allowed=allow_empty)
+        verify.refuse_empty("any tenant" if every_tenant else f"tenant {db.tenant!r}", allowed=allow_empty)
     if findings:
-        raise typer.Exit(exits.REFUSED)
+        raise typer.Exit(REFUSED)
 
 
 def _wanted(run: _Export, threads: list[str] | None) -> Iterable[ThreadValue]:
@@ -242,7 +240,7 @@ def _index_row(file: Path) -> dict[str, str]:
         manifest["tenant"], manifest["thread_id"], manifest["thread_uid"], manifest["last_seq"],
         manifest["last_number"], manifest["last_pos"], manifest["head"], size, digest.hexdigest(), file.name,
     )  # fmt: skip
-    return {name: formats.cell(value) for name, value in zip(_COLUMNS, values, strict=True)}
+    return {name: output.csv_cell(value) for name, value in zip(_COLUMNS, values, strict=True)}
 
 
 def _write_index(to: Path, written: list[dict[str, str]]) -> None:
@@ -256,7 +254,7 @@ def _write_index(to: Path, written: list[dict[str, str]]) -> None:
     rows = [[row.get(name) or "" for name in _COLUMNS] for file, row in listed.items() if (to / file).exists()]
     part = to / f"{INDEX}.part"
     with private(part).open("wb") as stream:
-        stream.writelines(map(formats.line, [_COLUMNS, *sorted(rows)]))
+        stream.writelines(map(output.csv_line, [_COLUMNS, *sorted(rows)]))
     part.replace(index)
 
 
@@ -366,6 +364,6 @@ def report(
     found = values.count(findings, "finding") if findings else "no findings"
     note(f"{values.count(len(document.threads), 'thread')}, {found}; SHA-256 {envelope.hash_of(data)}")
     if findings:
-        raise typer.Exit(exits.REFUSED)
+        raise typer.Exit(REFUSED)
     if not document.completeness.stored or (subject and not document.threads):
         refuse_empty(f"subject {subject!r}" if subject else f"tenant {db.tenant!r}", allowed=allow_empty)

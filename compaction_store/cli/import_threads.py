@@ -15,13 +15,11 @@ import typer
 
 import compaction_store
 from compaction_store.audit.safe_text import named
-from compaction_store.cli import exits, export
-from compaction_store.cli.bundles import argument, option
+from compaction_store.cli import export
+from compaction_store.cli.bundles import NO_DATABASE, REFUSED, argument, exit_code, misuse, option
 from compaction_store.cli.choices import value
-from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import PrintOptions, ServerOptions
-from compaction_store.cli.output import Output, note
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import Output, ProgressBar, note
 from compaction_store.errors import CompactionStoreError, InvalidBundle
 
 if TYPE_CHECKING:
@@ -133,10 +131,10 @@ class _ImportRun:
                 raise InvalidBundle(f"cannot read {file}: {error.strerror}") from None
         except CompactionStoreError as error:
             # If one of several bundles is refused, continue with the others.
-            if alone or exits.of(error) == exits.NO_DATABASE:
+            if alone or exit_code(error) == NO_DATABASE:
                 raise
             note(f"compaction-store: {file}: {error}")
-            self.code = self.code or exits.of(error)
+            self.code = self.code or exit_code(error)
             return
         if self.out.as_json:
             self.out.json({
@@ -157,10 +155,10 @@ class _ImportRun:
         for text in thread.not_known():
             note(f"compaction-store: {named(thread.thread_id)}: {text}")
         if not thread.is_recognised:
-            self.code = self.code or exits.REFUSED
+            self.code = self.code or REFUSED
         if refused is not None:
             note(f"compaction-store: {refused}")
-            self.code = self.code or exits.REFUSED
+            self.code = self.code or REFUSED
         if self.out.as_json:
             self.out.json({
                 "source": _named(source), "format": thread.format, "tenant": self.tenant,

@@ -20,8 +20,7 @@ import typer
 import compaction_store
 from compaction_store.arguments import written_bounds, written_time
 from compaction_store.audit.safe_text import shown
-from compaction_store.cli.bundles import Bundle, argument, option
-from compaction_store.cli.exits import misuse
+from compaction_store.cli.bundles import Bundle, argument, misuse, option
 from compaction_store.cli.output import Output
 from compaction_store.errors import (
     CompactionNotFound,

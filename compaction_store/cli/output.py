@@ -7,17 +7,26 @@ so that none looks like a line of the program. In a pipe, JSON is printed as it 
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from tempfile import TemporaryFile
+from threading import Lock, Timer
+from types import TracebackType
+from typing import IO, Any, NamedTuple, NoReturn, Self, TypeVar
 
+import rich.progress
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -28,9 +37,8 @@ from rich.text import Text
 
 from compaction_store.audit import safe_text
 from compaction_store.audit.safe_text import named, shown
-from compaction_store.cli import formats
-from compaction_store.cli.exits import BROKEN_PIPE
-from compaction_store.cli.formats import encoded
+from compaction_store.cli.bundles import BROKEN_PIPE
+from compaction_store.jsonable import plain
 
 # ASCII replacements for characters of charts, for locales that lack these characters.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
@@ -137,7 +145,7 @@ class Output:
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
         self.is_terminal = sys.stdout.isatty()
-        self.csv = formats.Rows() if as_csv else None
+        self.csv = CsvRows() if as_csv else None
         self.as_json = as_csv or (not self.is_terminal if as_json is None else as_json)
         self.console = console()
 
@@ -150,7 +158,7 @@ class Output:
     def end(self) -> None:
         """Ends a list. Prints the rows that CSV has collected."""
         for cells in () if self.csv is None else self.csv.lines():
-            self._write(formats.line(map(shown, cells) if self.is_terminal else cells))
+            self._write(csv_line(map(shown, cells) if self.is_terminal else cells))
 
     def json_text(self, text: str) -> None:
         """Prints text that is already JSON."""
@@ -339,3 +347,156 @@ class Column(NamedTuple):
 
 def figures(*names: str) -> list[Column]:
     return [Column(name, right=True) for name in names]
+
+
+# ---- progress
+
+
+_T = TypeVar("_T")
+_DELAY = 1.0
+
+
+class ProgressBar:
+    """A progress bar on stderr, if that is a terminal, with the rate and the time left.
+
+    The bar appears after a second. When the command prints something on the terminal, the bar is hidden for a second.
+    """
+
+    def __init__(self, what: str, unit: str, total: int | None = None) -> None:
+        self._unit = unit
+        self._done = 0
+        self._start = time.monotonic()
+        self._timer: Timer | None = None
+        self._lock = Lock()
+        self._bar: rich.progress.Progress | None = None
+        if sys.stderr.isatty():
+            parts = (
+                rich.progress.TextColumn("{task.description}"),
+                rich.progress.BarColumn(24),
+                rich.progress.TextColumn("{task.fields[state]}"),
+                rich.progress.TimeRemainingColumn(compact=True),
+            )
+            self._bar = rich.progress.Progress(*parts, console=console(stderr=True), transient=True)
+            self._task = self._bar.add_task(shown(what), total=total, state="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._appear_later(self._bar)
+            bars.append(self._hidden)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None and self._bar is not None:
+            bars.remove(self._hidden)
+            self._timer.cancel()
+            self._timer.join()
+            if self._bar.live.is_started:
+                self._bar.stop()
+
+    def _appear_later(self, bar: rich.progress.Progress) -> None:
+        def appear() -> None:
+            with self._lock:
+                bar.start()
+
+        self._timer = Timer(_DELAY, appear)
+        self._timer.daemon = True
+        self._timer.start()
+
+    @contextmanager
+    def _hidden(self) -> Iterator[None]:
+        with self._lock:
+            if self._bar is not None and self._bar.live.is_started:
+                self._bar.stop()
+                self._appear_later(self._bar)
+            yield
+
+    def advance(self, count: int = 1) -> None:
+        self.reached(self._done + count)
+
+    def reached(self, done: int, total: int | None = None, unit: str | None = None) -> None:
+        self._done = done
+        self._unit = unit or self._unit
+        if self._bar is not None:
+            rate = done / max(1e-3, time.monotonic() - self._start)
+            state = f"{done:,} {self._unit}, {rate:,.0f}/s"
+            self._bar.update(self._task, completed=done, total=total, state=state)
+
+    def over(self, items: Iterable[_T]) -> Iterator[_T]:
+        for item in items:
+            yield item
+            self.advance()
+
+
+# ---- JSON and CSV. CSV is RFC 4180, in UTF-8, and safe to open in a spreadsheet: a spreadsheet runs a cell that begins
+# like a formula, so an apostrophe is put before such a text.
+
+
+_FORMULAS = "=+-@"
+_BLANKS = ("\t", "\r", "\n")
+
+
+def encoded(value: Any) -> str:
+    """Returns a value as compact JSON. If a text contains a lone surrogate, everything outside ASCII is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
+    return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=plain)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def csv_cell(value: object) -> str:
+    """Returns a value as the text of a cell. Objects and lists become JSON, and an apostrophe disarms formulas."""
+    if value is None:
+        return ""
+    found = plain(value)
+    if isinstance(found, int | float):
+        return encoded(found)
+    text = found if isinstance(found, str) else encoded(found)
+    return f"'{text}" if text.startswith(_BLANKS) or _begins_as_formula(text) else text
+
+
+def _begins_as_formula(text: str) -> bool:
+    """Returns whether the first visible character begins a formula.
+
+    Other forms of such a character, for example the full-width form, count too, because some spreadsheets read them as
+    the ASCII character.
+    """
+    first = next((each for each in text if not each.isspace() and unicodedata.category(each)[0] != "C"), "")
+    return bool(first) and unicodedata.normalize("NFKC", first)[0] in _FORMULAS
+
+
+def csv_line(cells: Iterable[str]) -> bytes:
+    """Returns a line with its line end. A lone surrogate, which UTF-8 cannot encode, becomes an escape sequence."""
+    out = StringIO(newline="")
+    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    return out.getvalue().encode(errors="backslashreplace")
+
+
+class CsvRows:
+    """Rows with named cells, kept in an unnamed temporary file until all columns are known."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self._stream: IO[bytes] = TemporaryFile()  # noqa: SIM115 — closed by lines()
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        self._names.update(dict.fromkeys(values))
+        cells = {name: csv_cell(value) for name, value in values.items()}
+        self._stream.write(json.dumps(cells).encode() + b"\n")
+
+    def lines(self) -> Iterable[list[str]]:
+        """Yields the names of the columns, then the cells of each row; nothing if there are no rows."""
+        with self._stream as stream:
+            stream.seek(0)
+            if self._names:
+                yield [csv_cell(name) for name in self._names]
+            for row in stream:
+                cells = json.loads(row)
+                yield [cells.get(name, "") for name in self._names]

@@ -19,9 +19,7 @@ from typer.core import TyperGroup
 
 from compaction_store import __version__
 from compaction_store.audit.safe_text import shown
-from compaction_store.cli import exits
-from compaction_store.cli.bundles import expanded, option
-from compaction_store.cli.exits import misuse
+from compaction_store.cli.bundles import EXIT_CODES, INTERRUPTED, REFUSED, exit_code, expanded, misuse, option
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 from compaction_store.module_data import ModuleData
 
@@ -96,7 +94,7 @@ class Program(TyperGroup):
             code = super().main(*arguments, **more | {"standalone_mode": False})
         except typer.Abort:
             _note("compaction-store: aborted")
-            code = exits.REFUSED
+            code = REFUSED
         except _ClickException as error:
             code = error.exit_code
             if isinstance(error, _NoArguments):
@@ -121,17 +119,17 @@ class Program(TyperGroup):
             sys.stdout.flush()
         except CompactionStoreError as error:
             _print_error(error)
-            raise typer.Exit(exits.of(error)) from None
+            raise typer.Exit(exit_code(error)) from None
         except BrokenPipeError:
             _output().drop_output()
         except OSError as error:
             _note(f"compaction-store: {error.strerror or type(error).__name__}")
-            _output().drop_output(exits.REFUSED)
+            _output().drop_output(REFUSED)
         except SystemExit as error:
             _note("compaction-store: a callback or a summarizer ended the program")
-            raise typer.Exit(exits.REFUSED) from error
+            raise typer.Exit(REFUSED) from error
         except KeyboardInterrupt:
-            raise typer.Exit(exits.INTERRUPTED) from None
+            raise typer.Exit(INTERRUPTED) from None
         return result
 
 
@@ -184,7 +182,7 @@ program = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    epilog=exits.EXIT_CODES,
+    epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 

@@ -15,12 +15,11 @@ from typing import Any
 
 from compaction_store.audit.safe_text import shown
 from compaction_store.cli import choices, options
-from compaction_store.cli.bundles import option
-from compaction_store.cli.checkpoint import LogFile, PublicKeys, open_log
+from compaction_store.cli.bundles import misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER
-from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import ServerOptions, TenantOptions
 from compaction_store.cli.output import note, private
+from compaction_store.cli.verify import LogFile, PublicKeys, open_log
 from compaction_store.errors import MissingExtra
 from compaction_store.models.roles import AUDITOR, REVIEWER
 

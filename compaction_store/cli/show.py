@@ -14,9 +14,8 @@ from compaction_store.audit._sync.records import inside
 from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.cli import values
 from compaction_store.cli.bundles import option
-from compaction_store.cli.formats import encoded
 from compaction_store.cli.options import Number, ReadOptions, Thread
-from compaction_store.cli.output import Output, moment, number
+from compaction_store.cli.output import Output, encoded, moment, number
 from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:

@@ -14,11 +14,9 @@ from compaction_store.audit.charts import Course
 from compaction_store.audit.costs import Costs
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
-from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.exits import misuse
+from compaction_store.cli.bundles import argument, misuse, option
 from compaction_store.cli.options import ListOptions, TenantOptions
-from compaction_store.cli.output import Column, Output, RedCell, figures, note, number
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import Column, Output, ProgressBar, RedCell, figures, note, number
 from compaction_store.errors import InvalidInput
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.vocabulary import NO_ATTEMPTS, OUTCOMES

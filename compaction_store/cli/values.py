@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import Kept, described, said
-from compaction_store.cli.formats import encoded
-from compaction_store.cli.output import line, moment, number
+from compaction_store.cli.output import encoded, line, moment, number
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.messages import is_erased
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Element, Event, Message
     from compaction_store import Thread as ThreadValue
+    from compaction_store.checkpoints import Removal
     from compaction_store.models import Payload
 
 _PREVIEW = 200
@@ -91,6 +91,13 @@ def count(number: int, noun: str) -> str:
     """Returns a number with its noun: 1 message, 2 messages, 2 summaries."""
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def removal(done: Removal, what: str = "erased") -> str:
+    """Describes a removal in words."""
+    at = "" if done.created_at is None else f" at {done.created_at.isoformat(' ', 'seconds')}"
+    threads = f"{count(done.threads, 'thread')} with {count(done.messages, 'message')}"
+    return f"tenant {named(done.tenant)}: {what} {threads} and {count(done.records, 'record')}{at}"
 
 
 def span(start: int | None, end: int | None) -> str:

@@ -1,7 +1,8 @@
-"""The command `verify`, for threads of a database, and for files of bundles and reports."""
+"""The commands `verify`, for threads of a database and for files of bundles and reports, and `checkpoint`."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -9,27 +10,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
 from compaction_store.arguments import LOG
 from compaction_store.audit.safe_text import named
 from compaction_store.checkpoints.removals import Removal
-from compaction_store.cli import checkpoint, exits, values
-from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.checkpoint import AllowEmpty, LogFile, PublicKeys
-from compaction_store.cli.erase import removed
-from compaction_store.cli.exits import misuse
-from compaction_store.cli.options import ListOptions, TenantOptions, TenantsOptions
-from compaction_store.cli.output import Output, line, note
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli import values
+from compaction_store.cli.bundles import MISUSED, REFUSED, argument, misuse, option
+from compaction_store.cli.options import ListOptions, ReadOptions, TenantOptions, TenantsOptions
+from compaction_store.cli.output import Output, ProgressBar, line, note
 from compaction_store.errors import InvalidCheckpoint, ThreadNotFound
 from compaction_store.models import LEVELS, Report
 
 if TYPE_CHECKING:
     from compaction_store import Reader, Store
-    from compaction_store.checkpoints import CheckpointLog
+    from compaction_store.checkpoints import CheckpointLog, SigningKey
     from compaction_store.models import Level
     from compaction_store.reporting.verification import CheckedReport
 
@@ -59,12 +56,12 @@ def verify(
     out = printed.output()
     files = [name for name in what or () if _is_file(name)]
     if not files:
-        log = checkpoint.open_log(checkpoints, public_key)
+        log = open_log(checkpoints, public_key)
         verification = _DatabaseCheck(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
         counted, where = _threads(out, verification, db, findings_only)
         _end(out, counted)
         if not counted.verified and not after:
-            checkpoint.refuse_empty(where, allowed=allow_empty)
+            refuse_empty(where, allowed=allow_empty)
         return
     if len(files) < len(what or ()):
         raise misuse(
@@ -102,9 +99,9 @@ def _end(out: Output, counted: _Counted) -> None:
         text += f"; not checked: {counted.unchecked}" if counted.unchecked else ""
         out.text(text, "bold red" if counted.findings or unread else "bold")
     if counted.unread:
-        raise typer.Exit(exits.MISUSED)
+        raise typer.Exit(MISUSED)
     if counted.findings or counted.unchecked:
-        raise typer.Exit(exits.REFUSED)
+        raise typer.Exit(REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +249,7 @@ def _removal(out: Output, name: str, found: Removal | InvalidCheckpoint) -> int:
     if out.as_json:
         out.json({"file": name, "removal": said, "findings": [str(found)] if said is None else []})
     else:
-        text = f"{removed(found)}, signed by {line(found.name)}" if isinstance(found, Removal) else str(found)
+        text = f"{values.removal(found)}, signed by {line(found.name)}" if isinstance(found, Removal) else str(found)
         out.text(f"{line(name)}: {text}", "bold red" if said is None else None)
     return said is None
 
@@ -299,3 +296,111 @@ def _parts(report: Report) -> dict[str, object]:
         ],
         "notes": report.notes, "head": report.head or None,
     }  # fmt: skip
+
+
+# ---- checkpoints
+
+
+_PARTS = 2
+
+LogFile = Annotated[Path | None, option("--checkpoints FILE")]
+PublicKeys = Annotated[list[str] | None, option("--public-key HEX")]
+
+
+AllowEmpty = Annotated[bool, option("--allow-empty")]
+
+
+def refuse_empty(where: str, *, allowed: bool) -> None:
+    """Ends the command with an error if there are no threads. A mistyped tenant must not look like a good one."""
+    if not allowed:
+        note(f"no threads of {where}; if this is right, give --allow-empty")
+        raise typer.Exit(REFUSED)
+
+
+def checkpoint(
+    log: Path = argument("FILE"),
+    key: Path = option("--key FILE"),
+    new_key: str | None = option("--new-key NAME", default=None),
+    all_tenants: bool = option("--all-tenants", default=False),
+    public_key: list[str] | None = option("--public-key HEX", default=None),
+    allow_empty: AllowEmpty = False,
+    *,
+    call: ReadOptions,
+) -> None:
+    from compaction_store.checkpoints import CheckpointLog
+
+    signer = read_key(key) if new_key is None else _make(key, new_key)
+    out = call.output()
+    try:
+        opened = CheckpointLog(log, signer.key, *(public_key or ()))
+        with call.reader() as store:
+            made = store.audit.checkpoint(signer, opened, all_tenants=all_tenants, allow_empty=allow_empty)
+    except BaseException:
+        # A new key that has signed nothing is removed, so that the command can be repeated.
+        if new_key is not None and not _has_signed(log, signer):
+            key.unlink()
+        raise
+    if new_key is not None:
+        note(f"created {key}: keep it secret, it can sign checkpoints; its public key is {signer.key.hex()}")
+    if out.as_json:
+        out.json({
+            "origin": made.origin, "threads": made.size, "root": made.root, "time": made.time, "heads": made.heads,
+            "previous": made.previous, "digest": made.digest, "public_key": signer.key, "note": made.note,
+        })  # fmt: skip
+    else:
+        out.text(f"{made.origin}: {made.size:,} threads, {made.digest}")
+        out.text(f"  public key {signer.key.hex()}", "dim")
+
+
+def open_log(log: Path | None, keys: list[str] | None) -> CheckpointLog | None:
+    """Opens the log that the options name; returns None if they name none."""
+    from compaction_store.checkpoints import CheckpointLog
+
+    if log is None:
+        if keys:
+            raise misuse("needs --checkpoints", "--public-key")
+        return None
+    if not keys:
+        raise misuse("needs --public-key, to check its signatures", "--checkpoints")
+    if not log.is_file():
+        raise misuse(f"file {log} does not exist", "--checkpoints")
+    return CheckpointLog(log, *keys)
+
+
+def _make(file: Path, name: str) -> SigningKey:
+    from compaction_store.checkpoints import SigningKey
+
+    made = SigningKey.generate(name)
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise misuse(f"cannot create {file}: {error.strerror}", "--new-key") from None
+    with os.fdopen(handle, "w", encoding="ascii") as stream:
+        stream.write(f"{name} {made.private_bytes().hex()}\n")
+    return made
+
+
+def _has_signed(log: Path, signer: SigningKey) -> bool:
+    """Returns whether the last checkpoint of a file is by this signer."""
+    from compaction_store.checkpoints import CheckpointLog
+
+    try:
+        return CheckpointLog(log, signer.key).last() is not None
+    except (InvalidCheckpoint, OSError):
+        return False
+
+
+def read_key(file: Path) -> SigningKey:
+    """Reads the file of a signing key."""
+    from compaction_store.checkpoints import SigningKey
+
+    try:
+        parts = file.read_text(encoding="ascii").split()
+        private = bytes.fromhex(parts[1] if len(parts) == _PARTS else "")
+    except OSError as error:
+        raise misuse(f"cannot read {file}: {error.strerror}; --new-key creates one", "--key") from None
+    except ValueError:
+        private = b""
+    if not private:
+        raise misuse(f"{file} must contain a key: a name, a space and 64 hexadecimal digits", "--key")
+    return SigningKey.from_bytes(parts[0], private)

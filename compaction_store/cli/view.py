@@ -13,11 +13,9 @@ from compaction_store.audit._sync.threads import kept_threads
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
-from compaction_store.cli.bundles import argument, option
-from compaction_store.cli.exits import misuse
+from compaction_store.cli.bundles import argument, misuse, option
 from compaction_store.cli.options import ReadOptions, Subject, TenantsListOptions, Thread
-from compaction_store.cli.output import Column, Output, figures, moment, number
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import Column, Output, ProgressBar, figures, moment, number
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Message, Reader, View

@@ -24,10 +24,9 @@ import typer
 
 import compaction_store
 from compaction_store.audit.safe_text import named
-from compaction_store.cli import choices, exits, options, values
-from compaction_store.cli.bundles import option
+from compaction_store.cli import choices, options, values
+from compaction_store.cli.bundles import REFUSED, misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
-from compaction_store.cli.exits import misuse
 from compaction_store.cli.options import DeedOptions, PrintOptions, Reserve, ServerOptions, Target, Trigger
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
@@ -92,7 +91,7 @@ def worker(
             loop.finish()
         note(loop.summary)
     if once and loop.failures:
-        raise typer.Exit(exits.REFUSED)
+        raise typer.Exit(REFUSED)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Forks, Run, command, environment
-from compaction_store.cli import exits
+from compaction_store.cli.bundles import exit_code
 from compaction_store.cli.program import VERBS
 from compaction_store.compaction.plan import FittedView
 from compaction_store.errors import (
@@ -293,7 +293,7 @@ def test_every_error_has_its_exit_code() -> None:
         4: [cs.OutcomeUnknown("x", key="k")],
     }  # fmt: skip
     for code, errors in of.items():
-        assert {exits.of(error) for error in errors} == {code}
+        assert {exit_code(error) for error in errors} == {code}
     page = (_ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     for code in (0, 1, 2, 3, 4, 130, 141):
         assert f"| {code} | " in page
@@ -302,7 +302,7 @@ def test_every_error_has_its_exit_code() -> None:
 def test_progress_is_shown_to_those_who_wait_and_to_nobody_else(tmp_path: Path) -> None:
     code = """
 import sys, time
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import ProgressBar
 with ProgressBar("verify", "entries", 40) as progress:
     for _ in range(int(sys.argv[1])):
         time.sleep(0.05)
@@ -335,7 +335,7 @@ def test_what_is_printed_while_a_bar_is_shown_has_lines_of_its_own(tmp_path: Pat
     code = """
 import time
 from compaction_store.cli.output import Output, note
-from compaction_store.cli.progress import ProgressBar
+from compaction_store.cli.output import ProgressBar
 out = Output(as_json=False)
 with ProgressBar("verify", "threads", 40) as progress:
     for number in range(2):

@@ -13,7 +13,7 @@ import pytest
 import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders, NothingInvented, QuotesAreQuotes
-from compaction_store.cli import losses
+from compaction_store.cli import compactions
 from compaction_store.evaluation import RECORDED, evaluate, read_thread
 from compaction_store.reporting import gather
 from compaction_store.reporting.page import render
@@ -80,7 +80,7 @@ def test_nothing_that_the_package_wrote_is_new(url: str, name: str) -> None:
         assert len(written) >= 4
         assert max(record.end_seq or 0 for record in written) > 200
         assert _reported(store) == set()
-        found = [loss for loss in losses.read(store, THREAD, None) if loss.probe.type == "invented"]
+        found = [loss for loss in compactions.losses_in(store, THREAD, None) if loss.probe.type == "invented"]
         assert [loss.probe.text for loss in found] == []
         for record in written[-4:]:
             page = shown(url, "/record", id=THREAD, number=record.number)
@@ -115,7 +115,9 @@ def test_an_invention_beside_what_the_package_writes_is_new_everywhere(url: str)
         [record] = store.compact(THREAD, fold)
         assert record.checks is not None
         checked = {example["text"] for one in record.checks["outcomes"] for example in one["examples"]}
-        explained = {loss.probe.text for loss in losses.read(store, THREAD, None) if loss.probe.type == "invented"}
+        explained = {
+            loss.probe.text for loss in compactions.losses_in(store, THREAD, None) if loss.probe.type == "invented"
+        }
         [result] = evaluate([read_thread(store, THREAD)], [RECORDED], counter=tokens.o200k_base()).policies
         probed = {p.text for run in result.runs for p in run.probes if p.type == "invented" and not p.kept}
         assert checked == INVENTED

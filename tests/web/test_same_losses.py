@@ -11,7 +11,7 @@ import pytest
 import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.checks import NothingInvented, QuotesAreQuotes
-from compaction_store.cli import losses
+from compaction_store.cli import compactions
 from compaction_store.evaluation import RECORDED, evaluate, read_thread
 from compaction_store.reporting import gather
 from compaction_store.reporting.page import render
@@ -45,7 +45,7 @@ def record(store: cs.Store) -> Any:
 
 
 def test_inventions_are_the_same_everywhere(url: str, store: cs.Store, record: Any) -> None:
-    listed = losses.read(store, THREAD, None)
+    listed = compactions.losses_in(store, THREAD, None)
     explained = {loss.probe.text for loss in listed if loss.probe.type == "invented"}
     checked = {example["text"] for one in record.checks["outcomes"] for example in one["examples"]}
     page = marks(shown(url, "/record", id=THREAD, number=1), "new")
@@ -62,7 +62,7 @@ def test_inventions_are_the_same_everywhere(url: str, store: cs.Store, record: A
 
 def test_what_was_needed_later_and_lost_is_marked_as_lost(url: str, store: cs.Store, record: Any) -> None:
     assert record.outcome == "applied"
-    lost = {loss.probe.text for loss in losses.read(store, THREAD, None) if loss.probe.type == "needed_later"}
+    lost = {loss.probe.text for loss in compactions.losses_in(store, THREAD, None) if loss.probe.type == "needed_later"}
     assert lost == {"JOB-55", "docs/rates.md"}
     page = shown(url, "/record", id=THREAD, number=1)
     report = render(gather(store, (THREAD,), tenant="default", made_by="someone")).decode()
