@@ -317,11 +317,11 @@ def restore(
     *,
     call: ReadOptions,
 ) -> None:
-    from compaction_store.watching import restoring
+    from compaction_store.watching import keeping
 
     out = call.output()
     with call.reader() as store:
-        for done in restoring.restore(store, thread, to, generation=generation, skip_redacted=skip_redacted):
+        for done in keeping.restore(store, thread, to, generation=generation, skip_redacted=skip_redacted):
             if out.as_json:
                 out.json({**done._asdict(), "path": str(done.path)})
                 continue

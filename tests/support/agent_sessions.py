@@ -10,7 +10,7 @@ from typing import Any
 
 import compaction_store as cs
 from compaction_store.importers.kept_lines import bytes_of
-from compaction_store.watching import restoring
+from compaction_store.watching import keeping
 
 
 class Session:
@@ -48,7 +48,7 @@ class Session:
 def kept(store: cs.Reader, thread: str, folder: Path, generation: int | None = None) -> bytes:
     """Returns the file as it is restored."""
     folder = folder / str(uuid.uuid4())
-    first, *_ = restoring.restore(store, thread, folder, generation=generation)
+    first, *_ = keeping.restore(store, thread, folder, generation=generation)
     return first.path.read_bytes()
 
 
