@@ -1,7 +1,7 @@
 # The public names of `compaction_store.importers`, and the module of each.
 
-from compaction_store.importers.detecting import detect as detect
 from compaction_store.importers.formats import FORMATS as FORMATS
+from compaction_store.importers.formats import detect as detect
 from compaction_store.importers.formats import open_source as open_source
 from compaction_store.importers.running import Progress as Progress
 from compaction_store.importers.running import ThreadImported as ThreadImported

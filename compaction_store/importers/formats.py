@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput, InvalidSource
-from compaction_store.importers import agents, chatgpt, claude_ai, claude_code, codex, databases, detecting, langgraph
-from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
+from compaction_store.importers import (
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    conversations,
+    databases,
+    exports,
+    langgraph,
+)
+from compaction_store.importers.conversations import (
+    ANTHROPIC,
+    CHAT,
+    RESPONSES,
+    Conversations,
+    answered,
+    request,
+    said_in,
+)
 from compaction_store.importers.exports import Export
-from compaction_store.importers.line_files import Files, LineFile
+from compaction_store.importers.line_files import Files, LineFile, found_in
 from compaction_store.importers.sources import Source
+from compaction_store.messages.parts import row_of
 
 FORMATS = (
-    agents.FORMAT, ANTHROPIC, chatgpt.FORMAT, claude_ai.FORMAT, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT,
+    databases.AGENTS, ANTHROPIC, chatgpt.FORMAT, claude_ai.FORMAT, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT,
     CHAT, RESPONSES,
 )  # fmt: skip
 
@@ -36,7 +55,7 @@ SESSIONS = {
     codex.FORMAT: SessionFormat(".codex/sessions", codex.Codex, codex.session_of, codex.session_of),
 }
 # The formats of databases, and the option of each.
-_DATABASES = {agents.FORMAT: {"messages_table"}, langgraph.FORMAT: {"channel"}}
+_DATABASES = {databases.AGENTS: {"messages_table"}, langgraph.FORMAT: {"channel"}}
 
 
 def open_source(
@@ -55,7 +74,7 @@ def open_source(
     database = databases.open_database(source)
     if database is not None:
         try:
-            return _database(database, detecting.of_database(database, format, options), skip_bad, options)
+            return _database(database, of_database(database, format, options), skip_bad, options)
         except BaseException:
             database.close()
             raise
@@ -65,8 +84,8 @@ def open_source(
 
 
 def _database(database: databases.Database, form: str, skip_bad: bool, options: Mapping[str, Any]) -> Source:
-    if form == agents.FORMAT and options.keys() <= {"messages_table"}:
-        return agents.AgentSessions(database, skip_bad=skip_bad, **options)
+    if form == databases.AGENTS and options.keys() <= {"messages_table"}:
+        return databases.AgentSessions(database, skip_bad=skip_bad, **options)
     if form == langgraph.FORMAT and options.keys() <= {"channel"}:
         return langgraph.Checkpoints(database, skip_bad=skip_bad, **options)
     if form not in _DATABASES:
@@ -83,7 +102,7 @@ def _files(
     lines: bool | None = None,
     **options: str,
 ) -> Source:
-    form = form or detecting.of_files(path)
+    form = form or of_files(path)
     if lines is not None and (type(lines) is not bool or form not in SESSIONS):
         raise InvalidInput(f"lines must be True or False, and only for {' or '.join(SESSIONS)}")
     if thread_field is not None and form not in (ANTHROPIC, CHAT, RESPONSES):
@@ -100,3 +119,155 @@ def _files(
     if form in (ANTHROPIC, CHAT, RESPONSES):
         return Conversations(path, form, skip_bad=skip_bad, thread_field=thread_field)
     raise InvalidSource(f"{path.name} must be a database for the format {form}")
+
+
+# ---- which format a file or a database has
+
+
+# The maximum number of tables or fields that an error names.
+_SHOWN = 5
+_WORD = re.compile(r"[a-z][a-z_]{0,30}")
+_BUNDLE = "compaction-store/bundle/"
+
+
+def detect(source: str | Path) -> str:
+    """Returns the name of a source's format.
+
+    Plain text messages look the same in OpenAI's chat format and in Anthropic's format. For these, the result is
+    `openai-chat`.
+    """
+    database = databases.open_database(source)
+    if database is None:
+        return of_files(Path(source))
+    try:
+        return of_database(database)
+    finally:
+        database.close()
+
+
+def of_database(database: databases.Database, named: str | None = None, options: Collection[str] = ()) -> str:
+    """Returns the format of a database. With `named`, checks that the database has the tables of that format."""
+    tables = database.tables()
+    found = []
+    if databases.AGENT_MESSAGES in tables or (named == databases.AGENTS and options):
+        found.append(databases.AGENTS)
+    if langgraph.has_tables(database):
+        found.append(langgraph.FORMAT)
+    if named is not None and (named in found or named not in _TABLES):
+        return named
+    if not found or named is not None:
+        raise InvalidSource(f"the database has {_listed(tables)}; {_known(named)}")
+    if len(found) > 1:
+        raise InvalidSource(f"the database has the tables of {' and '.join(found)}: choose one with format=")
+    return found[0]
+
+
+_TABLES = {databases.AGENTS: databases.AGENT_MESSAGES, langgraph.FORMAT: langgraph.CHECKPOINTS}
+
+
+def _listed(tables: Collection[str]) -> str:
+    if not tables:
+        return "no tables"
+    names = sorted(tables)[:_SHOWN]
+    more = "" if len(names) == len(tables) else f" and {len(tables) - len(names)} more"
+    return f"the tables {', '.join(names)}{more}"
+
+
+def _known(named: str | None) -> str:
+    if named is not None:
+        return f"{named} keeps its threads in {_TABLES[named]}"
+    return "; ".join(f"{form} keeps its threads in {table}" for form, table in _TABLES.items())
+
+
+def of_files(path: Path) -> str:
+    if (form := _of_export(path)) is not None:
+        return form
+    plain = False
+    for file in found_in(path):
+        for _, found in file.sample():
+            form = _of_line(found)
+            if form is not None:
+                return form
+            plain = plain or _is_plain(found)
+    if plain:
+        return CHAT
+    raise InvalidSource(f"{path.name}: {_seen(path)}; name the format with format= (--format)")
+
+
+def _of_export(path: Path) -> str | None:
+    found = exports.first_conversation(path)
+    if found is None:
+        return None
+    if chatgpt.is_conversation(found):
+        return chatgpt.FORMAT
+    if claude_ai.is_conversation(found):
+        return claude_ai.FORMAT
+    raise InvalidSource(
+        f"{path.name} is a JSON array of objects with {_fields(found)}: they must be conversations of ChatGPT or "
+        "Claude.ai; messages of other kinds must be JSON lines, one object a line"
+    )
+
+
+def _seen(path: Path) -> str:
+    """Describes the files, for the error that says that no format matches."""
+    for file in found_in(path):
+        for _, found in file.sample():
+            return f"its lines are JSON objects with {_fields(found)}, which match no format"
+    return "it has no line that is a JSON object"
+
+
+def _fields(found: dict[str, Any]) -> str:
+    """Lists the names of an object's fields. Only plain words are listed, because other names may be content."""
+    names = sorted(name for name in found if _WORD.fullmatch(name))[:_SHOWN]
+    return f"the fields {', '.join(names)}" if names else "no fields with plain names"
+
+
+def _of_line(found: dict[str, Any]) -> str | None:
+    """Returns the only format that a line can be in; None if several formats match, or none."""
+    if found.get("type") == "manifest" and str(found.get("format")).startswith(_BUNDLE):
+        raise InvalidSource("the file is a bundle of this package: import it with load.bundle")
+    if claude_code.is_line(found):
+        return claude_code.FORMAT
+    if codex.is_line(found):
+        return codex.FORMAT
+    asked = request(found)
+    return _of_answer(found) if asked is None else _of_request(found, asked)
+
+
+def _of_request(found: dict[str, Any], asked: dict[str, Any]) -> str | None:
+    if "messages" not in asked:
+        return RESPONSES
+    if "system" in asked or "params" in found:
+        return ANTHROPIC
+    return next(of_messages(said_in(asked)), None)
+
+
+def _of_answer(found: dict[str, Any]) -> str | None:
+    if (parts := answered(found)) is not None:
+        return RESPONSES if found.get("object") == "response" else CHAT if parts else None
+    return next(of_messages([found]), None)
+
+
+def of_messages(messages: list[Any]) -> Iterator[str]:
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        role, kind = message.get("role"), message.get("type")
+        if role is None and isinstance(kind, str):
+            yield RESPONSES
+        if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
+            yield CHAT
+        content = message.get("content")
+        apis = {row_of(part).only_api for part in content} if isinstance(content, list) else set()
+        if "responses" in apis:
+            yield RESPONSES
+        if "anthropic" in apis or "stop_reason" in message:
+            yield ANTHROPIC
+        if "chat" in apis or role == "developer" or "refusal" in message:
+            yield CHAT
+
+
+def _is_plain(found: dict[str, Any]) -> bool:
+    asked = request(found)
+    messages = [found] if asked is None else said_in(asked)
+    return any(conversations.is_message(message, CHAT) for message in messages)

@@ -14,18 +14,179 @@ In Postgres, each version of the messages is in a separate row; in SQLite, every
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from compaction_store.errors import InvalidSource
-from compaction_store.importers import checkpoint_values
-from compaction_store.importers.checkpoint_values import Object, Undecodable
+from compaction_store.errors import InvalidSource, MissingExtra
 from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.line_files import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 from compaction_store.models import Observed
 from compaction_store.module_data import ModuleData
+
+try:
+    import msgpack
+except ImportError:
+    msgpack = None
+
+_MAX_DEPTH = 200
+# The extension types of LangGraph. Those of objects hold a module, a name, and the value from which the object is made.
+_OBJECTS = range(6)
+_WITH_FIELDS = frozenset({2, 4, 5})
+_ARRAY = 6
+_MADE_OF = 2
+
+
+class Undecodable(ValueError):
+    """The bytes cannot be decoded. The text of the error gives the reason, and quotes none of the bytes."""
+
+
+class Object(NamedTuple):
+    """An object: the name of its class, and its fields."""
+
+    name: str
+    fields: dict[str, Any]
+
+
+class _Pairs(list[tuple[Any, Any]]):
+    """A map as a list of pairs, because its keys may be of any type, even unhashable."""
+
+
+def check_installed() -> None:
+    if msgpack is None:
+        raise MissingExtra("an import of LangGraph's checkpoints", "importers")
+
+
+def decode(data: bytes, depth: int = 0) -> Any:
+    """Decodes the bytes of exactly one value.
+
+    They are checked first, because msgpack would allocate memory for each element that the header of an array claims.
+    """
+    unpacker = _unpacker(data)
+    with _translated():
+        unpacker.skip()
+    if unpacker.tell() != len(data):
+        raise Undecodable("there is more than one value")
+    with _translated():
+        value = _unpacker(data).unpack()
+    return _plain(value, depth)
+
+
+def array_header(data: bytes, at: int = 0) -> tuple[int, int] | None:
+    """Returns the number of elements of an array and the offset of the first; None if there is no array."""
+    unpacker = _unpacker(data, at)
+    try:
+        return unpacker.read_array_header(), at + unpacker.tell()
+    except (ValueError, msgpack.UnpackException):
+        return None
+
+
+def split(data: bytes, at: int) -> Iterator[bytes]:
+    """Yields the bytes of each value, from an offset on."""
+    unpacker = _unpacker(data, at)
+    begin = end = at
+    while end < len(data):
+        with _translated():
+            unpacker.skip()
+        begin, end = end, at + unpacker.tell()
+        yield data[begin:end]
+
+
+def find(data: bytes, *path: str, known: bytes = b"", known_count: int = 0) -> bytes | None:
+    """Returns the bytes of the value at a path of names in nested maps; None if there is none.
+
+    `known` are the bytes of the `known_count` elements of an earlier array. If the value is an array that begins with
+    them, they are not scanned again. The states of a thread mostly grow at their end, so scanning each state in full
+    would take quadratic time.
+    """
+    at = 0
+    for wanted in path:
+        found = _value_of(data, at, wanted)
+        if found is None:
+            return None
+        at = found
+    header = array_header(data, at)
+    start, count = at, 1
+    if header is not None and known_count <= header[0] and data.startswith(known, header[1]):
+        start, count = header[1] + len(known), header[0] - known_count
+    unpacker = _unpacker(data, start)
+    with _translated():
+        for _ in range(count):
+            unpacker.skip()
+    return data[at : start + unpacker.tell()]
+
+
+def _value_of(data: bytes, at: int, wanted: str) -> int | None:
+    """Returns the offset of a name's value in the map that begins at `at`."""
+    unpacker = _unpacker(data, at)
+    with _translated("there is no map"):
+        count: int = unpacker.read_map_header()
+    with _translated():
+        for _ in range(count):
+            start = at + unpacker.tell()
+            unpacker.skip()
+            value: int = at + unpacker.tell()
+            if decode(data[start:value]) == wanted:
+                return value
+            unpacker.skip()
+    return None
+
+
+def _unpacker(data: bytes, at: int = 0) -> Any:
+    unpacker = msgpack.Unpacker(
+        max_buffer_size=max(1, len(data)), strict_map_key=False, object_pairs_hook=_Pairs, ext_hook=msgpack.ExtType
+    )
+    unpacker.feed(memoryview(data)[at:])
+    return unpacker
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise Undecodable("the value is nested too deeply")
+    if isinstance(value, _Pairs):
+        return {str(_plain(name, depth + 1)): _plain(found, depth + 1) for name, found in value}
+    if isinstance(value, list):
+        return [_plain(found, depth + 1) for found in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, msgpack.ExtType):
+        return _extension(value.code, decode(value.data, depth + 1))
+    if isinstance(value, msgpack.Timestamp):
+        raise Undecodable("an object is of an unknown kind")
+    return value
+
+
+def _extension(code: int, value: Any) -> Any:
+    if not isinstance(value, list):
+        raise Undecodable("an object has an unknown form")
+    if code == _ARRAY:
+        return value
+    if code not in _OBJECTS or len(value) <= _MADE_OF:
+        raise Undecodable("an object is of an unknown kind")
+    name, made_of = value[1], value[_MADE_OF]
+    if code in _WITH_FIELDS and isinstance(name, str) and isinstance(made_of, dict):
+        return Object(name, made_of)
+    return made_of
+
+
+@contextmanager
+def _translated(failure: str = "the bytes are damaged") -> Iterator[None]:
+    """Replaces the errors of msgpack, some of which quote data, with `Undecodable`, which quotes none."""
+    try:
+        yield
+    except msgpack.OutOfData:
+        failure = "the bytes are cut off"
+    except msgpack.StackError:
+        failure = "the value is nested too deeply"
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
+        pass
+    else:
+        return
+    raise Undecodable(failure)
+
 
 FORMAT = "langgraph"
 # The messages of a checkpoint as they are stored: its id, its time, their form, and their bytes if they are there.
@@ -48,13 +209,13 @@ def read_state(kind: str, blob: bytes, checkpoint: str, comparison: StateCompari
     try:
         if kind == "msgpack":
             before, comparison.body, comparison.length = comparison.body, b"", 0
-            header = checkpoint_values.array_header(blob)
+            header = array_header(blob)
             if header is None:
-                return comparison.state([(blob, checkpoint_values.decode(blob))])
+                return comparison.state([(blob, decode(blob))])
             comparison.body = body = blob[header[1] :]
             goes_on = bool(before) and body.startswith(before)
-            new = checkpoint_values.split(body, len(before) if goes_on else 0)
-            state = comparison.state(((raw, checkpoint_values.decode(raw)) for raw in new), goes_on=goes_on)
+            new = split(body, len(before) if goes_on else 0)
+            state = comparison.state(((raw, decode(raw)) for raw in new), goes_on=goes_on)
             comparison.length = header[0]
             return state
         if kind == "json":
@@ -196,7 +357,7 @@ def chat_message(value: Any) -> Any:
         return {"role": "user", "content": value}
     if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):  # noqa: PLR2004
         return {"role": _ROLES.get(value[0], value[0]), "content": value[1]}
-    return _plain(value) if isinstance(value, dict) and "content" in value else None
+    return _as_dicts(value) if isinstance(value, dict) and "content" in value else None
 
 
 def _of_object(value: Object) -> Any:
@@ -206,14 +367,14 @@ def _of_object(value: Object) -> Any:
     role = rest.pop("role", None) if kind == "chat" else _ROLES.get(kind)
     if "content" not in rest or not isinstance(role, str):
         return None
-    message: dict[str, Any] = {"role": role, "content": _plain(rest.pop("content"))}
+    message: dict[str, Any] = {"role": role, "content": _as_dicts(rest.pop("content"))}
     for name in ("name", "id", "tool_call_id"):
         if (found := rest.pop(name, None)) is not None:
-            message[name] = _plain(found)
+            message[name] = _as_dicts(found)
     calls = rest.pop("tool_calls", None)
     if isinstance(calls, list) and calls:
-        message["tool_calls"] = [_call(_plain(call)) for call in calls]
-    if kept := {name: _plain(found) for name, found in rest.items() if found not in _NOTHING}:
+        message["tool_calls"] = [_call(_as_dicts(call)) for call in calls]
+    if kept := {name: _as_dicts(found) for name, found in rest.items() if found not in _NOTHING}:
         message["langchain"] = kept
     return message
 
@@ -225,13 +386,13 @@ def _call(call: Any) -> Any:
     return {"id": call.get("id"), "type": "function", "function": {"name": call["name"], "arguments": arguments}}
 
 
-def _plain(value: Any) -> Any:
+def _as_dicts(value: Any) -> Any:
     """Replaces each object inside a value with a dict of its fields."""
     if isinstance(value, Object):
-        return {name: _plain(found) for name, found in value.fields.items()}
+        return {name: _as_dicts(found) for name, found in value.fields.items()}
     if isinstance(value, dict):
-        return {name: _plain(found) for name, found in value.items()}
-    return [_plain(found) for found in value] if isinstance(value, list) else value
+        return {name: _as_dicts(found) for name, found in value.items()}
+    return [_as_dicts(found) for found in value] if isinstance(value, list) else value
 
 
 CHECKPOINTS, BLOBS = "checkpoints", "checkpoint_blobs"
@@ -252,7 +413,7 @@ class Checkpoints:
     unit = "threads"
 
     def __init__(self, database: Database, *, skip_bad: bool = False, channel: str = "messages") -> None:
-        checkpoint_values.check_installed()
+        check_installed()
         self._database = database
         self._skip_bad = skip_bad
         self._channel = channel
@@ -310,10 +471,8 @@ class Checkpoints:
             return None if self._channel not in versions else (checkpoint, whole.get("ts"), kind, data)
         if kind != "msgpack":
             raise Undecodable(f"the checkpoint is stored as {kind}")
-        messages = checkpoint_values.find(
-            blob, "channel_values", self._channel, known=comparison.body, known_count=comparison.length
-        )
-        if messages is None and checkpoint_values.find(blob, "channel_versions", self._channel) is None:
+        messages = find(blob, "channel_values", self._channel, known=comparison.body, known_count=comparison.length)
+        if messages is None and find(blob, "channel_versions", self._channel) is None:
             return None
-        written = checkpoint_values.find(blob, "ts")
-        return checkpoint, None if written is None else checkpoint_values.decode(written), kind, messages
+        written = find(blob, "ts")
+        return checkpoint, None if written is None else decode(written), kind, messages

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_store.errors import MissingExtra
-from compaction_store.importers import checkpoint_values, langgraph, open_source
-from compaction_store.importers.checkpoint_values import Object, Undecodable, array_header, decode, find, split
+from compaction_store.importers import langgraph, open_source
+from compaction_store.importers.langgraph import Object, Undecodable, array_header, decode, find, split
 
 VALUES: dict[bytes, Any] = {
     b"\x00": 0, b"\x7f": 127, b"\xff": -1, b"\xe0": -32, b"\xc0": None, b"\xc2": False, b"\xc3": True,
@@ -78,7 +78,7 @@ def test_an_array_that_claims_more_than_it_has_takes_no_memory() -> None:
 
 
 def test_without_the_library_an_import_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checkpoint_values, "msgpack", None)
+    monkeypatch.setattr(langgraph, "msgpack", None)
     with closing(sqlite3.connect(tmp_path / "checkpoints.sqlite")) as connection:
         connection.execute("CREATE TABLE checkpoints (thread_id TEXT)")
     with pytest.raises(MissingExtra, match="LangGraph's checkpoints needs the extra 'importers'"):

@@ -14,7 +14,7 @@ from imported import FIXTURES, metas, records, run, sound, stored
 from support.faces import Face
 
 import compaction_store as cs
-from compaction_store.importers import checkpoint_values, detect, open_source
+from compaction_store.importers import detect, langgraph, open_source
 
 # A map of channel_versions with one for the messages, and no channel_values.
 WITHOUT_VALUES = "81b06368616e6e656c5f76657273696f6e7381a86d6573736167657301"
@@ -132,7 +132,7 @@ def test_checkpoints_in_json_and_another_channel(store: Face, path: Path, other:
 def test_a_long_thread_is_decoded_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every checkpoint holds the whole state; a message that was read before is not decoded again."""
     decoded = 0
-    split = checkpoint_values.split
+    split = langgraph.split
 
     def counted(data: bytes, at: int) -> Iterator[bytes]:
         nonlocal decoded
@@ -140,7 +140,7 @@ def test_a_long_thread_is_decoded_once(path: Path, monkeypatch: pytest.MonkeyPat
             decoded += 1
             yield raw
 
-    monkeypatch.setattr(checkpoint_values, "split", counted)
+    monkeypatch.setattr(langgraph, "split", counted)
     with closing(open_source(path)) as source:
         [thread] = [t for t in source.threads() if t.source_id == "long"]
         assert len(list(thread.items)) == decoded == 20

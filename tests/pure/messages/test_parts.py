@@ -9,7 +9,7 @@ import pytest
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 from compaction_store.audit.words import said
 from compaction_store.errors import InvalidMessage
-from compaction_store.importers.detecting import of_messages
+from compaction_store.importers.formats import of_messages
 from compaction_store.messages import parts, tool_pairs
 from compaction_store.messages.parts import PARTS, PartType, Shape, walk
 from compaction_store.models import Payload
