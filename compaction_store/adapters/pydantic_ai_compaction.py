@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compaction_store import arguments
-from compaction_store.adapters.pydantic_ai import Shown, StoreConversations, shown
-from compaction_store.adapters.pydantic_ai_messages import from_payload, to_payload
+from compaction_store.adapters.pydantic_ai import Shown, StoreConversations, from_payload, shown, to_payload
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra
 from compaction_store.rendering.view import View
 

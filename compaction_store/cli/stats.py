@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compaction_store.audit import charts
 from compaction_store.audit._sync.threads import copied, course, own
 from compaction_store.audit.charts import Course
-from compaction_store.audit.costs import Costs
+from compaction_store.audit.facts import Costs
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import values
 from compaction_store.cli.bundles import argument, misuse, option

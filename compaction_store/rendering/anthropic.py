@@ -16,9 +16,18 @@ from compaction_store.messages import framing
 from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
-from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, PlacedBlock, parts, refuse
+from compaction_store.rendering.blocks import (
+    BEGINNING,
+    BY_NAME,
+    NO_RESULT,
+    OF_ERASED,
+    OF_NO_CALL,
+    PlacedBlock,
+    paired,
+    parts,
+    refuse,
+)
 from compaction_store.rendering.given import set_in_messages, without_mark
-from compaction_store.rendering.turns import BEGINNING, NO_RESULT, paired
 
 SIGNED_BETA = "compact-2026-09-04"
 THRESHOLD_BETA = "compact-2026-01-12"

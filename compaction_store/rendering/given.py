@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.messages import encoding
 from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
-from compaction_store.rendering import turns
+from compaction_store.rendering import blocks
 
 System = str | Sequence[Mapping[str, Any]]
 
@@ -81,7 +81,7 @@ def _in_first(request: Payload, system: Any) -> Any:
     """Adds a prompt to the first message if that is a system message, because a template may allow only one."""
     first, *rest = _as_message(request, system)
     if rest and rest[0]["role"] == "system":
-        return [turns.both(first, rest[0], "text"), *rest[1:]]
+        return [blocks.both(first, rest[0], "text"), *rest[1:]]
     return [first, *rest]
 
 

@@ -17,20 +17,21 @@ from compaction_store.api_rules.openai_chat import LONGEST_ID
 from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
-from compaction_store.rendering import turns
+from compaction_store.rendering import blocks
 from compaction_store.rendering.anthropic import notes
 from compaction_store.rendering.blocks import (
     BY_NAME,
     EMPTY,
+    NO_RESULT,
     OF_ASSISTANT,
     OF_ERASED,
     OF_NO_CALL,
     PlacedBlock,
     claims_reply,
+    paired,
     parts,
     refuse,
 )
-from compaction_store.rendering.turns import NO_RESULT, paired
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
 _GIVEN_FIELDS = ("role", "content", "name", "tool_call_id")
@@ -53,7 +54,7 @@ def request(elements: Sequence[Element], *, join: bool) -> Payload:
     said = [one for element in elements for payload in shown(element) for one in _read(element, payload)]
     erased = any(element.is_erased for element in elements)
     messages = [one.message for one in _ordered(list(_joined(said)), erased=erased)]
-    return {"messages": turns.joined(messages, "text") if join else messages}
+    return {"messages": blocks.joined(messages, "text") if join else messages}
 
 
 def _read(element: Element, payload: Payload) -> Iterator[_Said]:

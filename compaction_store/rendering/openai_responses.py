@@ -11,11 +11,10 @@ from typing import Any
 from compaction_store.messages.parts import answer_to, answered, row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
-from compaction_store.rendering import turns
+from compaction_store.rendering import blocks
 from compaction_store.rendering.acceptance import has_content
-from compaction_store.rendering.blocks import OF_ERASED, OF_NO_CALL, refuse
+from compaction_store.rendering.blocks import NO_RESULT, OF_ERASED, OF_NO_CALL, paired, refuse
 from compaction_store.rendering.openai_chat import as_it_is, converted, image_url
-from compaction_store.rendering.turns import NO_RESULT, paired
 
 # Fields that only the SDK's objects have.
 _NAMES = frozenset({"parsed", "parsed_arguments", "async_"})
@@ -29,7 +28,7 @@ def request(elements: Sequence[Element], *, join: bool) -> Payload:
             items.extend((element.seq, item) for item in _items(element, payload))
     erased = any(element.is_erased for element in elements)
     whole = list(_whole(items, erased=erased))
-    return {"input": turns.joined(whole, "input_text") if join else whole}
+    return {"input": blocks.joined(whole, "input_text") if join else whole}
 
 
 def _items(element: Element, payload: Payload) -> Iterator[Payload]:

@@ -14,9 +14,8 @@ from compaction_store.audit.words import described, without_text
 from compaction_store.errors import MissingExtra
 from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Event, TokenStep
-from compaction_store.reporting import contents, envelope
-from compaction_store.reporting.contents import Contents
-from compaction_store.reporting.document import Period, Reply, ReportDocument
+from compaction_store.reporting import envelope
+from compaction_store.reporting.document import Contents, Period, Reply, ReportDocument, contents_of, metadata_of
 
 try:
     from jinja2 import Environment
@@ -61,7 +60,7 @@ def render(document: ReportDocument, data: str | None = None) -> bytes:
 
     Raises ValueError, without quoting content, if a bundle in the document cannot be read.
     """
-    sections = [_section(document, number, contents.read(thread)) for number, thread in enumerate(document.threads, 1)]
+    sections = [_section(document, number, contents_of(thread)) for number, thread in enumerate(document.threads, 1)]
     page = _environment().get_template("report.html").render(
         described=partial(described, content=document.content), without_text=without_text,
         document=document, sections=sections, carried=envelope.packed(document) if data is None else data,
@@ -84,7 +83,7 @@ def _section(document: ReportDocument, number: int, found: Contents) -> Section:
         [event for event in found.events if period.has(event.created_at)],
         _replies(found, period),
         [original(message, None, content=document.content, whole=True) for message in messages],
-        contents.metadata(found.manifest),
+        metadata_of(found.manifest),
     )  # fmt: skip
 
 

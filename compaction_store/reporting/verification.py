@@ -13,9 +13,8 @@ from compaction_store import __version__
 from compaction_store.bundles.verification import verify_bundle
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Compaction, Report
-from compaction_store.reporting import contents, envelope
-from compaction_store.reporting.contents import Contents
-from compaction_store.reporting.document import FORMAT, ReportDocument, ReportedThread
+from compaction_store.reporting import envelope
+from compaction_store.reporting.document import FORMAT, Contents, ReportDocument, ReportedThread, contents_of
 from compaction_store.reporting.envelope import build
 
 _BUILD = re.compile(r"[0-9a-f]{64}")
@@ -57,7 +56,7 @@ def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> Ch
             # checkpoint.
             found.notes.append(f"the bundle of {report.thread_id!r} has none of the findings that the report lists")
         try:
-            found.findings.extend(_differences(document, contents.read(thread)))
+            found.findings.extend(_differences(document, contents_of(thread)))
         except ValueError as error:
             found.findings.append(f"a bundle cannot be read: {error}")
     if not envelope.is_json(data) and not found.findings:

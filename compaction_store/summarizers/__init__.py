@@ -8,10 +8,9 @@ because the caller gives it a client.
 from __future__ import annotations
 
 from compaction_store.compaction.summary_request import Request, Summarizer
-from compaction_store.summarizers.anthropic import AnthropicSummarizer
-from compaction_store.summarizers.counter import AnthropicCounter
-from compaction_store.summarizers.fallback import FallbackSummarizer
+from compaction_store.summarizers.anthropic import AnthropicCounter, AnthropicSummarizer
 from compaction_store.summarizers.openai import OpenAISummarizer
+from compaction_store.summarizers.prompted import FallbackSummarizer
 from compaction_store.summarizers.state import StateSummary
 from compaction_store.waiting import is_async as needs_async
 

@@ -16,7 +16,7 @@ from compaction_store.arguments import other
 from compaction_store.compaction.checks import Check
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
-from compaction_store.rendering.turns import both
+from compaction_store.rendering.blocks import both
 from compaction_store.rendering.view import for_openai
 from compaction_store.summarizers import api_calls
 from compaction_store.summarizers.api_calls import CompletionRequest, Deadline, OpenAIAnswer, ResponseRequest

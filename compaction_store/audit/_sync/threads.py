@@ -11,7 +11,7 @@ from uuid import UUID
 
 from compaction_store.arguments import LOG
 from compaction_store.audit import charts, facts
-from compaction_store.audit.costs import Cost, Costs
+from compaction_store.audit.facts import Cost, Costs
 from compaction_store.audit.words import KEEPING, Kept, kept_by
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, ThreadNotFound
