@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from compaction_store.compaction.element_json import dump
 from compaction_store.jsonable import named
 from compaction_store.messages import framing
+from compaction_store.messages.parts import body_of, row_of
 from compaction_store.models import Payload
+from compaction_store.recall.definitions import NAMES
 from compaction_store.tokens import Counter
 
 LEAST_TOKENS = 500
@@ -112,7 +114,32 @@ class ResultPage:
         return _HEAD + framing.enclose(f"{{{object_}}}", _WORD)
 
 
-def is_recalled(content: Any) -> bool:
+# ---- earlier recalls in the thread
+
+
+def without_recall(message: Payload) -> Payload:
+    """Returns a message without recall calls and recall results, so that a search does not find earlier searches."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    if isinstance(content, list):
+        message = {**message, "content": [block for block in content if not _is_recall(block)]}
+    if isinstance(calls, list):
+        message = {**message, "tool_calls": [call for call in calls if not _is_recall(call)]}
+    return {} if _is_recall(message) else message
+
+
+def _is_recall(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    row = row_of(part)
+    if (row.step == "call" and row.is_clients) or part.get("type") == "function":
+        called = body_of(part).get("name")
+        return isinstance(called, str) and called in NAMES
+    if (row.step == "result" and row.is_clients) or part.get("role") == "tool":
+        return _is_recalled(part.get(row.returns))
+    return False
+
+
+def _is_recalled(content: Any) -> bool:
     """Returns whether a message's content has the exact form of a tool result. Anyone can write such content."""
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         content = content[0].get("text")

@@ -18,9 +18,8 @@ from compaction_store.models import Compaction, Element, Message, Payload, Threa
 from compaction_store.models.messages import shown
 from compaction_store.models.state import PartName, State
 from compaction_store.models.vocabulary import WITHDRAWALS
-from compaction_store.recall.calls import without_recall
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
-from compaction_store.recall.pages import Recalled, ResultPage
+from compaction_store.recall.pages import Recalled, ResultPage, without_recall
 from compaction_store.store.threads import refuse_unknown
 from compaction_store.tokens import Counter
 from compaction_store.tokens.message_text import read
