@@ -1,4 +1,4 @@
-"""The commands that serve: pages to auditors, threads to agents, and the store to programs."""
+"""The commands that serve: pages to auditors, threads to agents, the store to programs, and workers to the store."""
 
 from __future__ import annotations
 
@@ -7,21 +7,44 @@ import gc
 import logging
 import os
 import secrets
+import signal
 import socket
-from contextlib import AsyncExitStack
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from compaction_store.audit.safe_text import shown
-from compaction_store.cli import choices, options
-from compaction_store.cli.bundles import misuse, option
-from compaction_store.cli.compact import STRATEGY, SUMMARIZER
-from compaction_store.cli.options import ServerOptions, TenantOptions
-from compaction_store.cli.output import note, private
+import typer
+
+import compaction_store
+from compaction_store.audit.safe_text import named, shown
+from compaction_store.cli import choices, options, values
+from compaction_store.cli.bundles import REFUSED, misuse, option
+from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
+from compaction_store.cli.options import (
+    DeedOptions,
+    PrintOptions,
+    Reserve,
+    ServerOptions,
+    Target,
+    TenantOptions,
+    Trigger,
+)
+from compaction_store.cli.output import Output, note, private
 from compaction_store.cli.verify import LogFile, PublicKeys, open_log
-from compaction_store.errors import MissingExtra
+from compaction_store.errors import DatabaseError, MissingExtra, SchemaOutOfDate, own_text
 from compaction_store.models.roles import AUDITOR, REVIEWER
+
+if TYPE_CHECKING:
+    from compaction_store import CompactionRun, Store, Thread, TokenBudget
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
 _CONNECTIONS = 4
@@ -224,3 +247,272 @@ def api(
 
     with db.reachable() as address:
         asyncio.run(run(address))
+
+
+# ---- the worker, which compacts the threads that are due, several at once, until it is stopped
+#
+# Any number of workers may run. Leases in the database ensure that only one worker at a time compacts a thread. If a
+# worker is killed, others take over its threads when its leases expire. After the first signal, a worker finishes its
+# runs and starts no new ones. After the second signal, it exits at once.
+
+
+_FIRST_BACKOFF = 60.0
+_MAX_BACKOFF = 3600.0
+_POLL_SECONDS = 0.2
+_NONE_DUE = "no thread is due; a thread whose last attempt made no progress is retried after it grows"
+
+
+def worker(
+    window: Annotated[int, option("--window TOKENS", "The model's context window.", min=1)],
+    strategy: list[str] = STRATEGY,
+    summarizer: list[str] = SUMMARIZER,
+    reserve: Reserve = 0,
+    trigger: Trigger = "0.8",
+    target: Target = "0.5",
+    parallel: int = option("--parallel N", default=4, min=1, max=256),
+    every: float = option("--every SECONDS", default=5.0, min=0.1),
+    wait: Wait = 0.0,
+    idle: float = option("--idle MINUTES", default=0.0, min=0, max=525_600),
+    once: bool = option("--once", default=False),
+    *,
+    deed: DeedOptions,
+    db: ServerOptions,
+    tenant: list[str] = option(
+        "--tenant NAME", default=["default"], envvar="COMPACTION_STORE_TENANT", show_default="default"
+    ),
+    all_tenants: bool = option("--all-tenants", default=False),
+    printed: PrintOptions,
+) -> None:
+    from compaction_store.deploy import doctor
+
+    budget = options.budget(window, reserve, trigger, target)
+    if budget is None:  # pragma: no cover — typer asks for a window
+        raise misuse("is required", "--window")
+    callback = choices.strategy(strategy, summarizer)
+    out = printed.output()
+    with (
+        db.reachable() as address,
+        compaction_store.Store.open(address, pool_size=parallel + 1, actor=options.user_at_host()) as opened,
+        _stop_signal() as stop,
+    ):
+        # The stores of all tenants share one pool of connections.
+        store_of = cache(opened.of_tenant)
+
+        def names() -> Sequence[str]:
+            return doctor.tenants(address) if all_tenants else tenant
+
+        for name in names():
+            # A wrong name or a missing right fails at once. While the worker runs, it waits for the database instead.
+            store_of(name)
+        loop = _Loop(store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, idle, stop, out)
+        whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
+        note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
+        with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
+            while not stop.is_set() and (loop.round(pool) or not once):
+                loop.rest(0 if once else every)
+            loop.finish()
+        note(loop.summary)
+    if once and loop.failures:
+        raise typer.Exit(REFUSED)
+
+
+@contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    stop = threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            # Exit without cleaning up, because a Python thread that waits for a summary cannot be interrupted.
+            os._exit(128 + number)
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _ThreadKey(NamedTuple):
+    """The tenant and the name of a thread."""
+
+    tenant: str
+    thread_id: str
+
+
+class _Ended(NamedTuple):
+    """The result or the error of a run, and its duration in seconds."""
+
+    result: CompactionRun | None
+    error: Exception | None
+    seconds: float
+
+
+@dataclass
+class _Backoff:
+    """The pause before a failed thread is retried."""
+
+    seconds: float
+    until: float
+
+
+@dataclass
+class _Loop:
+    """The loop of the worker, with the runs under way, the pauses of failed threads, and counts."""
+
+    store_of: Callable[[str], Store]
+    tenants: Callable[[], Sequence[str]]
+    callback: Callable[..., Any]
+    budget: TokenBudget
+    actor: str | None
+    authority: Mapping[str, Any] | None
+    parallel: int
+    wait: float
+    idle: float
+    stop: threading.Event
+    out: Output
+    begun: int = 0
+    compacted: int = 0
+    failures: int = 0
+    covered: int = 0
+    _busy: dict[Future[_Ended], _ThreadKey] = field(default_factory=dict)
+    _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
+    # The threads whose run ended in this round. The list of due threads was read before, so it may still contain them.
+    _ended: set[_ThreadKey] = field(default_factory=set)
+
+    @property
+    def summary(self) -> str:
+        if not self.begun:
+            return _NONE_DUE + self._leased()
+        counts = f"{self.compacted:,} compacted, {self.failures:,} failed"
+        return (
+            f"{counts}, {values.count(self.covered, 'failed summary')} replaced by another summarizer"
+            if self.covered
+            else counts
+        )
+
+    def round(self, pool: ThreadPoolExecutor) -> bool:
+        """Starts runs for the threads that are due.
+
+        Returns whether any run was started or is under way, or whether the database failed and must be asked again.
+        """
+        begun = 0
+        self._ended.clear()
+        try:
+            for store, place in self._due():
+                while len(self._busy) >= self.parallel and not self.stop.is_set():
+                    self._reap(_POLL_SECONDS)
+                if self.stop.is_set():
+                    break
+                if self._is_free(place):
+                    self._busy[pool.submit(self._compact, store, place.thread_id)] = place
+                    begun += 1
+                    self.begun += 1
+        except SchemaOutOfDate:
+            raise
+        except DatabaseError as error:
+            # The database may be restarting: keep running.
+            self._report(None, {"error": type(error).__name__}, str(error))
+            begun += 1
+            self.stop.wait(1)
+        self._reap(_POLL_SECONDS if begun == 0 and self._busy else 0)
+        return bool(begun or self._busy)
+
+    def _leased(self) -> str:
+        try:
+            leases = [lease for tenant in self.tenants() for lease in self.store_of(tenant).leases(self.budget)]
+        except DatabaseError:
+            return ""
+        return leased(leases)
+
+    def _compact(self, store: Store, thread_id: str) -> _Ended:
+        """Compacts a thread, in a thread of the pool."""
+        start, result, error = time.monotonic(), None, None
+        try:
+            result = store.compact(
+                thread_id, self.callback, budget=self.budget, wait=self.wait, actor=self.actor, authority=self.authority
+            )
+        except Exception as raised:  # noqa: BLE001 — reported as the result of this run
+            error = raised
+        return _Ended(result, error, time.monotonic() - start)
+
+    def rest(self, seconds: float) -> None:
+        """Waits until the next search, and reports each run when it ends."""
+        end = time.monotonic() + seconds
+        while not self.stop.is_set() and (left := end - time.monotonic()) > 0:
+            if self._busy:
+                self._reap(min(_POLL_SECONDS, left))
+            else:
+                self.stop.wait(left)
+
+    def finish(self) -> None:
+        if self._busy and self.stop.is_set():
+            note(f"stopping after {values.count(len(self._busy), 'run')} under way; a second signal ends it at once")
+        while self._busy:
+            self._reap(_POLL_SECONDS)
+
+    def _due(self) -> Iterator[tuple[Store, _ThreadKey]]:
+        """Yields the threads that are due, from each tenant in turn, so that a large tenant does not block others."""
+        turns: deque[tuple[Store, str, Iterator[Thread]]] = deque()
+        for tenant in self.tenants():
+            store = self.store_of(tenant)
+            turns.append((store, tenant, iter(store.due(self.budget, idle_minutes=self.idle))))
+        while turns:
+            store, tenant, waiting = turns.popleft()
+            if (thread := next(waiting, None)) is not None:
+                yield store, _ThreadKey(tenant, thread.thread_id)
+                turns.append((store, tenant, waiting))
+
+    def _is_free(self, place: _ThreadKey) -> bool:
+        if place in self._ended or place in self._busy.values():
+            return False
+        rest = self._paused.get(place)
+        return rest is None or rest.until <= time.monotonic()
+
+    def _reap(self, seconds: float) -> None:
+        done, _ = wait(self._busy, timeout=seconds, return_when=FIRST_COMPLETED)
+        for run in done:
+            place, ended = self._busy.pop(run), run.result()
+            self._ended.add(place)
+            result, error = ended.result, ended.error
+            if result is None:
+                self._fail(place)
+                # An error from outside this package may quote a message, so print only its type.
+                name = type(error).__name__
+                text = (error and own_text(error)) or name
+                self._report(place, {"error": name, "seconds": round(ended.seconds, 3)}, text)
+                continue
+            self.compacted += result.applied
+            if result.applied or not (result.records or result.errors):
+                self._paused.pop(place, None)
+            else:
+                self._fail(place)
+            self._report_result(place, result, ended.seconds)
+
+    def _fail(self, place: _ThreadKey) -> None:
+        self.failures += 1
+        rest = self._paused.get(place)
+        seconds = _FIRST_BACKOFF if rest is None else min(_MAX_BACKOFF, 2 * rest.seconds)
+        self._paused[place] = _Backoff(seconds, time.monotonic() + seconds)
+
+    def _report_result(self, place: _ThreadKey, result: CompactionRun, took: float) -> None:
+        outcomes = [record.outcome for record in result.records]
+        parts = {
+            "reason": result.reason, "applied": outcomes.count("applied"), "rejected": outcomes.count("rejected"),
+            "failed": outcomes.count("failed"), "covered": len(result.covered),
+            "tokens": result.view.tokens, "seconds": round(took, 3),
+        }  # fmt: skip
+        text = f"{result.reason}: {result.view.tokens:,} tokens now, {parts['applied']} applied, {took:.1f} s"
+        if result.covered:
+            self.covered += len(result.covered)
+            text += f"; instead of {'; '.join(map(values.failure, result.covered))}"
+        self._report(place, parts, text)
+
+    def _report(self, place: _ThreadKey | None, parts: dict[str, Any], text: str) -> None:
+        if self.out.as_json:
+            where = {"tenant": None, "thread_id": None} if place is None else place._asdict()
+            self.out.json(where | parts)
+        else:
+            self.out.text(text if place is None else f"{named(place.thread_id)}: {text}")
+        self.out.flush()
