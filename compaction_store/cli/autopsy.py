@@ -316,7 +316,7 @@ def _load(
     store: Store, part: FileGroup, say: Say, unread: list[str], progress: ProgressBar | None = None
 ) -> Iterator[str]:  # fmt: skip
     from compaction_store import importers
-    from compaction_store.importers.kept_lines import LINES
+    from compaction_store.importers.line_files import LINES
 
     def report(at: importers.Progress) -> None:
         if progress is not None:

@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from uuid import UUID
 
-from compaction_store.importers.kept_lines import kept
-from compaction_store.importers.line_files import Files, Line, LineFile, LineRange, Unreadable, parsed
+from compaction_store.importers.line_files import Files, Line, LineFile, LineRange, Unreadable, kept, parsed
 from compaction_store.importers.sources import EMPTY, Item, Notes, SourceThread, count, moment, text, to_load
 from compaction_store.messages.encoding import MAX_META_BYTES
 from compaction_store.models import Observed

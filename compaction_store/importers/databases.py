@@ -103,7 +103,8 @@ def _translated() -> Iterator[None]:
     raise InvalidSource(f"the database cannot be read: {failure}")
 
 
-# ---- the sessions of the OpenAI Agents SDK
+# ---- sessions of the OpenAI Agents SDK: those of SQLAlchemySession in Postgres, and SQLite sessions. Items that were
+# removed from a session, for example by `pop_item`, are also gone from its table, so they cannot be imported.
 
 
 AGENTS = "openai-agents"

@@ -45,7 +45,7 @@ class Undecodable(ValueError):
 
 
 class Object(NamedTuple):
-    """An object: the name of its class, and its fields."""
+    """An object: the name of its class, which is never imported, and its fields."""
 
     name: str
     fields: dict[str, Any]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compaction_store import errors
 from compaction_store.importers.formats import open_source
-from compaction_store.importers.kept_lines import LINES
+from compaction_store.importers.line_files import LINES
 from compaction_store.importers.sources import Bad, Item, LeftOut, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Loaded, ThreadLoaded, ToLoad

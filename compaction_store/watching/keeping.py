@@ -23,9 +23,8 @@ from compaction_store import Reader, Store
 from compaction_store.errors import Conflict, IdempotencyConflict, InvalidInput, ThreadNotFound
 from compaction_store.files import sync_folder
 from compaction_store.importers import ThreadImported, import_into
-from compaction_store.importers.kept_lines import LINES, REWRITTEN, bytes_of
-from compaction_store.importers.kept_lines import messages as messages_in
-from compaction_store.importers.line_files import Files
+from compaction_store.importers.line_files import LINES, REWRITTEN, Files, bytes_of
+from compaction_store.importers.line_files import messages as messages_in
 from compaction_store.messages import encoding
 from compaction_store.models import Thread
 

@@ -22,10 +22,9 @@ from typing import IO, Any
 
 from compaction_store import Store
 from compaction_store.errors import CompactionStoreError, Conflict, DatabaseError, InvalidSource
-from compaction_store.importers import ThreadImported, codex, codex_traces, formats
+from compaction_store.importers import ThreadImported, codex, formats
 from compaction_store.importers.formats import SESSIONS
-from compaction_store.importers.kept_lines import LINES, bytes_of, messages, place_of
-from compaction_store.importers.line_files import Files, LineFile
+from compaction_store.importers.line_files import LINES, Files, LineFile, bytes_of, messages, place_of
 from compaction_store.importers.running import key_of
 from compaction_store.watching import keeping
 from compaction_store.watching.keeping import ErasedSession, Keeper, Spool, Spooled, Target, batches
@@ -85,7 +84,7 @@ class SessionFile:
 
     def source(self, path: str, size: int) -> Files:
         """Opens the conversation in the first bytes of the file, or of a copy of it."""
-        root = os.environ.get(codex_traces.ROOT, "") if self.form == codex.FORMAT else ""
+        root = os.environ.get(codex.ROOT, "") if self.form == codex.FORMAT else ""
         traces = {"traces": root} if Path(root).is_dir() and root else {}
         source = SESSIONS[self.form].opened(Path(path), skip_bad=True, lines=False, **traces)
         source.end_at(size)

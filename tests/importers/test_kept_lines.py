@@ -13,7 +13,7 @@ from imported import FIXTURES, run_all, sound
 from support.faces import Face
 
 import compaction_store as cs
-from compaction_store.importers import kept_lines
+from compaction_store.importers import line_files
 from compaction_store.importers.line_files import json_object
 from compaction_store.messages import encoding
 
@@ -27,11 +27,11 @@ _BYTES = st.lists(_ODD | st.binary(max_size=8), max_size=30).map(b"".join)
 
 
 def made(data: bytes) -> list[dict[str, object]]:
-    return [piece.message for piece in kept_lines.messages(BytesIO(data), len(data))]
+    return [piece.message for piece in line_files.messages(BytesIO(data), len(data))]
 
 
 def again(messages: list[dict[str, object]]) -> bytes:
-    return b"".join(map(kept_lines.bytes_of, messages))
+    return b"".join(map(line_files.bytes_of, messages))
 
 
 @given(_BYTES)
@@ -65,7 +65,7 @@ def test_a_line_of_40_mib_comes_back_in_pieces(unit: bytes) -> None:
 @pytest.mark.parametrize("end", [b"", b"\n"])
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_a_line_as_long_as_a_piece(end: bytes, extra: int) -> None:
-    data = b"x" * (kept_lines.PIECE + extra) + end
+    data = b"x" * (line_files.PIECE + extra) + end
     messages = made(data)
     assert again(messages) == data
     assert len(messages) == 1 + (extra == 1 or (extra == 0 and end == b"\n"))
@@ -167,4 +167,4 @@ def test_the_place_of_a_file(tmp_path: Path, path: str, place: str) -> None:
     file = tmp_path / path
     file.parent.mkdir(parents=True)
     file.touch()
-    assert kept_lines.place_of(file) == place
+    assert line_files.place_of(file) == place

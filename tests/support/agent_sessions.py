@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import compaction_store as cs
-from compaction_store.importers.kept_lines import bytes_of
+from compaction_store.importers.line_files import bytes_of
 from compaction_store.watching import keeping
 
 
