@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from compaction_store import arguments
-from compaction_store.adapters.common import as_given
-from compaction_store.adapters.states import Threads, name
+from compaction_store.adapters.common import Threads, as_given, name
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload

@@ -9,8 +9,7 @@ from functools import cache, wraps
 from typing import Any, Literal, Self
 
 from compaction_store import arguments
-from compaction_store.adapters.common import deletion
-from compaction_store.adapters.states import Threads
+from compaction_store.adapters.common import Threads, deletion
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.store import AsyncStore, Store
 from compaction_store.waiting import Work, drive, drive_async

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from compaction_store import arguments, errors
-from compaction_store.adapters.common import remember
+from compaction_store.adapters.common import Threads, items_of, name, remember
 from compaction_store.adapters.litellm_calls import (
     SUMMARY_PREFIX,
     Call,
@@ -31,7 +31,6 @@ from compaction_store.adapters.litellm_calls import (
     has_compaction,
     is_system,
 )
-from compaction_store.adapters.states import Threads, items_of, name
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View

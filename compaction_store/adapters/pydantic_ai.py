@@ -326,7 +326,8 @@ def _entry(stored: Stored, thread_id: str) -> Any:
     )
 
 
-# ---- messages
+# ---- messages, whose parts become blocks whose text and tool calls the store can read. Nothing is left out, so every
+# message can be restored.
 
 
 try:

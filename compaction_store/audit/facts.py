@@ -299,7 +299,8 @@ def _is_likely(population: int, drawn: int, bad: int, hits: range) -> bool:
     return samples * _ONE_IN > comb(population, drawn)
 
 
-# ---- what summaries cost
+# ---- what summaries cost: calls, tokens and time by model, actor and week. If a call failed and a fallback replaced
+# it, its cost counts towards the model that failed, because the call was billed too.
 
 
 # The names that APIs give to input tokens, cached tokens included, and to output tokens.

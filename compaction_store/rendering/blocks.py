@@ -239,7 +239,8 @@ def _item(seq: int, item: Payload) -> Iterator[PlacedBlock]:
         refuse(seq, "type", "this kind of item cannot be converted to the requested format")
 
 
-# ---- turns of one role, and pairs of calls and results
+# ---- consecutive messages of one role are joined for chat templates that demand that users and the assistant take
+# turns
 
 
 BEGINNING = "(The conversation begins here.)"

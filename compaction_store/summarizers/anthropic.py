@@ -262,7 +262,8 @@ def _native_summary(answer: Any, instructions: str | None) -> Summary:
     return Summary(text, model=model, prompt=instructions, usage=usage, provider=provider, replacement=(message,))
 
 
-# ---- counting
+# ---- counts of the tokens of views by Anthropic's API, which can count a request without running it. If it cannot, the
+# result has the store's own count and the reason; no error is raised.
 
 
 # Parameters that only affect the answer. The API refuses them in a request to count.

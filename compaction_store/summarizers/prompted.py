@@ -400,7 +400,7 @@ def hidden(text: str) -> Payload:
     return {kind: count for kind, count in counts.items() if count}
 
 
-# ---- several summarizers
+# ---- several summarizers, tried in order until one succeeds; the record names those that failed
 
 
 class FallbackSummarizer:

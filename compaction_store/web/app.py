@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from compaction_store import __version__, errors
-from compaction_store.audit import charts, commands
+from compaction_store.audit import charts, safe_text
 from compaction_store.audit._async import records, threads
 from compaction_store.audit.facts import MOST_DRAWN, OutOfTime
 from compaction_store.audit.marks import ShownMessage, element_texts
@@ -38,7 +38,7 @@ except ImportError as error:
 
 from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
 from compaction_store.web.caches import Alarms, ChartCache, Verifications
-from compaction_store.web.parameters import PARAMETERS, SAMPLE, SAMPLE_FILTERS, VERDICT, Parameters, as_object, exact
+from compaction_store.web.routes import PARAMETERS, SAMPLE, SAMPLE_FILTERS, VERDICT, Parameters, as_object, exact
 
 _T = TypeVar("_T")
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
@@ -129,7 +129,7 @@ class _AuditPages:
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
             "filters_of_records": FILTERS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
-            "csv": partial(commands.as_csv, self._tenant),
+            "csv": partial(safe_text.as_csv, self._tenant),
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():
@@ -364,7 +364,7 @@ class _AuditPages:
             "findings": await reader.audit.verify_entry(name, pos=pos),
             "title": f"{found.event.kind} of {name} at pos {pos}", "newest": newest, "signed_pos": signed,
             "now": datetime.now(UTC), "verified": self._verified.of(found.thread),
-            "command": commands.check_one(self._tenant, found.thread.thread_id, has_checkpoint=bool(signed)),
+            "command": safe_text.check_one(self._tenant, found.thread.thread_id, has_checkpoint=bool(signed)),
         }  # fmt: skip
         return await self._html(request, "certificate.html", more, found)
 
@@ -387,7 +387,7 @@ class _AuditPages:
             "thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name,
             "most": _MOST_VERIFIED, "level": chosen, "levels": LEVELS, "verified": self._verified.newest_first,
             "all_threads": self._alarms.verification, "keys": self._checkpoints.keys if self._checkpoints else (),
-            "command": commands.check_all(self._tenant, has_checkpoint=newest is not None),
+            "command": safe_text.check_all(self._tenant, has_checkpoint=newest is not None),
         }  # fmt: skip
         return await self._html(request, "integrity.html", more)
 

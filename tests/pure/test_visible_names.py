@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 
-from compaction_store.audit.commands import argument, option, word
-from compaction_store.audit.safe_text import is_plain, named, numbered, shown
+from compaction_store.audit.safe_text import argument, is_plain, named, numbered, option, shown, word
 
 PARTS = ("\\", "n", "u202e", "\u202e", "\n", "x1b", "\x1b", "\U000e0001", "U000e0001", "a")
 HOSTILE = (

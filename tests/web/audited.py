@@ -11,7 +11,7 @@ import httpx
 
 import compaction_store as cs
 from compaction_store import web
-from compaction_store.web.parameters import PARAMETERS
+from compaction_store.web.routes import PARAMETERS
 
 THREAD = "ticket/8812"
 SUMMARY = "Order #44910 went out with ZX-990-AA, see /srv/orders/0.json. A refund of $999.99 was promised."

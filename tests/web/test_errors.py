@@ -17,7 +17,7 @@ import sqlalchemy as sa
 import compaction_store as cs
 from compaction_store import web
 from compaction_store.audit._async import records, threads
-from compaction_store.web.parameters import PARAMETERS
+from compaction_store.web.routes import PARAMETERS
 from web.audited import ADDRESSES, THREAD, Client, visit
 from web.test_access import check_headers
 

@@ -20,7 +20,7 @@ from compaction_store.arguments import DATABASE, LOG
 from compaction_store.checkpoints import CheckpointLog, SigningKey
 from compaction_store.summarizers import FallbackSummarizer
 from compaction_store.web import app
-from compaction_store.web.parameters import PARAMETERS
+from compaction_store.web.routes import PARAMETERS
 from web.audited import THREAD, Client, visit
 from web.test_pages import shown, text_of
 
