@@ -1,4 +1,4 @@
-"""What all commands declare: options, bundles of options, and exit codes.
+"""The declarations of all commands: options, bundles of options, and exit codes.
 
 A parameter of a command that is a bundle becomes the options of the bundle.
 """

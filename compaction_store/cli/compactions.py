@@ -1,4 +1,4 @@
-"""The commands `compactions`, `explain` and `events`, which show the audit trail and what compactions lost."""
+"""The commands `compactions`, `explain` and `events`, which show the audit trail and the losses of compactions."""
 
 from __future__ import annotations
 
