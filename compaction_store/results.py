@@ -11,11 +11,15 @@ import logging
 import warnings
 import weakref
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import wraps
+from types import TracebackType
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+_Context = TypeVar("_Context", bound=AbstractAsyncContextManager[Any])
 _T_co = TypeVar("_T_co", covariant=True)
 _log = logging.getLogger("compaction_store")
 
@@ -117,3 +121,65 @@ class ItemsOf(Sequence[_T_co]):
 
     def __len__(self) -> int:
         return len(self._items_of())
+
+
+class AwaitableContext(Coroutine[Any, Any, _Context], AbstractAsyncContextManager[_Context]):
+    """A coroutine that is also an async context manager: entering it awaits the coroutine and enters the result.
+
+    Like any coroutine, it can be used only once.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _Context]) -> None:
+        self._coroutine = coroutine
+        # asyncio shows a task by its coroutine's name.
+        self.__name__ = getattr(coroutine, "__name__", "open")
+        self.__qualname__ = getattr(coroutine, "__qualname__", "open")
+        self._opened: _Context | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Only a caller who forgot the `await` asks for an attribute of the store; asyncio asks for its own with `_`.
+        how = f"write `await {self.__qualname__}(…)`, or `async with {self.__qualname__}(…) as store`"
+        raise AttributeError(f"the store is not open yet, so it has no {name!r}: {how}", name=name, obj=self)
+
+    def __await__(self) -> Generator[Any, Any, _Context]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            # Break the reference cycle between the error's traceback and this frame, which would keep the opened store
+            # alive.
+            del error
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    async def __aenter__(self) -> _Context:
+        self._opened = await self._coroutine
+        return cast("_Context", await self._opened.__aenter__())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._opened is not None  # noqa: S101 — it was entered
+        return await self._opened.__aexit__(kind, error, trace)
+
+
+def awaitable_context(
+    function: Callable[_P, Coroutine[Any, Any, _Context]],
+) -> Callable[_P, AwaitableContext[_Context]]:
+    """Decorates an async function so that it returns an AwaitableContext."""
+
+    @wraps(function)
+    def call(*arguments: _P.args, **keywords: _P.kwargs) -> AwaitableContext[_Context]:
+        made = AwaitableContext(function(*arguments, **keywords))
+        if arguments and isinstance(arguments[0], type):
+            # Name the class that the caller used, which may inherit the method.
+            made.__qualname__ = f"{arguments[0].__name__}.{function.__name__}"
+        return made
+
+    return call

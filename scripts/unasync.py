@@ -33,7 +33,7 @@ RULES = (
     (r"\basyncio\b", "time"),
     (r"\bengine\.sync_engine\b", "engine"),
     (r"\n    @awaitable_context", ""),
-    (r"^from compaction_store.store.awaitable_context import awaitable_context\n", ""),
+    (r", awaitable_context$", ""),
     (
         r"\bAsync(Audit|Connections?|Custody|Engine|Iterator|LeaseKeeper|Loader|Messages|Reader|Results|Scope|SharedCommits|Signal|Source|StoreAudit|Store|Threads|Turn|Waiter)\b",
         r"\1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compaction_store.models import Span
-from compaction_store.store.turn_waits import gaps, pause
+from compaction_store.store._async.turns import gaps, pause
 
 
 def test_a_turn_asks_more_seldom_at_a_higher_place_and_the_longer_it_is_there() -> None:

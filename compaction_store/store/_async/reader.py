@@ -32,11 +32,10 @@ from compaction_store.postgres.queries import CompactionFilter, CompactionKey, L
 from compaction_store.postgres.sealed_server import SealedServer
 from compaction_store.rendering import receipts
 from compaction_store.rendering.view import SeenView, View
-from compaction_store.results import AsyncResults
+from compaction_store.results import AsyncResults, awaitable_context
 from compaction_store.sealing.keys import Keys
 from compaction_store.store._async import forks, pages
 from compaction_store.store._async.scope import AsyncScope
-from compaction_store.store.awaitable_context import awaitable_context
 from compaction_store.store.threads import KnownThreads, recency, refuse_unknown
 from compaction_store.telemetry.telemetry import Telemetry
 

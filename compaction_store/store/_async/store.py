@@ -33,8 +33,7 @@ from compaction_store.rendering import acceptance
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._async import appends, compactions, forks
 from compaction_store.store._async.reader import AsyncReader
-from compaction_store.store._async.turns import AsyncTurn
-from compaction_store.store.turn_waits import LONGEST_LEASE, LONGEST_WAIT, check_seconds
+from compaction_store.store._async.turns import LONGEST_LEASE, LONGEST_WAIT, AsyncTurn, check_seconds
 from compaction_store.waiting import drive_async, is_async
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from compaction_store.rendering import acceptance
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._sync import appends, compactions, forks
 from compaction_store.store._sync.reader import Reader
-from compaction_store.store._sync.turns import Turn
-from compaction_store.store.turn_waits import LONGEST_LEASE, LONGEST_WAIT, check_seconds
+from compaction_store.store._sync.turns import LONGEST_LEASE, LONGEST_WAIT, Turn, check_seconds
 from compaction_store.waiting import drive, is_async
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store.store.awaitable_context import awaitable_context
+from compaction_store.results import awaitable_context
 from reliability.rigs.cuts import PLAN
 from reliability.rigs.pooler import pooler
 from reliability.rigs.proxy import Proxy
