@@ -28,7 +28,7 @@ from compaction_store.cli.options import Subject, TenantOptions, naming
 from compaction_store.cli.output import ProgressBar, note, private, without_bars
 from compaction_store.cli.verify import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.errors import Conflict, InvalidBundle
-from compaction_store.store.copies import pinned
+from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Event, Message, Reader

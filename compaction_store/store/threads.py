@@ -1,10 +1,15 @@
-"""The threads that a store works with: the last seqs that it received, and the keys by which queries find threads."""
+"""The threads that a store works with: the last seqs that it received, and the keys by which queries find threads.
+
+After a thread is erased, another thread may get its name. Then a call by name reads the other thread, unless the name
+is bound with `pinned`.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 from compaction_store import arguments
@@ -13,6 +18,10 @@ from compaction_store.integrity import erasure
 from compaction_store.models import Thread
 from compaction_store.postgres.queries import ThreadKey
 
+if TYPE_CHECKING:
+    from compaction_store.store import AsyncReader, AsyncStore, Reader, Store
+
+S = TypeVar("S", "AsyncReader", "AsyncStore", "Reader", "Store")
 _MOST = 10_000
 
 
@@ -87,3 +96,15 @@ def recency(place: object) -> tuple[datetime, UUID]:
         raise InvalidInput(
             f"after must be a thread, or its cursor, in a list by recency{arguments.other_choice(place)}"
         ) from None
+
+
+def pinned(store: S, thread_id: str, thread_uid: UUID) -> S:
+    """Returns a store of the same kind that finds this thread by the name, even if the name goes to another thread."""
+    return store._pinned(thread_id, thread_uid)  # noqa: SLF001 — for this package only
+
+
+def impatient(store: S, seconds: float) -> S:
+    """Returns a store of the same kind that stops trying to reach an unreachable server after some seconds."""
+    other = copy.copy(store)
+    other._db = store._db.with_patience(seconds)  # noqa: SLF001 — for this package only
+    return other

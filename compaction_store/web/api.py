@@ -38,7 +38,7 @@ from compaction_store.models import Compaction, Message, Thread
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.results import AsyncResults
 from compaction_store.store import AsyncStore
-from compaction_store.store.copies import impatient
+from compaction_store.store.threads import impatient
 from compaction_store.web.access import HEADERS, STATUS, Refusal, answer_to, host_of, log_access, log_failure, read
 from compaction_store.web.routes import RENDERERS, ROUTES, Route, ViewUsed, asked, document
 

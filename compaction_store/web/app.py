@@ -23,7 +23,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.models import LEVELS, Thread, vocabulary
 from compaction_store.models.record_filters import FILTERS
 from compaction_store.store import AsyncReader, AsyncStore
-from compaction_store.store.copies import impatient, pinned
+from compaction_store.store.threads import impatient, pinned
 
 try:
     from starlette.applications import Starlette

@@ -18,7 +18,7 @@ from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Event, Thread, TokenStep
 from compaction_store.models.vocabulary import EventKind
-from compaction_store.store.copies import pinned
+from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
     from compaction_store.store import AsyncReader

@@ -15,7 +15,7 @@ from compaction_store.audit.words import said
 from compaction_store.errors import UnknownEntry
 from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Comparison, Element, Event, Message, Thread, Verdict
-from compaction_store.store.copies import pinned
+from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
     from compaction_store.store import Reader
