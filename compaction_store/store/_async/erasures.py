@@ -1,23 +1,27 @@
-"""Erases messages and threads, and records holds, retentions and verdicts."""
+"""Erases messages, threads and all threads of a subject, and records holds, retentions and verdicts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from compaction_store.arguments import LOG, about
-from compaction_store.errors import OutcomeUnknown
+from compaction_store.errors import Held, OutcomeUnknown, ThreadDamaged, ThreadNotFound
 from compaction_store.integrity import erasure
-from compaction_store.models import Event, Redaction, Thread
+from compaction_store.models import Event, Expiry, Redaction, Thread
 from compaction_store.models.vocabulary import LogEvent
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.calling._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries.across_threads import Expiring
 
 # Ten times the measured time for erasing one message.
 SECONDS_A_MESSAGE = 0.001
+_PAGE = 500
+_RETAINED = "the thread is retained "
 
 
 def check_reasons(reason: object, override: object = None, legal_basis: object = None) -> None:
@@ -99,3 +103,37 @@ async def record_in_log(
 ) -> Event:
     """Records an event in the log of a tenant, which the first event makes."""
     return await record(db, queries.record_in_log, ThreadKey(None, tenant, LOG), kind, body, actor, kind, salt=salt)
+
+
+async def erase_subject(db: AsyncConnections, tenant: str, subject: str, how: Erasure) -> AsyncIterator[Expiry]:
+    """Erases the threads of a subject, and those that get it meanwhile, each in a transaction of its own."""
+    seen: set[UUID] = set()
+    count = -1
+    while count < len(seen):
+        count, after = len(seen), UUID(int=0)
+        while page := await db.call(queries.threads_of_subject, tenant, subject, after, _PAGE):
+            for found in page:
+                after = found.thread_uid
+                if after not in seen:
+                    seen.add(after)
+                    if (done := await erase_one(db, tenant, found, how)) is not None:
+                        yield done
+
+
+async def erase_one(
+    db: AsyncConnections, tenant: str, found: queries.OfSubject | Expiring, how: Erasure
+) -> Expiry | None:
+    """Erases a thread unless it must be kept. Returns None if another call has erased or removed it meanwhile."""
+    key = ThreadKey(found.thread_uid, tenant, found.thread_id)
+    result = Expiry(found.thread_id, found.thread_uid, found.last_message_at, None)
+    try:
+        done = await erase(db, key, how, last_pos=found.last_pos)
+    except ThreadNotFound:
+        return None
+    except ThreadDamaged:
+        return replace(result, kept="damaged")
+    except Held as held:
+        return replace(result, kept="retained" if str(held).startswith(_RETAINED) else "held")
+    if done.pos is None and not how.dry_run:
+        return None
+    return replace(result, messages=len(done.seqs), records=len(done.records), pos=done.pos)

@@ -3,26 +3,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+import hmac
+import re
+from collections import Counter
+from collections.abc import Iterator, Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 from compaction_store import arguments
+from compaction_store.checkpoints import removals
 from compaction_store.checkpoints.keys import Signer, check_signer
 from compaction_store.checkpoints.removals import Removal
-from compaction_store.errors import Conflict, InvalidInput, NotConfigured, UnsupportedDatabase
+from compaction_store.errors import Conflict, InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Event, Expiry, Redaction
-from compaction_store.postgres import queries
-from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres import checkpointing, queries
+from compaction_store.postgres.queries import EventFilter, ThreadKey
+from compaction_store.postgres.queries.across_threads import Expiring
 from compaction_store.results import Results
-from compaction_store.sealing.keys import owner_of
-from compaction_store.store._sync import erasures, pages, removal, retention, subjects
+from compaction_store.sealing.keys import OwnerKey, owner_of
+from compaction_store.store._sync import erasures, pages, retention
 from compaction_store.store._sync.scope import Scope
-from compaction_store.store._sync.verification import Progress
+from compaction_store.store._sync.verification import Progress, patience
 from compaction_store.store.threads import thread_key
+
+_END = datetime.max.replace(tzinfo=UTC)
+_NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{64}")
 
 
 class Custody:
@@ -123,7 +132,7 @@ class Custody:
         """
         arguments.name(subject, "subject")
         how = self._ordered(reason, legal_basis, override, authority, actor, dry_run=dry_run)
-        found = subjects.erase(self._scope.db, self._scope.tenant, subject, how)
+        found = erasures.erase_subject(self._scope.db, self._scope.tenant, subject, how)
         return Results("custody.erase_subject(…)", found)
 
     def _ordered(
@@ -223,7 +232,7 @@ class Custody:
             self._scope.db, self._scope.tenant, uuid4(), timedelta(), "", None, self._scope.chosen_actor(actor), reason,
             legal_basis, encoding.authority(authority), dry_run,
         )  # fmt: skip
-        return removal.remove(order, signer, progress or (lambda _done, _total: None))
+        return _remove(order, signer, progress or (lambda _done, _total: None))
 
     def apply_retention(
         self,
@@ -362,3 +371,91 @@ class Custody:
         return self._scope.record_event(
             thread_id, "retention", reason, actor, authority, until=end, locked=locked or None
         )
+
+
+# ---- all threads of a tenant
+# A removal that was stopped at any point is repeated: it erases what is left, and its statement is about all threads.
+
+
+def _remove(order: retention.Run, signer: Signer, progress: Callable[[int, int], object]) -> Removal:
+    """Removes the tenant. A dry run returns the numbers of what is left to erase."""
+    if not order.db.call(queries.may_record_in_log, "checkpoint_turn"):
+        raise PermissionDenied("grant this login compaction_store_auditor, because what is signed is proved first")
+    threads, messages, records, kept = 0, 0, 0, Counter[str]()
+    for each in _erased(order, dry_run=True):
+        threads, messages, records = threads + 1, messages + each.messages, records + each.records
+        kept.update([each.kept] if each.kept is not None else [])
+        progress(0, threads)
+    if kept:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in kept.items())
+        raise Conflict(f"{kept.total():,} of the {threads:,} threads must be kept ({why}), so nothing was erased")
+    if order.dry_run:
+        return Removal(order.tenant, threads, messages, records)
+    # A call that was stopped may have named keys that this store does not have. Then nothing more is erased.
+    _destroy_keys(order)
+    erased = 0
+    for each in _erased(order, dry_run=False):
+        if each.kept is not None:
+            raise Conflict(
+                f"a thread must be kept, because it was {each.kept} meanwhile{arguments.about(each.thread_id)}"
+            )
+        progress(erased := erased + 1, threads)
+    proved = order.db.call(checkpointing.prove_removal, order.tenant, patience(order.db))
+    done = replace(
+        proved, keys=_destroy_keys(order), reason=order.reason, legal_basis=order.legal_basis,
+        authority=order.authority,
+    )  # fmt: skip
+    event = erasures.record_in_log(
+        order.db, arguments.DATABASE, "removal", erasure.body(**removals.body(done)), order.actor
+    )
+    return removals.sign(signer, done, event)
+
+
+def _erased(order: retention.Run, *, dry_run: bool) -> Iterator[Expiry]:
+    """Erases the threads of the tenant, and yields each. Forks are threads of the tenant, so their copies go too."""
+    for found in retention.old(order, _END):
+        said = erasure.body(
+            reason=order.reason, legal_basis=order.legal_basis, key=_key_of(order, found),
+            authority=order.authority,
+        )  # fmt: skip
+        how = erasures.Erasure(said, order.actor, dry_run=dry_run, forks=False)
+        if (done := erasures.erase_one(order.db, order.tenant, found, how)) is not None:
+            yield done
+
+
+def _key_of(order: retention.Run, found: Expiring) -> str | None:
+    """Returns the key that seals a thread, by its id and a proof of it.
+
+    The erasure names it, so that a call that is repeated can destroy it. Only who has the key can make the proof: an
+    event that somebody forged or imported must not destroy the key of another tenant.
+    """
+    if (keys := order.db.server.keys) is None:
+        return None
+    thread = order.db.call(queries.thread, ThreadKey(found.thread_uid, order.tenant, found.thread_id))
+    key_id = keys.id_of(owner_of(order.tenant, thread.subject, found.thread_id))
+    key = None if key_id is None else keys.by_id(key_id)
+    return None if key is None else _named(key, order.tenant)
+
+
+def _named(key: OwnerKey, tenant: str) -> str:
+    proof = hmac.digest(key.secret, f"compaction-store removal\n{tenant}".encode(), "sha256")
+    return f"{key.id.hex()}.{proof.hex()}"
+
+
+def _destroy_keys(order: retention.Run) -> int:
+    """Destroys the keys that the erasures name, and returns how many there are."""
+    names, ids, keys = set(), set(), order.db.server.keys
+    for event in pages.tenant_events(order.db, order.tenant, EventFilter(["redaction"]), newest_first=False):
+        if isinstance(name := event.body.get("key"), str) and _NAME.fullmatch(name):
+            names.add(name)
+    if keys is None:
+        if names:
+            raise NotConfigured("a store must be opened with seal=Keys(…) to destroy the keys of the tenant")
+        return 0
+    for name in names:
+        key_id = bytes.fromhex(name.partition(".")[0])
+        # The proof of a key that is destroyed already cannot be checked, and need not be.
+        if (key := keys.by_id(key_id)) is None or hmac.compare_digest(_named(key, order.tenant), name):
+            ids.add(key_id)
+    keys.destroy_ids(ids)
+    return len(ids)

@@ -17,7 +17,12 @@ from typing import Any, cast
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.errors import InvalidInput, NotConfigured, ThreadDamaged, ThreadNotFound
+from compaction_store.errors import (
+    InvalidInput,
+    NotConfigured,
+    ThreadDamaged,
+    ThreadNotFound,
+)
 from compaction_store.integrity import erasure
 from compaction_store.jsonable import time_text
 from compaction_store.models import Event, Expiry, Finding, Payload
