@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from compaction_store import arguments
@@ -18,10 +18,8 @@ from compaction_store.integrity import erasure
 from compaction_store.models import Thread
 from compaction_store.postgres.queries import ThreadKey
 
-if TYPE_CHECKING:
-    from compaction_store.store import AsyncReader, AsyncStore, Reader, Store
-
-S = TypeVar("S", "AsyncReader", "AsyncStore", "Reader", "Store")
+# Any store or reader. This module must not import them, because they import it.
+S = TypeVar("S", bound=Any)
 _MOST = 10_000
 
 
@@ -100,7 +98,8 @@ def recency(place: object) -> tuple[datetime, UUID]:
 
 def pinned(store: S, thread_id: str, thread_uid: UUID) -> S:
     """Returns a store of the same kind that finds this thread by the name, even if the name goes to another thread."""
-    return store._pinned(thread_id, thread_uid)  # noqa: SLF001 — for this package only
+    found: S = store._pinned(thread_id, thread_uid)  # noqa: SLF001 — for this package only
+    return found
 
 
 def impatient(store: S, seconds: float) -> S:
