@@ -143,14 +143,14 @@ def strip(elements: Sequence[Element], *, width: int) -> str:
 # The SVG file, as a template.
 _SVG = ModuleData(__file__).text("svg")
 WIDTH, HEIGHT = 800, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 780, 40, 280
+LEFT, RIGHT, _TOP, _BOTTOM = 70, 780, 40, 280
 _MOST_POINTS, _MOST_FALLS = 1000, 500
 _LINES = 4
 
 
 def x(pos: int, last_pos: int) -> float:
     """Returns the x coordinate of a pos in the chart."""
-    return round(_LEFT + (_RIGHT - _LEFT) * (pos - 1) / max(1, last_pos - 1), 1)
+    return round(LEFT + (RIGHT - LEFT) * (pos - 1) / max(1, last_pos - 1), 1)
 
 
 def svg(line: Course, title: str) -> str:
@@ -174,13 +174,13 @@ def svg(line: Course, title: str) -> str:
     path = "M" + " L".join(steps) if steps else ""
     area = f"{path} L{places[-1][0]} {_BOTTOM} L{places[0][0]} {_BOTTOM} Z" if steps else ""
     grid = "\n".join(
-        f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" class="grid"/>'
-        f'<text x="{_LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{round(mark):,}</text>'
+        f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" class="grid"/>'
+        f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{round(mark):,}</text>'
         for mark in (top * part / _LINES for part in range(_LINES + 1))
     )
     falls = "\n".join(f'<circle cx="{at}" cy="{to}" r="3" class="fall"/>' for at, to, fell in places if fell)
     return _SVG.format(
-        width=WIDTH, height=HEIGHT, left=_LEFT, right=_RIGHT, foot=_BOTTOM + 24, title=escape(title), grid=grid,
+        width=WIDTH, height=HEIGHT, left=LEFT, right=RIGHT, foot=_BOTTOM + 24, title=escape(title), grid=grid,
         area=area, path=path, falls=falls, last=last,
     )  # fmt: skip
 

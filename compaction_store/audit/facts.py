@@ -84,23 +84,22 @@ class ThreadList(AsDict):
 
 @dataclass(frozen=True)
 class ThreadPage(AsDict):
-    """A thread, and a page of its records and events, newest first.
+    """A thread, and a page of its entries after the pos `start`, in order; `missing` are entries that are not there.
 
-    `names` are the names of the forks that the events name, by their pos. `costs` is None if they were not summed; if
-    `more_costs`, there are more records than were summed. The view is known up to `known_pos`, from `first_pos` on.
+    `names` are the names of the forks that the events name, by their pos. The view is known up to `known_pos`, from
+    `first_pos` on.
     """
 
     thread: Thread
-    records: ListPage
-    events: ListPage
+    start: int
+    entries: list[Message | Compaction | Event]
+    missing: list[int]
     marks: list[ChartMark]
     names: dict[int, str | None]
     copies: dict[str, Copied]
     kept: Kept
     first_pos: int
     known_pos: int
-    costs: Costs | None
-    more_costs: bool
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from compaction_store.models.messages import is_erased
 # The marks that begin something inside a line, and those with which dialects recognize addresses and emoji.
 _MARKS = re.compile(r"[\\`*_{}\[\]<>&#|~!$@]|:(?![ \d]|$)|(?<=www)\.", re.IGNORECASE)
 _BACKTICKS = re.compile("`+")
-_LONGEST_NAME = 80
 
 
 def markdown(thread: Thread, entries: Iterable[Message | Compaction | Event]) -> Iterator[str]:
@@ -51,9 +50,8 @@ def _message(message: Message) -> Iterator[str]:
 
 
 def _texts(payload: Payload) -> Iterator[str]:
-    found = [(step, text) for step, text in words.pieces(payload) if text]
-    for step, text in found or [(None, words.said(payload))]:
-        yield _fence(text) if step is None else _folded(text.split("\n", 1)[0][:_LONGEST_NAME], text)
+    for step, head, text in words.parts(payload)[0]:
+        yield _fence(text) if step is None else _folded(head, text)
 
 
 def _compaction(record: Compaction) -> Iterator[str]:

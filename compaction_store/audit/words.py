@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,11 @@ from compaction_store.models.vocabulary import EventKind
 from compaction_store.tokens.message_text import read
 
 _STEPS = ("call", "result")
+# The roles of messages that are the results of calls.
+_RESULT_ROLES = ("tool", "function")
+# A call or a result whose input or text is a JSON object or list.
+_JSON = re.compile(r"(call: [^(]*\(|result: |error: |)([\[{].*[\]}])(\)?)", re.DOTALL)
+_LONGEST_HEAD, _MOST_PARTS = 80, 50
 #: The kinds of events that say whether a thread is on hold or retained.
 KEEPING: tuple[EventKind, ...] = ("hold", "release", "retention")
 
@@ -62,6 +68,49 @@ def _part(kind: PartType, part: Any) -> str:
         return "\n".join(read({"content": [part]})[0])
     text = "\n".join(read({"content": part.get(kind.returns)})[0])
     return f"{'error' if part.get('is_error') is True else 'result'}: {text}"
+
+
+def parts(payload: Payload, most: int | None = None) -> tuple[list[tuple[str | None, str, str]], int]:
+    """Returns the parts of a message: the step, or None for a text; the beginning, for a part that is folded; the text.
+
+    With `most`, for a page, the parts have only so many characters, and their JSON is in lines. The second value is the
+    length of all parts if some of it was left out, else 0.
+    """
+    found = [(step, text) for step, text in pieces(payload) if text] or [(None, said(payload))]
+    if payload.get("role") in _RESULT_ROLES:
+        found = [("result", text) for _, text in found]
+    heads = [text.split("\n", 1)[0][:_LONGEST_HEAD] for _, text in found]
+    if most is None:
+        return [(step, head, text) for head, (step, text) in zip(heads, found, strict=True)], 0
+    shown, left = [], most
+    for head, (step, text) in zip(heads[:_MOST_PARTS], found, strict=False):
+        if left > 0:
+            shown.append((step, head, _indented(text[:left]) if step else text[:left]))
+        left -= len(text)
+    return shown, sum(len(text) for _, text in found) if left < 0 or len(found) > _MOST_PARTS else 0
+
+
+def _indented(text: str) -> str:
+    """Returns a call or a result with its JSON in lines. If this would change a value, the text stays as it is."""
+    found = _JSON.fullmatch(text)
+    try:
+        value = json.loads(found[2], parse_float=_exact, object_pairs_hook=_distinct) if found is not None else None
+    except (ValueError, RecursionError):
+        value = None
+    lines = json.dumps(value, ensure_ascii=False, indent=2)
+    return text if found is None or value is None else f"{found[1]}{lines}{found[3]}"
+
+
+def _exact(digits: str) -> float:
+    if repr(float(digits)) != digits:
+        raise ValueError
+    return float(digits)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError
+    return found
 
 
 # ---- events

@@ -17,7 +17,8 @@ from compaction_store.audit import charts, safe_text
 from compaction_store.audit._async import records, threads
 from compaction_store.audit.facts import MOST_DRAWN, OutOfTime
 from compaction_store.audit.marks import ShownMessage, element_texts
-from compaction_store.audit.words import described, without_text
+from compaction_store.audit.safe_text import CUT
+from compaction_store.audit.words import described, parts, without_text
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.models import LEVELS, Thread, vocabulary
@@ -126,6 +127,7 @@ class _AuditPages:
         self._templates.filters |= {"hex": bytes.hex}
         self._templates.globals |= {
             "tenant": self._tenant, "content": self._content, "version": __version__, "texts": self._texts,
+            "parts_of": lambda payload: parts(payload, CUT) if self._content else ([], 0),
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
             "filters_of_records": FILTERS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
@@ -201,12 +203,12 @@ class _AuditPages:
 
     async def thread(self, request: Request, asked: Parameters) -> Response:
         name = asked.text("id")
-        found = await threads.thread(
-            self._reader, name, asked.number("before", 1), asked.number("after") or 0,
-            with_costs=asked.optional("costs") is not None,
-        )  # fmt: skip
+        at, seq = asked.place("at"), asked.number("seq", 1)
+        if at is not None and seq is not None:
+            raise errors.InvalidInput("at must not be given with seq")
+        found = await threads.thread(self._reader, name, at or 1, seq)
         self._charts.draw_ahead(found.thread)
-        self._seen(request, "thread", thread_id=name)
+        self._seen(request, "thread", thread_id=name, at=found.start + 1)
         more = {"title": f"Thread {name}", "chart": charts, "checkpoint": await self._checkpoint_mark(found.thread)}
         return await self._html(request, "thread.html", more, found)
 
@@ -226,11 +228,11 @@ class _AuditPages:
         return Response(await self._charts.chart(found), media_type="image/svg+xml")
 
     async def view(self, request: Request, asked: Parameters) -> Response:
-        name, at, beside = asked.text("id"), asked.number("at", 1), asked.number("beside", 1)
+        name, at, beside = asked.text("id"), asked.place("at"), asked.place("beside")
         found = await records.view(
             self._reader, name, at, beside, asked.number("from") or 0, only_changes=asked.optional("all") is None
         )
-        self._seen(request, "view", thread_id=name, at=found.at, beside=beside)
+        self._seen(request, "view", thread_id=name, at=found.at, beside=found.beside)
         return await self._html(request, "view.html", {"title": f"View of {name} at pos {found.at}"}, found)
 
     async def record(self, request: Request, asked: Parameters) -> Response:

@@ -40,7 +40,7 @@ VERDICT = "/verdict"
 #: The query parameters of each page.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "/": ("after", "token"),
-    "/thread": ("id", "before", "after", "costs"),
+    "/thread": ("id", "at", "seq"),
     "/view": ("id", "at", "beside", "from", "all"),
     "/record": ("id", "number", "after", "sample"),
     "/message": ("id", "seq", "part"),
@@ -92,6 +92,14 @@ class Parameters:
         if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS) or int(text) < least:
             raise InvalidInput(f"{name} must be an integer >= {least}")
         return int(text)
+
+    def place(self, name: str) -> int | datetime | None:
+        """Returns a pos or a time."""
+        text = self.optional(name)
+        try:
+            return self.number(name, 1) if text is None or text.isdecimal() else moment(text)
+        except InvalidInput:
+            raise InvalidInput(f"{name} must be a pos >= 1, or a time such as 2026-05-01T12:30 or 7d") from None
 
     def needed(self, name: str) -> int:
         found = self.number(name, 1)

@@ -88,7 +88,7 @@ def test_every_page_of_a_large_thread_reads_about_as_much_as_that_of_a_small_one
                 "chart": ("/chart.svg", {"id": name}),
                 "threads": ("/", {}),
                 "thread": ("/thread", {"id": name}),
-                "earlier in a thread": ("/thread", {"id": name, "before": count // 2, "after": hold + 100}),
+                "earlier in a thread": ("/thread", {"id": name, "at": hold + 100}),
                 "view": ("/view", {"id": name}),
                 "two views": ("/view", {"id": name, "at": last, "beside": last + count, "all": 1}),
                 "first record": ("/record", {"id": name, "number": 1}),

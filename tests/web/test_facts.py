@@ -19,7 +19,7 @@ from web.audited import THREAD
 Read = Callable[[Any, Any, Any], Any]
 PAGES: dict[str, Read] = {
     "threads": lambda threads, _, reader: threads.thread_list(reader, "", cs.TokenBudget(100)),
-    "thread": lambda threads, _, reader: threads.thread(reader, THREAD, with_costs=True),
+    "thread": lambda threads, _, reader: threads.thread(reader, THREAD, 3),
     "events": lambda threads, _, reader: threads.event_list(reader),
     "event": lambda threads, _, reader: threads.event_page(reader, THREAD, 20),
     "view": lambda _, records, reader: records.view(reader, THREAD, 16, 20),
@@ -55,7 +55,9 @@ def test_a_page_as_json_has_what_the_page_shows(store: cs.Store) -> None:
     assert [row["seq"] for row in found["originals"]["rows"]] == list(range(1, 9))
     listed = threads.thread_list(store).as_dict()
     assert listed["kept"] == {THREAD: {"held": True, "until": None, "locked": False, "shortened": False}}
-    assert threads.thread(store, THREAD).as_dict()["costs"]["attempts"]["rejected"] == 1
+    read = threads.thread(store, THREAD, seq=4).as_dict()
+    assert [entry["pos"] for entry in read["entries"]] == list(range(4, store.thread(THREAD).last_pos + 1))
+    assert records.record_list(store, None, {}).as_dict()["costs"]["sums"]["attempts"]["rejected"] == 1
 
 
 def test_a_chart_has_the_tokens_of_the_view_in_a_thread_with_erasures(url: str) -> None:

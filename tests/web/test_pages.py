@@ -30,6 +30,11 @@ def text_of(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
 
 
+def positions(page: str) -> list[int]:
+    """Returns the pos of each entry on the page of a thread."""
+    return [int(pos) for pos in re.findall(r'id="pos-(\d+)"', page)]
+
+
 def marks(page: str, mark: str) -> set[str]:
     found = re.findall(rf'<mark class="{mark}">([^<]*)<span', page)
     return {html.unescape(each) for each in found}
@@ -390,10 +395,11 @@ def test_a_sample_says_that_no_verdict_can_be_recorded(url: str) -> None:
 
 def test_a_thread_opens_any_of_its_messages_by_its_seq(url: str, store: cs.Store) -> None:
     page = shown(url, "/thread", id=THREAD)
-    form = re.search(r'<form class="line" action="/message">(.*?)</form>', page)
-    assert form is not None
-    assert f'name="id" value="{THREAD}"' in form[1]
-    assert f"message, 1 to {store.thread(THREAD).last_seq}" in form[1]
+    by_pos, by_seq = re.findall(r'<form class="line" action="/thread#talk">(.*?)</form>', page)
+    assert f'name="id" value="{THREAD}"' in by_pos
+    assert f'name="id" value="{THREAD}"' in by_seq
+    assert f"message, 1 to {store.thread(THREAD).last_seq}" in by_seq
+    assert positions(shown(url, "/thread", id=THREAD, seq=3))[0] == 3
     # This one is in no view: a record covers it.
     assert "Order #44910 is not" in shown(url, "/message", id=THREAD, seq=1)
     assert "have no summary" in text_of(shown(url, "/sample"))
@@ -484,6 +490,7 @@ def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
             store.compact("long", planned(*span, "short"))
         for number in range(120):
             store.custody.hold("long", reason=f"lawsuit {number}")
+        last = store.thread("long").last_pos
 
     pages: tuple[tuple[str, dict[str, Any]], ...] = (
         ("/thread", {}), ("/view", {}), ("/view", {"at": 650, "beside": 800}), ("/record", {"number": 1}),
@@ -499,8 +506,12 @@ def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
             assert answer.status_code == 200, address
             assert len(answer.content) < _MOST_BYTES, address
         first = (await client.get("/thread", params={"id": "long"})).text
-        [older] = map(html.unescape, re.findall(r'href="([^"]*before=\d+)"', first))
-        assert "Record" in (await client.get(older)).text
+        seen = positions(first)
+        while seen[-1] < last:
+            page = (await client.get("/thread", params={"id": "long", "at": seen[-1] + 1})).text
+            assert (">Later</a>" in page) == (seen[-1] + 50 < last)
+            seen += positions(page)
+        assert seen == list(range(1, last + 1))
 
     visit(url, steps)
 

@@ -80,7 +80,7 @@ def test_a_copied_record_names_the_thread_that_it_comes_from(url: str, store: cs
     assert "copied from" not in shown(url, "/thread", id=THREAD)
     assert "It was copied from" in shown(url, "/record", id="fork", number=4)
     assert "It was copied from" not in shown(url, "/record", id="fork", number=5)
-    assert "1 attempt: 1 failed" in text_of(shown(url, "/thread", id="fork"))
+    assert "1 attempt: 1 failed" in text_of(shown(url, "/records", id="fork"))
 
 
 def _fails(_: cs.CompactionContext) -> None:
@@ -120,10 +120,10 @@ def test_a_thread_says_what_its_summaries_cost_and_what_is_not_counted(url: str)
             store.compact("t", span(start, start + 1, made))
         store.compact("t", lambda ctx: ctx.compact(7, 8, "its own words"))
         store.custody.redact("t", 3, reason="asked for")
-    rows = re.findall(r"<tr><td>(one|two)</td>(.*)</tr>", shown(url, "/thread", id="t"))
+    rows = re.findall(r"<tr><td>(one|two)</td>(.*)</tr>", shown(url, "/records", id="t"))
     cells = [(model, *re.findall(r">([^<]+)</td>", row)) for model, row in rows]
     assert cells == [("one", "1", "0", "1,000", "20", "1.5"), ("two", "1", "0", "1,000", "20", "1.5")]
-    page = text_of(shown(url, "/thread", id="t"))
+    page = text_of(shown(url, "/records", id="t"))
     assert "4 attempts: 4 applied" in page
     assert "Not counted: the cost of 1 attempt, which was erased with the record" in page
     assert "1 attempt without a summarizer on record" in page

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from compaction_store.arguments import about
 from compaction_store.audit import facts
-from compaction_store.audit._sync.threads import MOST_EVENTS, copied, event, first, first_pos, resolved, summed_costs
+from compaction_store.audit._sync.threads import (
+    MOST_EVENTS,
+    copied,
+    event,
+    first,
+    first_pos,
+    pos_at,
+    resolved,
+    summed_costs,
+)
 from compaction_store.audit.marks import Sources, compare, replacements
 from compaction_store.audit.safe_text import json_shown
 from compaction_store.audit.words import said
-from compaction_store.errors import UnknownEntry
+from compaction_store.errors import PositionNotFound, UnknownEntry
 from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Comparison, Element, Event, Message, Thread, Verdict
 from compaction_store.store.threads import pinned
@@ -26,15 +37,16 @@ if TYPE_CHECKING:
 def view(
     reader: Reader,
     thread_id: str,
-    at: int | None = None,
-    beside: int | None = None,
+    at: int | datetime | None = None,
+    beside: int | datetime | None = None,
     start: int = 0,
     *,
     only_changes: bool = True,
 ) -> facts.ViewPage:
-    """Reads one page of the view at a pos, beside the view at another pos if `beside` is given."""
+    """Reads one page of the view at a pos or a time, beside the view at another one if `beside` is given."""
     reader, found = resolved(reader, thread_id)
-    at = found.last_pos if at is None else at
+    at = found.last_pos if at is None else _pos_of(reader, found, at)
+    beside = None if beside is None else _pos_of(reader, found, beside)
     compared = reader.audit.compare(
         thread_id, at, beside, only_changes=only_changes and beside is not None, start=start, count=facts.ROWS
     )
@@ -48,6 +60,13 @@ def view(
         positions=_positions(first_pos(reader, found), found.last_pos),
         earlier=None if earlier is None or earlier == 1 else earlier - 1,
     )  # fmt: skip
+
+
+def _pos_of(reader: Reader, found: Thread, at: int | datetime) -> int:
+    pos = at if isinstance(at, int) else pos_at(reader, found, at)
+    if pos == 0:
+        raise PositionNotFound(f"the thread has no entry up to that time{about(found.thread_id)}")
+    return pos
 
 
 def _pairs(reader: Reader, compared: Comparison) -> list[facts.ElementPair]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Iterable
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
@@ -28,8 +29,6 @@ T = TypeVar("T")
 
 #: The most events that are searched on one page.
 MOST_EVENTS = 500
-# The most records of a thread whose costs are summed on its page.
-_MOST_COSTS = 5000
 # The most erasures that are steps of a chart.
 _MOST_ERASURES = 10
 #: The kinds of events on the page of erasures and holds.
@@ -71,29 +70,31 @@ def thread_list(reader: Reader, after: str = "", budget: TokenBudget | None = No
 
 
 def thread(
-    reader: Reader, thread_id: str, before: int | None = None, after_pos: int = 0, *, with_costs: bool = False
+    reader: Reader, thread_id: str, at: int | datetime = 1, seq: int | None = None
 ) -> facts.ThreadPage:
-    """Reads a thread, a page of its records, and a page of its events.
-
-    The costs of its records are summed if all are on the page, or if `with_costs` is true.
-    """
+    """Reads a thread, and a page of its entries from a pos, a time or a message on."""
     reader, found = resolved(reader, thread_id)
-    start = None if before is None else reader.compaction(thread_id, before)
-    records = first(reader.compactions(thread_id, newest_first=True, after=start))
-    summed = first(reader.compactions(thread_id), _MOST_COSTS) if with_costs else records
-    events = first(reader.audit.events(thread_id, newest_first=True, after=after_pos))
+    if seq is not None:
+        at = (reader.message(thread_id, seq)).pos
+    start = at - 1 if isinstance(at, int) else pos_at(reader, found, at)
+    entries = reader.audit.entries(thread_id, after=start, count=facts.ROWS)
+    there = {entry.pos for entry in entries}
+    expected = range(start + 1, min(start + facts.ROWS, found.last_pos) + 1)
+    records = [entry for entry in entries if isinstance(entry, Compaction)]
+    events = [entry for entry in entries if isinstance(entry, Event)]
     copies, _ = copied(reader, [thread_id])
     kept, _ = kept_threads(reader, [thread_id])
-    costs = None
-    if with_costs or (before is None and not summed.more):
-        costs = Costs()
-        for record in own(summed.rows, copies):
-            costs.add(record)
     return facts.ThreadPage(
-        found, records, events, charts.marks(found, records.rows, events.rows), fork_names(reader, events.rows),
-        copies, kept.get(thread_id, Kept()), first_pos(reader, found), charts.known_pos(found), costs,
-        summed.more,
+        found, start, entries, [pos for pos in expected if pos not in there], charts.marks(found, records, events),
+        fork_names(reader, events), copies, kept.get(thread_id, Kept()), first_pos(reader, found),
+        charts.known_pos(found),
     )  # fmt: skip
+
+
+def pos_at(reader: Reader, found: Thread, moment: datetime) -> int:
+    """Returns the last pos up to a time, or 0 if the thread is younger."""
+    later = reader.audit.entries(found.thread_id, after=moment, count=1)
+    return later[0].pos - 1 if later else found.last_pos
 
 
 def first_pos(reader: Reader, found: Thread) -> int:
