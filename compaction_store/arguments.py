@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 from compaction_store.errors import InvalidInput, InvalidKey, InvalidThreadId
-from compaction_store.models.limits import MOST_BYTES, NAME_BYTES
+from compaction_store.models.vocabulary import MOST_BYTES, NAME_BYTES
 
 _LARGEST = 2**53
 _HEAD_BYTES = 32

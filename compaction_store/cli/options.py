@@ -30,8 +30,8 @@ from compaction_store.errors import (
     PositionNotFound,
     ThreadNotFound,
 )
-from compaction_store.models.limits import NAME_BYTES
 from compaction_store.models.record_filters import FILTERS, Filter
+from compaction_store.models.vocabulary import NAME_BYTES
 
 if TYPE_CHECKING:
     from compaction_store import Reader, Store, TokenBudget

@@ -20,7 +20,7 @@ from compaction_store.errors import own_text
 from compaction_store.language.secrets import FIELD, MASK
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Payload, Summary
-from compaction_store.models.limits import MOST_BYTES
+from compaction_store.models.vocabulary import MOST_BYTES
 
 # A longer value, such as the definitions of an agent's tools, is recorded as its hash.
 _LONGEST = 2000

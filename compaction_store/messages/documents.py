@@ -18,8 +18,7 @@ from pydantic_core import from_json, to_json
 
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
-from compaction_store.models.limits import MOST_BYTES
-from compaction_store.models.vocabulary import WITHDRAWALS
+from compaction_store.models.vocabulary import MOST_BYTES, WITHDRAWALS
 
 Kind = Literal["payload", "meta", "metadata", "body", "receipt"]
 

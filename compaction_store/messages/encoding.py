@@ -19,7 +19,7 @@ from compaction_store import errors
 from compaction_store.arguments import other
 from compaction_store.messages import documents
 from compaction_store.models import Payload
-from compaction_store.models.limits import MOST_BYTES
+from compaction_store.models.vocabulary import MOST_BYTES
 
 MAX_MESSAGE_BYTES = MOST_BYTES["payload"]
 MAX_BATCH_BYTES = 64 * 1024 * 1024

@@ -1,7 +1,8 @@
-"""Values about threads: their state, their events, their erasures and their forks."""
+"""Values about threads: their state, their outlines, their events, their erasures, their forks, and what was loaded."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -9,7 +10,7 @@ from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named, time_text
 from compaction_store.models.messages import Payload
-from compaction_store.models.vocabulary import EventKind, KeptBy
+from compaction_store.models.vocabulary import EventKind, KeptBy, ReplacingKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +233,141 @@ class Origin(AsDict):
     thread_uid: UUID
     pos: int
     created_at: datetime | None
+
+
+class Part(NamedTuple):
+    """A part of a view: consecutive messages, or one record that replaces its span."""
+
+    seq: int
+    end_seq: int
+    number: int | None
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the view in this part."""
+        return self.end_seq - self.seq + 1 if self.number is None else 1
+
+    def as_dict(self) -> dict[str, Any]:
+        return named(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline(AsDict):
+    """The parts of a thread's view at a pos, in order, and the view's tokens."""
+
+    thread_id: str
+    pos: int
+    tokens: int
+    parts: tuple[Part, ...] = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        """The number of elements of the view."""
+        return sum(part.size for part in self.parts)
+
+
+class ComparedPart(NamedTuple):
+    """A part of a view, and whether it is in the first of two views (left), in the second (right) or in both."""
+
+    part: Part
+    is_left: bool
+    is_right: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return named(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(AsDict):
+    """A page of the parts of two views of a thread, in order.
+
+    A run of messages is split where only a part of it is in both views.
+    """
+
+    thread_id: str
+    pos: int
+    tokens: int | None
+    count: int
+    changed: int
+    parts: tuple[ComparedPart, ...] = field(repr=False)
+
+
+def outlined(last_seq: int, folds: Iterable[Part], first_seq: int = 1) -> tuple[Part, ...]:
+    """Returns the parts of a view from `first_seq` on: the given active records, and the messages between them."""
+    parts: list[Part] = []
+    expected = first_seq
+    for fold in folds:
+        if fold.seq > expected:
+            parts.append(Part(expected, fold.seq - 1, None))
+        parts.append(fold)
+        expected = fold.end_seq + 1
+    if expected <= last_seq:
+        parts.append(Part(expected, last_seq, None))
+    return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ToLoad:
+    """A message to load, with its own meta and its own token count."""
+
+    message: Any = field(repr=False)
+    meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A compaction that a provider or a framework made. Pass it to `load.messages` at its place among the messages.
+
+    The compaction covers the messages from `first` to `last` of the load, counted from 1. By default, it covers all
+    messages before its place. The record has no span if there are no such messages or if `spans` is False. A summary
+    that only the provider can read has no `summary_text`.
+    """
+
+    what: str
+    kind: ReplacingKind = "summary"
+    summary_text: str | None = field(default=None, repr=False)
+    provider: Payload | None = field(default=None, repr=False)
+    model: str | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    occurred_at: str | None = None
+    first: int = 1
+    last: int | None = None
+    spans: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(AsDict):
+    """The result of a load. The load had `count` messages, and `added` of them were new.
+
+    Other writers may have appended messages between the chunks of the load. `observed` is the number of compactions of
+    providers that the load recorded.
+    """
+
+    first_seq: int
+    last_seq: int
+    count: int
+    added: int
+    observed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLoaded(AsDict):
+    """The result of `load.threads` for one thread. If it was refused, `refused` has the error, and `loaded` is None."""
+
+    thread_id: str
+    loaded: Loaded | None
+    refused: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported(AsDict):
+    """The thread in an imported bundle. `added` is False if the thread already existed with the same head."""
+
+    thread_id: str
+    last_seq: int
+    last_number: int
+    last_pos: int
+    head: bytes
+    added: bool

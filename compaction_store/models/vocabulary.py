@@ -1,7 +1,7 @@
-"""The words that describe records and events: each list once, as a type for checkers and as a tuple for programs.
+"""The words that describe records and events, each list once: as a type for checkers and as a tuple for programs.
 
 A newer release may write other kinds of records and events, so a stored kind may be another text. The SQL has the same
-lists; a test compares them.
+lists, and the limits of texts; tests compare them.
 """
 
 from __future__ import annotations
@@ -49,3 +49,23 @@ CRITICAL_EVENTS: frozenset[EventKind] = frozenset({"redaction"})
 def sql_list(words: Iterable[str]) -> str:
     """Returns words as a list for SQL, such as ('summary', 'truncation')."""
     return "(" + ", ".join(f"'{word}'" for word in words) + ")"
+
+
+#: The most bytes of each column, and of two texts in the bodies of records and events.
+MOST_BYTES = {
+    **dict.fromkeys(
+        ("tenant", "thread_id", "subject", "actor", "callback", "trigger", "model", "counter", "login", "lease_actor"),
+        255,
+    ),
+    "role": 64,
+    # A key that a caller gives has at most 255 bytes. The key of a chunk of a load has the chunk's number besides.
+    "key": 272,
+    "receipt": 64 * 1024,
+    "payload": 16 * 1024 * 1024,
+    "body": 16 * 1024 * 1024,
+    "meta": 8 * 1024,
+    "metadata": 8 * 1024,
+    "reason": 8 * 1024,
+    "prompt": 64 * 1024,
+}
+NAME_BYTES = MOST_BYTES["thread_id"]

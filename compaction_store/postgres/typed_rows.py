@@ -11,7 +11,7 @@ from compaction_store.errors import NotConfigured, Unreadable
 from compaction_store.messages import documents
 from compaction_store.models import ComparedPart, Comparison, Element, FeedEntry, Message, Outline, Part, Thread
 from compaction_store.models.messages import Erased, Payload, shown
-from compaction_store.models.outlines import outlined
+from compaction_store.models.threads import outlined
 from compaction_store.postgres.queries import functions as sql
 from compaction_store.rendering.view import View
 from compaction_store.sealing.seals import is_sealed, is_sealed_whole

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from compaction_store.errors import InvalidInput, InvalidMeta, MessageTooLarge, NotConfigured, Unreadable
 from compaction_store.messages import documents
-from compaction_store.models.limits import MOST_BYTES
+from compaction_store.models.vocabulary import MOST_BYTES
 from compaction_store.sealing.keys import ID_BYTES, NONCE_BYTES, Keys, OwnerKey, is_refusal
 
 MARK = '"sealed":"cs1.'

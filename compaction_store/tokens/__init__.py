@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 from compaction_store.arguments import other, other_choice, storable_name
 from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
-from compaction_store.models.limits import NAME_BYTES
 from compaction_store.models.messages import is_erased
+from compaction_store.models.vocabulary import NAME_BYTES
 from compaction_store.tokens import o200k
 from compaction_store.tokens.message_text import read
 

@@ -17,7 +17,7 @@ from support.handmade_bundles import Thread
 import compaction_store as cs
 from compaction_store import offline, tokens
 from compaction_store.bundles import line_format
-from compaction_store.models.limits import MOST_BYTES
+from compaction_store.models.vocabulary import MOST_BYTES
 from compaction_store.postgres import tables
 from reliability.rigs import apart
 
