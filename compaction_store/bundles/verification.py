@@ -15,7 +15,7 @@ from compaction_store import arguments
 from compaction_store.bundles import line_format
 from compaction_store.bundles.line_format import Line
 from compaction_store.checkpoints.keys import public_key
-from compaction_store.checkpoints.proofs import Proved, check_proof
+from compaction_store.checkpoints.notes import Proved, check_proof
 from compaction_store.errors import InvalidCheckpoint, InvalidInput
 from compaction_store.integrity import chain, erasure
 from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry

@@ -2,8 +2,7 @@
 
 from compaction_store.checkpoints.keys import Signer, SigningKey
 from compaction_store.checkpoints.log import CheckpointLog
-from compaction_store.checkpoints.notes import Checkpoint
-from compaction_store.checkpoints.proofs import Proved, check_proof
+from compaction_store.checkpoints.notes import Checkpoint, Proved, check_proof
 from compaction_store.checkpoints.removals import Removal, check_removal
 
 __all__ = [

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import UUID
 
-from compaction_store.checkpoints import notes, proofs, tree
+from compaction_store.checkpoints import notes, tree
 from compaction_store.checkpoints.heads import HeadsFile, HeadsWriter, file_name
 from compaction_store.checkpoints.keys import public_key
 from compaction_store.checkpoints.notes import Checkpoint
@@ -128,7 +128,7 @@ class CheckpointLog:
             if found is None:
                 raise InvalidCheckpoint("the thread is not in the checkpoint")
             index, head = found
-            return proofs.proof(chosen, head, index, tree.path(heads.leaves, index, 0, heads.size))
+            return notes.proof(chosen, head, index, tree.path(heads.leaves, index, 0, heads.size))
 
     def writer(self) -> HeadsWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,14 +9,19 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import struct
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Any, NamedTuple
 from urllib.parse import quote
+from uuid import UUID
 
+from compaction_store.checkpoints.heads import DATA, PREFIX, Head
 from compaction_store.checkpoints.keys import Signer, key_hash, public_key, verifies
-from compaction_store.checkpoints.tree import Tree
+from compaction_store.checkpoints.tree import Tree, leads, leaf
 from compaction_store.errors import InvalidCheckpoint
 from compaction_store.jsonable import AsDict
 
@@ -133,3 +138,38 @@ def _base64(coded: str) -> bytes:
         if base64.b64encode(raw).decode() == coded:
             return raw
     raise InvalidCheckpoint("the root or a signature in the note is not base64")
+
+
+class Proved(NamedTuple):
+    """The result of a checked proof: at the checkpoint, the thread's last entry was `entry` at `pos`."""
+
+    checkpoint: Checkpoint
+    pos: int
+    entry: bytes
+
+
+def proof(checkpoint: Checkpoint, head: Head, index: int, hashes: Sequence[bytes]) -> dict[str, Any]:
+    """Returns the proof for an export. Its first part is the data of the thread's leaf, and the others are the path."""
+    return {
+        "note": checkpoint.note, "proof": [part.hex() for part in (head.data(), *hashes)], "leaf_index": index,
+        "key": checkpoint.key.hex(),
+    }  # fmt: skip
+
+
+def check_proof(carried: Mapping[str, Any], thread_uid: UUID, *keys: bytes | str) -> Proved:
+    """Checks the proof that an export carries. The public keys must not come from the export.
+
+    The caller must still check that the thread has the returned entry at the returned pos.
+    """
+    try:
+        data, *hashes = [bytes.fromhex(part) for part in carried["proof"]]
+        index, note = carried["leaf_index"], carried["note"]
+        prefix, uid, pos, entry = DATA.unpack(data)
+    except (KeyError, TypeError, ValueError, struct.error):
+        raise InvalidCheckpoint("this is not a proof that a thread is in a checkpoint") from None
+    checkpoint = read(note, *map(public_key, keys))
+    if prefix != PREFIX or uid != thread_uid.bytes or type(index) is not int:
+        raise InvalidCheckpoint("the proof is malformed, or is for another thread")
+    if not leads(leaf(data), index, checkpoint.size, hashes, checkpoint.root):
+        raise InvalidCheckpoint("the proof does not lead to the checkpoint")
+    return Proved(checkpoint, pos, entry)

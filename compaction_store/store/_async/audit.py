@@ -8,7 +8,7 @@ from typing import Any, Unpack, overload
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.bundles import export_rows
+from compaction_store.bundles import line_format
 from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
 from compaction_store.checkpoints.make import Sink
 from compaction_store.compaction import records
@@ -162,7 +162,7 @@ class AsyncAudit:
         )
 
     def export(
-        self, thread_id: str, *, bodies: export_rows.Bodies = True, checkpoint: Mapping[str, Any] | None = None
+        self, thread_id: str, *, bodies: line_format.Bodies = True, checkpoint: Mapping[str, Any] | None = None
     ) -> AsyncIterator[bytes]:
         """Yields the lines of a bundle: the whole thread up to its head, and everything that is needed to verify it.
 
@@ -173,7 +173,7 @@ class AsyncAudit:
         export raises a `Conflict`.
         """
         key = self._scope.key(thread_id)
-        export_rows.check_options(bodies, checkpoint)
+        line_format.check_options(bodies, checkpoint)
         return bundle_lines(self._scope.db, key, bodies, checkpoint)
 
     # ---- events, messages and records
@@ -543,13 +543,13 @@ class AsyncStoreAudit(AsyncAudit):
 
 
 async def bundle_lines(
-    db: AsyncConnections, thread: ThreadKey, bodies: export_rows.Bodies, checkpoint: Mapping[str, Any] | None
+    db: AsyncConnections, thread: ThreadKey, bodies: line_format.Bodies, checkpoint: Mapping[str, Any] | None
 ) -> AsyncIterator[bytes]:
     db = db.as_stored()
     row = await db.call(queries.thread, thread)
     thread = thread._replace(uid=typed_rows.thread(row).thread_uid)
     state = ThreadHead._make(await db.call(queries.thread_state, thread, None))
-    steps = export_rows.export(
+    steps = line_format.export(
         thread.tenant, typed_rows.thread(row), (state.name_salt, state.name_commitment), row.metadata,
         schema=tables.REVISION, made_at=datetime.now(UTC),
         bodies=bodies, checkpoint=checkpoint, about=arguments.about(thread.thread_id),

@@ -20,7 +20,7 @@ from support.checkpoints import KEY, OTHER, heads
 from support.paths import TESTS
 
 import compaction_store as cs
-from compaction_store.checkpoints import check_proof, keys, notes, proofs
+from compaction_store.checkpoints import check_proof, keys, notes
 from compaction_store.checkpoints.heads import Head, HeadsFile, tenant_hash
 from compaction_store.checkpoints.tree import Tree, leads
 from compaction_store.checkpoints.tree import leaf as leaf_of
@@ -88,7 +88,7 @@ def test_the_golden_checkpoint_is_made_as_ever(tmp_path: Path) -> None:
     assert (second.note, first.digest) == (GOLDEN["second"], GOLDEN["first_digest"])
     index = GOLDEN["proof"]["leaf_index"]
     path = path_of(lambda start, end: [leaf_of(h.data()) for h in listed[start:end]], index, 0, len(listed))
-    proof = proofs.proof(second, listed[index], index, path)
+    proof = notes.proof(second, listed[index], index, path)
     assert proof == GOLDEN["proof"]
     proved = check_proof(proof, UID, KEY.key)
     assert (proved.pos, proved.entry) == (listed[index].pos, listed[index].entry)
