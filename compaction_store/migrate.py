@@ -31,7 +31,7 @@ from compaction_store.errors import (
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import cluster, queries, tables
 from compaction_store.postgres.calling import connections
-from compaction_store.postgres.schema import partitions as table_partitions
+from compaction_store.postgres.schema import layout
 
 _SQL = ModuleData(__file__).values
 LOCK_TIMEOUT_MS = 200
@@ -182,7 +182,7 @@ def _failure(error: sa.exc.DBAPIError) -> CompactionStoreError:
 
 def _count_partitions(connection: Connection) -> int | None:
     """Returns the number of partitions of the table of messages, or None if there is no table yet."""
-    return None if queries.revision(connection) is None else table_partitions.count(connection)
+    return None if queries.revision(connection) is None else layout.count_partitions(connection)
 
 
 def _alembic(

@@ -17,8 +17,7 @@ from compaction_store.audit.words import said
 from compaction_store.jsonable import AsDict, named
 from compaction_store.language.amounts import amounts, figures, is_negative, with_hyphens
 from compaction_store.language.names import Name, NameReader, is_claim, keys, names_in_run
-from compaction_store.language.quotations import quotations
-from compaction_store.language.words import words
+from compaction_store.language.words import quotations, words
 from compaction_store.models import Compaction, Element, Message, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.probes.own_text import MOST_PIECES, blanked, piece_at_cut

@@ -40,11 +40,11 @@ def _of(payload: Payload, is_summary: bool) -> Iterator[str]:
             yield from map(_plain, _sentences(text[_head(text).end() :]))
     elif payload.get("role") == "user":
         # The patterns of languages are a large part of the package, and few stores summarize.
-        from compaction_store.language import orders, quotations  # noqa: PLC0415
+        from compaction_store.language import orders, words  # noqa: PLC0415
 
         content = payload.get("content")
         for text in [content] if isinstance(content, str) else _texts(content):
-            quoted = list(quotations.quotations(text))
+            quoted = list(words.quotations(text))
             for order in orders.orders(text):
                 begin = text.rfind("\n", 0, order.start) + 1
                 is_quoted = any(start <= order.start < end for start, end in quoted)

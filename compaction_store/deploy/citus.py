@@ -24,7 +24,7 @@ from compaction_store.models.roles import OWNER
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
 from compaction_store.postgres.calling import connections
-from compaction_store.postgres.schema import partitions
+from compaction_store.postgres.schema import layout
 
 _SQL = ModuleData(__file__).values
 _OLDEST = 12
@@ -76,7 +76,7 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             queries.fetch(connection, statement)
         now = not is_done(connection)
         if now:
-            if partitions.count(connection):
+            if layout.count_partitions(connection):
                 raise UnsupportedDatabase("the table of messages has partitions, which cannot be distributed")
             if shards is not None:
                 queries.fetch(connection, f"SET LOCAL citus.shard_count = {shards:d}")

@@ -17,10 +17,9 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store.language.names import Name, NameReader, keys, names_in_run
 from compaction_store.language.orders import Order, orders, rare_words, stem
-from compaction_store.language.quotations import quotations
 from compaction_store.language.secrets import has_secret, secret_words, secrets
 from compaction_store.language.sentences import prose, sentences
-from compaction_store.language.words import Phrases, word_places, words
+from compaction_store.language.words import Phrases, quotations, word_places, words
 from compaction_store.models import Payload
 from compaction_store.models.probe import Place
 from compaction_store.module_data import ModuleData

@@ -20,10 +20,9 @@ from typing import NamedTuple
 from compaction_store.language.force import mentions_force
 from compaction_store.language.names import Name, NameReader, is_claim
 from compaction_store.language.orders import Order, rare_words, wanted_words
-from compaction_store.language.quotations import quotations
 from compaction_store.language.secrets import MASK, has_secret, masked
 from compaction_store.language.sentences import sentences
-from compaction_store.language.words import Phrases, words
+from compaction_store.language.words import Phrases, quotations, words
 from compaction_store.models import Payload
 from compaction_store.models.probe import Place, Probe, ProbeType
 from compaction_store.module_data import ModuleData

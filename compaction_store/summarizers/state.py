@@ -20,8 +20,7 @@ from compaction_store.compaction.checked_summary import checked
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidInput, SummaryTooLong
-from compaction_store.language.decisions import decides
-from compaction_store.language.force import mentions_force
+from compaction_store.language.force import decides, mentions_force
 from compaction_store.language.names import NameReader
 from compaction_store.language.orders import orders
 from compaction_store.language.sentences import sentences

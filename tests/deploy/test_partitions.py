@@ -18,7 +18,7 @@ from compaction_store.deploy import doctor
 from compaction_store.errors import Conflict, IdempotencyConflict, InvalidInput
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling import engines
-from compaction_store.postgres.schema import introspection, partitions
+from compaction_store.postgres.schema import introspection, layout
 
 pytestmark = pytest.mark.one_server("a table with partitions cannot be distributed")
 
@@ -187,13 +187,15 @@ def test_every_way_to_weaken_a_partition_is_a_finding(parted: str) -> None:
     engine = engines.create_engine(parted, pool_size=1, connect_timeout=10)
     try:
         connection = engine.raw_connection()
-        assert partitions.expected(facts := dict(introspection.facts(connection, "partitions")), _TRIGGERS) == facts
+        assert (
+            layout.expected_partitions(facts := dict(introspection.facts(connection, "partitions")), _TRIGGERS) == facts
+        )
         assert len(facts) == _COUNT + 1
         for statement, shown in _WAYS:
             queries.fetch(connection, "BEGIN")
             queries.fetch(connection, statement.format(p="compaction_store.messages_1"))
             facts = dict(introspection.facts(connection, "partitions"))
-            wrong = facts.items() - partitions.expected(facts, _TRIGGERS).items()
+            wrong = facts.items() - layout.expected_partitions(facts, _TRIGGERS).items()
             assert any(shown in f"{subject}: {fact}" for subject, fact in wrong), (statement, wrong)
             queries.fetch(connection, "ROLLBACK")
         connection.close()

@@ -18,9 +18,8 @@ from support.probed_threads import assistant, call, probed, result, summary, use
 from compaction_store import language, probes
 from compaction_store.language.names import NameReader
 from compaction_store.language.orders import orders
-from compaction_store.language.quotations import quotations
 from compaction_store.language.secrets import has_secret
-from compaction_store.language.words import Phrases, words
+from compaction_store.language.words import Phrases, quotations, words
 from compaction_store.probes import ThreadFacts, ThreadMessage
 from compaction_store.probes.facts import statements
 from compaction_store.probes.speech import MessageReading

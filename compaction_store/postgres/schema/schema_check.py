@@ -19,7 +19,7 @@ from compaction_store.models import Finding
 from compaction_store.models.roles import GROUPS, OWNER
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import tables
-from compaction_store.postgres.schema import partitions, role_members
+from compaction_store.postgres.schema import layout, role_members
 from compaction_store.postgres.schema.introspection import Facts
 from compaction_store.postgres.schema.layout import CLUSTER, SERVER, Layout
 
@@ -105,7 +105,7 @@ def _partitions(seen: Facts) -> Iterator[str]:
         for (table, name), (kind, function) in sorted(_triggers(SERVER).items())
         if table == "messages"
     )
-    yield from _compare(partitions.expected(seen.partitions, triggers), dict(seen.partitions))
+    yield from _compare(layout.expected_partitions(seen.partitions, triggers), dict(seen.partitions))
 
 
 def _shards(seen: Facts) -> Iterator[str]:

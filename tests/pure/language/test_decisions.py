@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_store.language.decisions import decides
+from compaction_store.language.force import decides
 
 DECISIONS = (
     "We decided to keep the old index.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_store.language.quotations import quotations
+from compaction_store.language.words import quotations
 
 
 @pytest.mark.parametrize(
