@@ -113,13 +113,15 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             events = events[max(len(events) - config.num_recent_events, 0) :]
         return Session(
             app_name=app_name, user_id=user_id, id=session_id, last_update_time=stored.updated,
-            state=_merge(app, user, stored.state), events=[_event(payload) for payload in events],
+            state=_merge(app, user, stored.state),
+            events=[Event.model_validate({name: event[name] for name in event if name != "role"}) for event in events],
         )  # fmt: skip
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Returns the sessions of an app, or of one user, without their events, in the order of their last update."""
         found = []
-        for thread in await self._call.listed("threads", prefix=_prefix(app_name, user_id)):
+        prefix = _name((app_name,) if user_id is None else (app_name, user_id))[:-1] + ", "
+        for thread in await self._call.listed("threads", prefix=prefix):
             names = json.loads(thread.thread_id)
             stored = await self._stored(thread) if names[2:] and not thread.erased_pos else None
             if stored is not None:
@@ -236,10 +238,6 @@ def _name(names: Sequence[str]) -> str:
     return joined_name(names, "names of apps, users and sessions")
 
 
-def _prefix(app_name: str, user_id: str | None) -> str:
-    return _name((app_name,) if user_id is None else (app_name, user_id))[:-1] + ", "
-
-
 def _scoped(state: Payload) -> tuple[Payload, Payload, Payload]:
     """Splits a state into the app's, the user's and the session's parts. Drops the prefixes and the temporary keys."""
     app, user, temp = State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX
@@ -258,10 +256,6 @@ def _payload(event: Event) -> Payload:
     delta = found["actions"]["stateDelta"]
     found["actions"]["stateDelta"] = {key: delta[key] for key in delta if not key.startswith(State.TEMP_PREFIX)}
     return {"role": "user" if event.author == "user" else "assistant"} | found
-
-
-def _event(payload: Payload) -> Event:
-    return Event.model_validate({name: value for name, value in payload.items() if name != "role"})
 
 
 def _longest(flags: Sequence[bool]) -> tuple[int, int]:

@@ -111,7 +111,8 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         about = config["configurable"]
         value = checkpoint["channel_values"].get(self._channel)
         value = value.value if isinstance(value, _DeltaSnapshot) else value
-        if self._channel not in new_versions or about.get("checkpoint_ns") or not _is_messages(value):
+        is_messages = isinstance(value, list) and all(isinstance(each, BaseMessage) for each in value)
+        if self._channel not in new_versions or about.get("checkpoint_ns") or not is_messages:
             return
         state = [to_payload(message) for message in value]
         yield from self._threads.follow(about["thread_id"], state, f"checkpoint {checkpoint['id']}")
@@ -156,7 +157,3 @@ for _each in ("get_tuple", "list", "put_writes", "delete_for_runs", "prune", "ge
 def _without(kind: type[StoreSaver], names: tuple[str, ...]) -> type[StoreSaver]:
     """Returns a subclass that, as LangGraph sees it, does not implement the methods `names`."""
     return type(kind.__name__, (kind,), {name: getattr(BaseCheckpointSaver, name) for name in names}) if names else kind
-
-
-def _is_messages(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, BaseMessage) for each in value)

@@ -334,7 +334,9 @@ class Sessions:
         view = yield from self._threads.view(thread_id)
         meta = {"litellm": {name: value for name, value in call.meta.items() if value is not None}}
         known = [] if view is None else [compared(each.payload) for each in items_of(view) if each.payload is not None]
-        if not _begins(known, [*state, *replies] if replies else state):
+        said = [*state, *replies]
+        # If the view begins with the messages of the call, the call is already stored.
+        if not said or known[: len(said)] != list(map(compared, said)):
             reason = f"request {call.meta.get('call_id')}"
             yield from self._threads.follow(thread_id, state, reason, meta if not replies else None)
             summary = _summary(call, self._summaries)
@@ -445,11 +447,6 @@ def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
         return None
     written = [each for each in known if text == each or text.startswith(f"{each}\n\n")]
     return max(written, key=len, default=text)
-
-
-def _begins(known: list[Payload], state: list[Payload]) -> bool:
-    """Returns whether a view begins with the messages of a call. If so, the call is already stored."""
-    return bool(state) and known[: len(state)] == list(map(compared, state))
 
 
 def _names(messages: list[Payload]) -> frozenset[str]:

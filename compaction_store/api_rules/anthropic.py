@@ -64,7 +64,11 @@ def refused_by_anthropic(
     parts: list[_Part] = []
     for index, message in enumerate(messages):
         parts.extend(_message(problems, index, message, last=index == len(messages) - 1))
-    _to_be_continued(problems, len(messages) - 1, parts)
+    # The model would continue a last assistant message.
+    if parts and parts[-1][:3] == (last := len(messages) - 1, "assistant", "text"):
+        text = parts[-1].block.get("text")
+        if isinstance(text, str) and text != text.rstrip():
+            problems.add(last, "trailing_whitespace", "the reply to be continued ends in whitespace")
     _system_places(problems, parts)
     parts = _after_compaction(problems, [part for part in parts if part.role != "system"])
     turns = [list(turn) for _, turn in groupby(parts, lambda part: part.role)]
@@ -144,14 +148,6 @@ def _content(problems: Problems, index: int, content: Any, may_be_empty: bool) -
         problems.add(index, "content", "the content is neither text nor a list of blocks")
         return []
     return content
-
-
-def _to_be_continued(problems: Problems, last: int, parts: list[_Part]) -> None:
-    """Checks that a last assistant message, which the model would continue, does not end in whitespace."""
-    if parts and parts[-1][:3] == (last, "assistant", "text"):
-        text = parts[-1].block.get("text")
-        if isinstance(text, str) and text != text.rstrip():
-            problems.add(last, "trailing_whitespace", "the reply to be continued ends in whitespace")
 
 
 def _block(problems: Problems, index: int, role: str, row: PartType, shape: Shape, block: Payload) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from compaction_store.api_rules.problems import Problem, Problems, text_of, type_of
-from compaction_store.messages.parts import PartType, row_of
+from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
@@ -60,17 +60,14 @@ def _content(problems: Problems, index: int, role: str, message: Payload) -> Non
             problems.add(index, "empty_content", "the list of parts is empty")
         for part in content:
             row = row_of(part)
-            if row.chat is None or not _may_have(role, row):
+            # All messages may have text, the user's also media, and the assistant's refusals.
+            may_have = row.name == "text" or role == ("user" if row.text is None else "assistant")
+            if row.chat is None or not may_have:
                 problems.add(index, "block_type", f"a part of a {role} message has a type that it must not have")
             else:
                 problems.require(index, part, row.chat)
     elif not isinstance(content, str):
         problems.add(index, "content", "the content is neither text nor a list of parts")
-
-
-def _may_have(role: str, row: PartType) -> bool:
-    """Returns whether a message may have a part. All have text, the user's also media, and the assistant's refusals."""
-    return row.name == "text" or role == ("user" if row.text is None else "assistant")
 
 
 def _calls(problems: Problems, index: int, message: Payload) -> Iterator[str]:

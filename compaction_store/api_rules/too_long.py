@@ -87,12 +87,8 @@ def _text(error: BaseException) -> str:
 def _figures(text: str) -> TooLong:
     for pattern in _FIGURES:
         if (found := pattern.search(text)) is not None:
-            figures = {name: _whole(figure) for name, figure in found.groupdict().items()}
+            figures = {name: int(figure.replace(",", "")[:15] or 0) for name, figure in found.groupdict().items()}
             limit = figures["limit"] - figures.get("output", 0)
             if figures["tokens"] > limit > 0:
                 return TooLong(figures["tokens"], limit)
     return TooLong(None, None)
-
-
-def _whole(text: str) -> int:
-    return int(text.replace(",", "")[:15] or 0)

@@ -63,7 +63,7 @@ def shown(text: str) -> str:
     """Returns a text in one line, with unsafe characters escaped."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(character if _is_seen(text, at) else _spelled(character) for at, character in enumerate(text))
+    return "".join(one if _is_seen(text, at) else one.encode("unicode_escape").decode() for at, one in enumerate(text))
 
 
 def lines(text: str) -> list[str]:
@@ -113,10 +113,6 @@ def _is_seen(text: str, at: int) -> bool:
 def _is_pictorial(text: str, at: int) -> bool:
     """Returns whether the character may be an emoji or a skin tone, by its Unicode category."""
     return 0 <= at < len(text) and unicodedata.category(text[at]) in {"So", "Sk", "Sm"} and not text[at].isascii()
-
-
-def _spelled(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def _escaped(character: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -53,15 +52,16 @@ def environment(folder: Path, *, cut: bool = False) -> Environment:
         "text": Lines,
         "whole": Whole,
         "brief": _brief,
-        "number": _number,
+        "number": lambda value: "" if value is None else f"{value:,}",
         "moment": moment,
         "brief_moment": lambda value: moment(value)[:19],
-        "json": _json,
+        "json": lambda value: _Json(canonical(plain(value))),
         "pieces": _pieces,
-        "exact": _exact,
+        # For the value of a form's field: a browser reads exactly this text.
+        "exact": lambda text: _markup(numbered(text)),
         "seconds": _seconds,
         "status": status_in_words,
-        "kept": _kept,
+        "kept": lambda kept: ", ".join((kept or Kept()).words(moment)),
     }
     return made
 
@@ -103,17 +103,8 @@ def _pieces(pieces: Iterable[MarkedPiece]) -> Markup:
     return _markup("".join(found))
 
 
-def _exact(text: str) -> Markup:
-    """Returns a text for the value of a form's field. A browser reads exactly this text."""
-    return _markup(numbered(text))
-
-
 def _markup(made: str) -> Markup:
     return Markup(made)  # noqa: S704 — every text in it is escaped
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
 
 
 def _seconds(value: float) -> str:
@@ -130,11 +121,3 @@ def moment(value: datetime | str | None) -> str:
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
     # Milliseconds, because several entries are often written in one second.
     return f"{at.astimezone(UTC).isoformat(' ', 'milliseconds').removesuffix('+00:00')} UTC"
-
-
-def _kept(kept: Kept | None) -> str:
-    return ", ".join((kept or Kept()).words(moment))
-
-
-def _json(value: Any) -> str:
-    return _Json(canonical(plain(value)))

@@ -30,7 +30,7 @@ from compaction_store.errors import BatchTooLarge, CompactionStoreError, Invalid
 from compaction_store.jsonable import time_text
 
 if TYPE_CHECKING:
-    from compaction_store import Appended, CompactionPlan, CompactionRun, Store, TokenBudget
+    from compaction_store import Appended, CompactionPlan, CompactionRun
     from compaction_store.models import Attempt, Compaction, Lease
     from compaction_store.models import Thread as ThreadValue
 
@@ -205,7 +205,8 @@ def compact(
     out = call.output()
     failed = False
     with call.store() as store, ProgressBar("compact", "threads") as progress:
-        wanted = _wanted(store, threads, budget)
+        # List all threads before compacting one: a compacted thread is no longer due, so the next page would skip one.
+        wanted = threads or ([thread.thread_id for thread in store.due(budget)] if budget is not None else [])
         if not wanted and not out.as_json:
             leases = store.leases(budget) if budget is not None else ()
             out.text(f"no thread is due in tenant {call.tenant!r}{leased(leases)}")
@@ -226,13 +227,6 @@ def compact(
                 failed = True
     if failed:
         raise typer.Exit(REFUSED)
-
-
-def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> list[str]:
-    if threads or budget is None:
-        return threads or []
-    # List all threads before compacting one: a compacted thread is no longer due, so the next page would skip a thread.
-    return [thread.thread_id for thread in store.due(budget)]
 
 
 def leased(leases: Sequence[Lease]) -> str:

@@ -28,7 +28,7 @@ from compaction_store.module_data import ModuleData
 from compaction_store.probes import PROBE_TYPES
 
 if TYPE_CHECKING:
-    from compaction_store import Reader, Store
+    from compaction_store import Reader
     from compaction_store.evaluation import Evaluation, Judge, Judged, Policy, PolicyResult, Rate
     from compaction_store.evaluation.evaluator import Settings, ThreadRuns
     from compaction_store.evaluation.money import Basis, MoneySum
@@ -67,7 +67,10 @@ def evaluate_threads(
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if record is not None:
             assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for writing above
-            _record(store, found, record)
+            # An event of each replayed thread has the policies, and the figures of this thread.
+            for thread, document in found.documents():
+                store.audit.record_evaluation(thread, document, reason=record)
+            note(f"recorded in {values.count(found.threads, 'thread')}")
     show(out, found)
     if out_file is not None:
         write_file(out_file, page("Evaluation of compactions", found))
@@ -83,13 +86,6 @@ def _chosen(store: Reader, names: list[str] | None, sample: int | None, seed: in
     if sample is not None and sample < len(chosen):
         return sorted(random.Random(seed).sample(chosen, sample))  # noqa: S311 — a sample, not a secret
     return chosen
-
-
-def _record(store: Store, found: Evaluation, reason: str) -> None:
-    """Records the result as an event of each replayed thread: the policies, and the figures of this thread."""
-    for thread, document in found.documents():
-        store.audit.record_evaluation(thread, document, reason=reason)
-    note(f"recorded in {values.count(found.threads, 'thread')}")
 
 
 def _limits(given: list[str] | None, option: str) -> dict[str, float]:
@@ -405,7 +401,10 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
     for kind in PROBE_TYPES:
         if any(kind in result.rates for result in found.policies):
             parts += _probes(kind, found.policies)
-    parts += ["<h2>Cost</h2>", *_costs(found.policies)]
+    parts += [
+        "<h2>Cost</h2>",
+        *table(("policy", *COSTS), [(escape(one.policy), *cost_cells(one)) for one in found.policies]),
+    ]
     if any(result.judged for result in found.policies):
         parts += ["<h2>Judged by a model</h2>", *_judge(found.policies)]
     if any(result.money for result in found.policies):
@@ -509,10 +508,6 @@ def _bars(rounds: Sequence[tuple[int, int]]) -> str:
     return (
         f'<svg viewBox="0 0 {_BAR} 10" preserveAspectRatio="none" role="img" aria-label="{label}">{"".join(bars)}</svg>'
     )
-
-
-def _costs(results: Sequence[PolicyResult]) -> list[str]:
-    return table(("policy", *COSTS), [(escape(result.policy), *cost_cells(result)) for result in results])
 
 
 def _judge(results: Sequence[PolicyResult]) -> list[str]:

@@ -151,7 +151,8 @@ class _ImportRun:
         if thread.hint is not None:
             note(f"compaction-store: {thread.hint.replace('give thread_field', 'give --thread-field')}")
         for bad in thread.bad:
-            note(f"compaction-store: skipped: {bad.where}{_line(bad.line)}: {bad.why}")
+            place = "" if bad.line is None else f" (line {bad.line:,})"
+            note(f"compaction-store: skipped: {bad.where}{place}: {bad.why}")
         for text in thread.not_known():
             note(f"compaction-store: {named(thread.thread_id)}: {text}")
         if not thread.is_recognised:
@@ -173,10 +174,6 @@ class _ImportRun:
             result = "no messages" if loaded is None else f"{loaded.count:,} messages, {loaded.added:,} new"
             skipped = f", {thread.skipped:,} skipped" if thread.skipped else ""
             self.out.text(f"{named(thread.thread_id)}: {result}{skipped}")
-
-
-def _line(line: int | None) -> str:
-    return "" if line is None else f" (line {line:,})"
 
 
 def _named(source: str) -> str:

@@ -90,7 +90,11 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
     if svg is not None:
         # Write the chart first, because the command ends early if the reader of the table closes the pipe.
-        _draw(svg, line, thread)
+        try:
+            svg.write_text(charts.svg(line, named(f"Tokens of the view of thread {thread}")), encoding="utf-8")
+        except OSError as error:
+            raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
+        note(f"written to {svg}")
     if out.csv is not None:
         out.rows([], ((values.compaction(record), ()) for record in applied), f"no compactions of thread {thread!r}")
     elif out.as_json:
@@ -107,14 +111,6 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
         _show_costs(out, cost)
         if paid is not None:
             _show_money(out, paid)
-
-
-def _draw(svg: Path, line: Course, thread: str) -> None:
-    try:
-        svg.write_text(charts.svg(line, named(f"Tokens of the view of thread {thread}")), encoding="utf-8")
-    except OSError as error:
-        raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
-    note(f"written to {svg}")
 
 
 def _show_one(

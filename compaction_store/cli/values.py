@@ -138,13 +138,15 @@ def authority(stated: Payload | None) -> str:
 
 
 def record_cells(value: Compaction) -> list[str]:
+    # The failures of the summarizers that were tried before the one that wrote the record's summary.
+    covered = ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)
     status = status_in_words(value) if value.revokes is None else f"revokes {value.revokes}"
     return [
         str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
         span(value.start_seq, value.end_seq),
         number(value.tokens_before), number(value.tokens_after), status, callback(value.callback), value.actor or "",
         value.login, authority(value.authority), value.model or "",
-        error(value.error) if value.error else _covered(value),
+        error(value.error) if value.error else covered,
     ]  # fmt: skip
 
 
@@ -152,11 +154,6 @@ def failure_cells(value: Compaction) -> list[str]:
     """Returns the cells of a failed or rejected attempt. Its error is one line, and some other cells are left out."""
     number_, written, _, seqs, _, _, _, called, _, _, _, model, problem = record_cells(value)
     return [number_, written, seqs, called, model, next(iter(problem.splitlines()), "")]
-
-
-def _covered(value: Compaction) -> str:
-    """Lists the failures of the summarizers that were tried before the one that wrote the record's summary."""
-    return ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)
 
 
 def change(value: Compaction) -> str:

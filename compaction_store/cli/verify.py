@@ -54,7 +54,7 @@ def verify(
     if after and not every:
         raise misuse("needs --all", "--after")
     out = printed.output()
-    files = [name for name in what or () if _is_file(name)]
+    files = [name for name in what or () if name == _STDIN or name.endswith(_SUFFIX) or Path(name).is_file()]
     if not files:
         log = open_log(checkpoints, public_key)
         verification = _DatabaseCheck(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
@@ -71,10 +71,6 @@ def verify(
     if level != "content" or checkpoints is not None:
         raise misuse("must not be given for files", "--level" if checkpoints is None else "--checkpoints")
     _end(out, _files(out, files, public_key or [], findings_only))
-
-
-def _is_file(name: str) -> bool:
-    return name == _STDIN or name.endswith(_SUFFIX) or Path(name).is_file()
 
 
 class _Counted(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,7 +25,7 @@ from compaction_store.cli.output import Column, Output, ProgressBar, encoded, fi
 from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:
-    from compaction_store import Compaction, Element, Message, Reader, View
+    from compaction_store import Compaction, Element, Reader, View
 
 _Limit = Annotated[int | None, option("--limit N", "Print at most N threads.", min=1)]
 _Format = Literal["anthropic", "openai", "openai-responses"]
@@ -96,14 +96,19 @@ def view(
         seen = None if seen_by is None else store.seen_by(thread, seen_by)
         found = store.view(thread, at=_point(store, thread, at)) if seen is None else seen.view
     if render is not None:
-        out.json(_rendered(found, render))
+        api: Literal["chat", "responses"] = "chat" if render == "openai" else "responses"
+        out.json(found.for_anthropic() if render == "anthropic" else found.for_openai(api=api))
     elif out.as_json:
         about = {} if seen is None else {name: seen.as_dict()[name] for name in ("evidence", "messages", "where")}
         out.json(found.as_dict() | {name: value for name, value in about.items() if value is not None})
     elif seen is not None and seen.messages is not None:
         where = "" if seen.where is None else f": {seen.where}"
         out.text(f"the request for seq {seen_by:,} of {named(thread)}: {seen.evidence}{where}", "bold")
-        _show_request(out, seen.messages, full=full)
+        for place, message in enumerate(seen.messages, 1):
+            if full:
+                _block(out, f"message {place:,}, {values.role(message)}", [message])
+            else:
+                out.clipped(_line(number(place), values.role(message), "", values.preview([message])))
     else:
         what = "" if seen is None else f", {seen.evidence}"
         out.text(f"{named(found.thread_id)} at pos {found.pos:,}: {found.tokens:,} tokens{what}", "bold")
@@ -120,12 +125,6 @@ def _point(store: Reader, thread: str, text: str | None) -> int | datetime | Com
     return options.moment(text, "--at")
 
 
-def _rendered(found: View, render: _Format) -> dict[str, Any]:
-    if render == "anthropic":
-        return found.for_anthropic()
-    return found.for_openai(api="chat" if render == "openai" else "responses")
-
-
 def _show_view(out: Output, found: View, *, full: bool) -> None:
     if not full:
         out.text(_line("seq", "what", "tokens", "text"), "bold")
@@ -135,15 +134,6 @@ def _show_view(out: Output, found: View, *, full: bool) -> None:
             _block(out, f"{span} {values.who(part)}, {part.tokens:,} tokens", part.messages)
         else:
             out.clipped(_line(span, values.who(part), number(part.tokens), values.preview(part.messages)))
-
-
-def _show_request(out: Output, messages: Iterable[dict[str, Any]], *, full: bool) -> None:
-    """Prints the messages of an agent's request, with their numbers in it."""
-    for place, message in enumerate(messages, 1):
-        if full:
-            _block(out, f"message {place:,}, {values.role(message)}", [message])
-        else:
-            out.clipped(_line(number(place), values.role(message), "", values.preview([message])))
 
 
 def _line(seq: str, what: str, tokens: str, text: str) -> str:
@@ -183,14 +173,10 @@ def replay(
                     out, f"{message.seq:,} {values.role(message.payload)}, {message.tokens:,} tokens", [message.payload]
                 )
         else:
-            _show_messages(out, found)
-
-
-def _show_messages(out: Output, found: Iterator[Message]) -> None:
-    out.text(_line("seq", "role", "tokens", "text"), "bold")
-    for message in found:
-        text = values.preview([message.payload])
-        out.clipped(_line(number(message.seq), values.role(message.payload), number(message.tokens), text))
+            out.text(_line("seq", "role", "tokens", "text"), "bold")
+            for message in found:
+                text = values.preview([message.payload])
+                out.clipped(_line(number(message.seq), values.role(message.payload), number(message.tokens), text))
 
 
 def search(

@@ -53,11 +53,13 @@ async def view(
     # A comparison has no figures of its two views.
     sides = [] if beside is None else [await reader.audit.compare(thread_id, pos, count=1) for pos in (at, beside)]
     earlier, later = await reader.audit.neighbours(thread_id, at)
+    # Up to twenty positions from the first on, evenly distributed over the thread, for the page's links.
+    begin, last, links = await first_pos(reader, found), found.last_pos, min(20, found.last_pos)
     return facts.ViewPage(
         thread=found, at=at, beside=beside, only_changes=only_changes, tokens=compared.tokens, sides=sides,
         rows=await _pairs(reader, compared), start=start, more=compared.count > start + facts.ROWS,
         count=compared.count, changed=compared.changed, later=later,
-        positions=_positions(await first_pos(reader, found), found.last_pos),
+        positions=sorted({max(begin, round(last * part / links)) for part in range(1, links + 1)}),
         earlier=None if earlier is None or earlier == 1 else earlier - 1,
     )  # fmt: skip
 
@@ -81,12 +83,6 @@ async def _pairs(reader: AsyncReader, compared: Comparison) -> list[facts.Elemen
         is_left, is_right = sides[element.seq, element.number]
         found.append(facts.ElementPair(element if is_left else None, element if is_right else None))
     return found
-
-
-def _positions(first: int, last: int) -> list[int]:
-    """Returns up to twenty positions from the first on, evenly distributed over the thread, for the page's links."""
-    count = min(20, last)
-    return sorted({max(first, round(last * part / count)) for part in range(1, count + 1)}) if count else []
 
 
 # ---- records
@@ -154,17 +150,13 @@ async def inside(reader: AsyncReader, found: Compaction) -> list[int]:
     ]
 
 
-def _unbounded(found: AsyncIterator[Compaction]) -> AsyncIterator[Compaction]:
-    return found
-
-
 async def record_list(
     reader: AsyncReader,
     thread_id: str | None,
     wanted: dict[str, Any],
     after: tuple[str, int] | None = None,
     *,
-    bounded: Callable[[AsyncIterator[Compaction]], AsyncIterator[Compaction]] = _unbounded,
+    bounded: Callable[[AsyncIterator[Compaction]], AsyncIterator[Compaction]] = lambda found: found,
     with_costs: bool = False,
 ) -> facts.RecordList:
     """Reads a page of the records that match, newest first.
