@@ -56,9 +56,9 @@ def look(connection: Connection) -> list[Remark]:
     """Runs all checks of a server, primary or standby."""
     sees_others = bool(queries.fetch(connection, _SQL["sees_others"])[0][0])
     found = [*_snapshots(connection, sees_others=sees_others), *_slots(connection)]
-    found += _standbys(connection, sees_others=sees_others)
-    found += _of_logins(connection)
-    found += _statistics(connection)
+    found += [*_standbys(connection, sees_others=sees_others), *_of_logins(connection)]
+    if names := [name for (name,) in queries.fetch(connection, _SQL["unanalyzed"], (_UNANALYZED_BYTES,))]:
+        found.append(_say("unanalyzed", names=", ".join(names)))
     return found
 
 
@@ -114,12 +114,6 @@ def _of_logins(connection: Connection) -> Iterator[Remark]:
             yield Remark("settings", state, what, f"ALTER {kind} … RESET {name}")
     if here["row_security"] == "off":
         yield _say("row_security", follows=_HARMFUL["row_security"][1])
-
-
-def _statistics(connection: Connection) -> Iterator[Remark]:
-    names = [name for (name,) in queries.fetch(connection, _SQL["unanalyzed"], (_UNANALYZED_BYTES,))]
-    if names:
-        yield _say("unanalyzed", names=", ".join(names))
 
 
 def on_cluster(connection: Connection) -> list[Remark]:

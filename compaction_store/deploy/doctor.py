@@ -88,7 +88,8 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
 def installation() -> Iterator[Remark]:
     """Yields the checks of the installed packages."""
     found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
-    yield _say("packages", python=platform.python_version(), found=found, libpq=_libpq())
+    major, minor = divmod(psycopg.pq.version(), 10000)
+    yield _say("packages", python=platform.python_version(), found=found, libpq=f"{major}.{minor}")
     extras = _extras()
     installed = [extra for extra, packages in extras.items() if all(map(_version, packages))]
     missing = ", ".join(extra for extra in extras if extra not in installed)
@@ -116,11 +117,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _libpq() -> str:
-    number = psycopg.pq.version()
-    return f"{number // 10000}.{number % 10000}"
-
-
 def _look(url: str, platform: str | None, connect_timeout: float) -> Seen:
     with connections.one_engine(url, connect_timeout) as engine:
         # The first call is not retried, so a wrong address fails at once. The second call has a longer deadline,
@@ -146,7 +142,9 @@ def _read(connection: Connection, given: str | None) -> Seen:
     # Behind a pooler, the process id in the protocol is the pooler's own, and differs from that of the server.
     pooled = driver.info.backend_pid != pid
     address = platforms.Address(driver.info.host, driver.info.port, pooled)
-    service, around = _around(connection, address, given)
+    with queries.reading(connection):
+        service, known = platforms.look(connection, address, given)
+        around = [*conditions.look(connection), *conditions.on_cluster(connection), *known]
     return Seen(
         version=driver.info.server_version,
         settings=settings,
@@ -167,14 +165,6 @@ def _read(connection: Connection, given: str | None) -> Seen:
         platform=service,
         is_worker=queries.is_worker(connection),
     )
-
-
-def _around(
-    connection: Connection, address: platforms.Address, given: str | None
-) -> tuple[platforms.Platform | None, list[Remark]]:
-    with queries.reading(connection):
-        service, known = platforms.look(connection, address, given)
-        return service, [*conditions.look(connection), *conditions.on_cluster(connection), *known]
 
 
 def _revision(connection: Connection) -> str | None:

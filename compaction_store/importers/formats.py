@@ -230,22 +230,13 @@ def _of_line(found: dict[str, Any]) -> str | None:
         return claude_code.FORMAT
     if codex.is_line(found):
         return codex.FORMAT
-    asked = request(found)
-    return _of_answer(found) if asked is None else _of_request(found, asked)
-
-
-def _of_request(found: dict[str, Any], asked: dict[str, Any]) -> str | None:
+    if (asked := request(found)) is None:
+        if (parts := answered(found)) is not None:
+            return RESPONSES if found.get("object") == "response" else CHAT if parts else None
+        return next(of_messages([found]), None)
     if "messages" not in asked:
         return RESPONSES
-    if "system" in asked or "params" in found:
-        return ANTHROPIC
-    return next(of_messages(said_in(asked)), None)
-
-
-def _of_answer(found: dict[str, Any]) -> str | None:
-    if (parts := answered(found)) is not None:
-        return RESPONSES if found.get("object") == "response" else CHAT if parts else None
-    return next(of_messages([found]), None)
+    return ANTHROPIC if "system" in asked or "params" in found else next(of_messages(said_in(asked)), None)
 
 
 def of_messages(messages: list[Any]) -> Iterator[str]:

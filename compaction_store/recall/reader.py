@@ -86,7 +86,11 @@ class Reading:
         last = search.last if search.last < until else None
         for hit in hits:
             record = yield from self._fold(hit.seq, folds)
-            if not page.add(self._hit(page, hit, record), {"after_seq": hit.seq - 1}):
+            entry: Payload = {"seq": hit.seq, "role": hit.role, "words": list(hit.words)}
+            entry |= {} if record is None else {"folded_into_record": record.number}
+            entry |= {"withdrawn": True} if hit.withdrawn else {}
+            shown = _with_text(page, entry, "excerpt", hit.excerpt, _EXCERPT_TOKENS)
+            if not page.add(shown, {"after_seq": hit.seq - 1}):
                 last = hit.seq - 1
                 break
         return page.written(None if last is None else {"after_seq": last})
@@ -116,14 +120,6 @@ class Reading:
         yield from _for_each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), look)
         known.extend(active)
         return active[0] if active else None
-
-    def _hit(self, page: ResultPage, hit: Hit, record: Compaction | None) -> str:
-        entry: Payload = {"seq": hit.seq, "role": hit.role, "words": list(hit.words)}
-        if record is not None:
-            entry["folded_into_record"] = record.number
-        if hit.withdrawn:
-            entry["withdrawn"] = True
-        return _with_text(page, entry, "excerpt", hit.excerpt, _EXCERPT_TOKENS)
 
     # ---- expand
 
@@ -435,7 +431,8 @@ class Search:
             if found is not None and len(found.words) == len(self.words):
                 self.hits.append(found)
             elif found is not None and not self.hits:
-                self._keep(found)
+                put = heappush if len(self._some) < self.limit else heappushpop
+                put(self._some, (len(found.words), -found.seq, found))
         enough = self._messages >= _MOST_MESSAGES or self._characters >= _MOST_CHARACTERS
         return len(self.hits) < self.limit and not enough
 
@@ -459,13 +456,6 @@ class Search:
             return None
         inside = tuple(word for word in self.words if word in there)
         return Hit(message.seq, message.role, inside, _excerpt(anchor, best), withdrawn)
-
-    def _keep(self, hit: Hit) -> None:
-        entry = (len(hit.words), -hit.seq, hit)
-        if len(self._some) < self.limit:
-            heappush(self._some, entry)
-        else:
-            heappushpop(self._some, entry)
 
     def _note_erased(self, seq: int) -> None:
         self.erased += 1

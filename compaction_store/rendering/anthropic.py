@@ -61,12 +61,14 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     if turns and turns[0].role == "assistant" and turns[0].blocks[0].get("type") != "compaction":
         turns.insert(0, _Message(0, "user", [{"type": "text", "text": BEGINNING}]))
     _mark(turns, cache := options.cache)
-    arguments: Payload = {"messages": [_written(turn) for turn in turns]}
+    written = [{"role": turn.role, "content": _short(turn.blocks)} | turn.fields for turn in turns]
+    arguments: Payload = {"messages": written}
     if system:
         plain = system if cache is None else list(map(without_mark, system))
         arguments = {"system": _short(plain)} | arguments
-    if betas := sorted(_betas(turns)):
-        arguments["betas"] = betas
+    if compactions := [block for turn in turns for block in turn.blocks if block.get("type") == "compaction"]:
+        betas = {SIGNED_BETA if block.get("signature") else THRESHOLD_BETA for block in compactions}
+        arguments["betas"] = sorted(betas)
     return arguments
 
 
@@ -320,15 +322,6 @@ def _mark(turns: Sequence[_Message], cache: str | None) -> None:
     set_in_messages([turn.blocks for turn in turns], after_summary, cache)
 
 
-def _betas(turns: Iterable[_Message]) -> set[str]:
-    blocks = [block for turn in turns for block in turn.blocks if block.get("type") == "compaction"]
-    return {SIGNED_BETA if block.get("signature") else THRESHOLD_BETA for block in blocks}
-
-
 def _short(blocks: list[Payload]) -> Any:
     """Returns only the text if the blocks are a single plain text block, or else the blocks."""
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
-
-
-def _written(turn: _Message) -> Payload:
-    return {"role": turn.role, "content": _short(turn.blocks)} | turn.fields

@@ -279,7 +279,9 @@ def _fit(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def both(one: Payload, other: Payload, text_part: str) -> Payload:
     """Joins two messages of one role."""
-    contents = [content for message in (one, other) for content in _contents(message)]
+    # A refusal is text too.
+    said = (message.get(name) for message in (one, other) for name in ("content", "refusal"))
+    contents = [each for each in said if each]
     content: Any = None
     if contents and all(isinstance(each, str) for each in contents):
         content = "\n\n".join(contents)
@@ -289,11 +291,6 @@ def both(one: Payload, other: Payload, text_part: str) -> Payload:
     found = {**one, **other, "content": content}
     found.pop("refusal", None)
     return found
-
-
-def _contents(message: Mapping[str, Any]) -> Iterable[Any]:
-    """Yields the content of a message, and its refusal, which is text too."""
-    return [each for each in (message.get("content"), message.get("refusal")) if each]
 
 
 # ---- pairs of calls and results, by the rule of `tool_pairs`: the nearest earlier unanswered call with the same id

@@ -151,7 +151,7 @@ def _differences(document: ReportDocument, found: Contents) -> Iterator[str]:
         yield f"the bundle of {name!r} and the report have different tenants"
     if any(gone.thread_uid == found.manifest["thread_uid"] for gone in document.completeness.gone):
         yield f"the report says that {name!r} is gone, and has its bundle"
-    if not document.content and _has_content(found.thread):
+    if not document.content and any('"payload":"' in line or '"body":"' in line for line in found.thread.bundle):
         yield f"the report must have no content, but the bundle of {name!r} has content"
     records = {record.number: record for record in found.records}
     if sorted(records) != sorted(standing.number for standing in found.thread.standings):
@@ -163,10 +163,6 @@ def _differences(document: ReportDocument, found: Contents) -> Iterator[str]:
     for reply in found.thread.replies:
         if (reply.evidence == "reconstructed") == (reply.seq in found.receipts):
             yield f"the report contradicts the bundle of {name!r} about the receipt of seq {reply.seq}"
-
-
-def _has_content(thread: ReportedThread) -> bool:
-    return any('"payload":"' in line or '"body":"' in line for line in thread.bundle)
 
 
 def _may_supersede(record: Compaction, records: dict[int, Compaction]) -> bool:

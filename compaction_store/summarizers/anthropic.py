@@ -140,19 +140,15 @@ class AnthropicSummarizer(ModelSummarizer):
         answer = yield from self._ask(parameters, deadline, native="betas" in parameters)
         # Record the answer first, because a refused or unfinished answer is billed too.
         asked.answers.append(answer)
-        return _text(answer)
+        reason = answer.stop_reason
+        return finished(
+            "".join(block.text for block in answer.content if block.type == "text"), reason,
+            refused=reason == "refusal", full=reason == "model_context_window_exceeded", whole=reason in _GOOD,
+        )  # fmt: skip
 
     def _ask(self, parameters: Payload, deadline: Deadline, *, native: bool) -> Work[Any]:
         request = MessagesRequest(parameters, native, stream=self._stream and not native)
         return api_calls.ask(self._client, request, deadline)
-
-
-def _text(answer: Any) -> str:
-    reason = answer.stop_reason
-    return finished(
-        "".join(block.text for block in answer.content if block.type == "text"), reason, refused=reason == "refusal",
-        full=reason == "model_context_window_exceeded", whole=reason in _GOOD,
-    )  # fmt: skip
 
 
 # ---- Anthropic's own compaction
@@ -350,25 +346,18 @@ class AnthropicCounter:
                 raise asked
             # Objects of an SDK are hashed by their repr.
             key = sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()
-            tokens = self._recall(key)
+            with self._lock:
+                tokens = self._known.get(key)
+                if tokens is not None:
+                    self._known.move_to_end(key)
             if tokens is None:
                 # Use the beta endpoint only for betas, because some gateways do not have it.
                 request = CountRequest(asked, native="betas" in asked)
                 tokens = yield from count_tokens(self._client, request, Deadline(self._deadline))
-                self._remember(key, tokens)
+                with self._lock:
+                    self._known[key] = tokens
+                    while len(self._known) > self._remembered:
+                        self._known.popitem(last=False)
         except (NotRenderable, SummarizerError) as error:
             return Measured(local, local, error=str(error))
         return Measured(tokens, local, "exact", counter=self.name)
-
-    def _recall(self, key: str) -> int | None:
-        with self._lock:
-            tokens = self._known.get(key)
-            if tokens is not None:
-                self._known.move_to_end(key)
-            return tokens
-
-    def _remember(self, key: str, tokens: int) -> None:
-        with self._lock:
-            self._known[key] = tokens
-            while len(self._known) > self._remembered:
-                self._known.popitem(last=False)

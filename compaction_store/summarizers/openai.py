@@ -19,7 +19,7 @@ from compaction_store.models import Payload
 from compaction_store.rendering.blocks import both
 from compaction_store.rendering.view import for_openai
 from compaction_store.summarizers import api_calls
-from compaction_store.summarizers.api_calls import CompletionRequest, Deadline, OpenAIAnswer, ResponseRequest
+from compaction_store.summarizers.api_calls import CompletionRequest, Deadline, ResponseRequest
 from compaction_store.summarizers.prompted import CONTEXT, Asked, Mode, ModelSummarizer, Render, finished
 from compaction_store.waiting import Work
 
@@ -128,7 +128,10 @@ class OpenAISummarizer(ModelSummarizer):
         answer = yield from api_calls.ask(self._client, request, deadline)
         # Record the answer first, because a refused or unfinished answer is billed too.
         asked.answers.append(answer)
-        return _text(answer)
+        return finished(
+            _THINKING.sub("", answer.text), answer.reason, refused=answer.is_refused, full=answer.reason in _FULL,
+            whole=answer.is_whole,
+        )  # fmt: skip
 
 
 def is_client(client: object) -> bool:
@@ -147,10 +150,3 @@ def client_of(base_url: str | None, *, key_needed: bool) -> Any:
         return openai.OpenAI(base_url=base_url)
     except openai.OpenAIError:
         return None if key_needed else openai.OpenAI(base_url=base_url, api_key="none")
-
-
-def _text(answer: OpenAIAnswer) -> str:
-    return finished(
-        _THINKING.sub("", answer.text), answer.reason, refused=answer.is_refused, full=answer.reason in _FULL,
-        whole=answer.is_whole,
-    )  # fmt: skip

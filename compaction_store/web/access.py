@@ -147,7 +147,8 @@ class Guard:
         """Returns the pages, or the response to send instead of a page, such as a refusal."""
         if host_of(request.headers) not in self._hosts:
             return PlainTextResponse("Not allowed: the host in the address is not one of this server's.\n", 421)
-        if request.method not in ("GET", "HEAD") and not self._is_form(request):
+        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+        if request.method not in ("GET", "HEAD") and not (request.method == "POST" and path in self._forms):
             return PlainTextResponse("Not allowed: this page is read-only.\n", 405, {"Allow": "GET, HEAD"})
         if request.method not in ("GET", "HEAD") and not self._is_own(request.headers):
             return PlainTextResponse(_DATA["foreign"], 403)
@@ -177,10 +178,6 @@ class Guard:
         # A proxy may use another name for this server than the browser does. Another port of the same name is another
         # site.
         return origin == here or (_bare(origin) in self._hosts and _bare(origin) != _bare(here))
-
-    def _is_form(self, request: Request) -> bool:
-        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-        return request.method == "POST" and path in self._forms
 
 
 def host_of(headers: Headers) -> str:

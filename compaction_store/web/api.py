@@ -137,7 +137,9 @@ class _Api:
     async def _answer(self, request: Request, route: Route, path: dict[str, Any]) -> Response:
         caller = None
         if route.rights is not None:
-            caller = self._caller(request)
+            if host_of(request.headers) not in self.hosts:
+                raise Refusal("WrongHost", "the host in the address is not one of this server's")
+            caller = self.callers.who(request)
             request.scope["reader"] = caller.actor
             request.scope["call"]["tenant"] = caller.tenant
             if route.rights == "write" and caller.rights != "write":
@@ -183,11 +185,6 @@ class _Api:
             given["limit"] = limit + 1
         found = call(**path, **given)
         return await _page(found, limit, given.get("order")) if limit else _whole(await found)
-
-    def _caller(self, request: Request) -> Caller:
-        if host_of(request.headers) not in self.hosts:
-            raise Refusal("WrongHost", "the host in the address is not one of this server's")
-        return self.callers.who(request)
 
     def _of_tenant(self, tenant: str) -> AsyncStore:
         if tenant not in self.stores:
