@@ -152,7 +152,6 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
 
 
 def _show_folds(out: Output, sessions: Sequence[Replayed]) -> None:
-    """Prints the span of each compaction, and the tokens of the span and of its summary."""
     folds = [(run.thread_id, fold) for run in sessions for fold in run.folds]
     rows = [(line(session), *_fold_cells(fold)) for session, fold in folds[:_FOLDS_LISTED]]
     out.text()

@@ -71,7 +71,6 @@ def compactions(
 
 
 def _list_by_tenant(out: Output, found: Iterable[tuple[str, Compaction]], none: str, *, failures: bool) -> None:
-    """Prints the records of each tenant below the tenant's name."""
     listed = False
     for name, records in groupby(found, itemgetter(0)):
         out.wrapped(f"tenant {name}", style="bold")
@@ -307,8 +306,6 @@ def _follow(
 
 @dataclass(frozen=True)
 class Loss:
-    """A failed probe, with the name of its session."""
-
     session: str
     probe: Probe
 
@@ -339,7 +336,6 @@ def repeated_tokens(run: Replayed) -> int:
 
 
 def sentence(probe: Probe) -> str:
-    """Returns a sentence that describes a failed probe and quotes its text."""
     where = "" if probe.place.seq is None else f" of seq {probe.place.seq:,}"
     again = "" if probe.again is None or probe.again.seq is None else f", and came again at seq {probe.again.seq:,}"
     text = f"“{line(probe.text)}”"

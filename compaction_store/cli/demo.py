@@ -88,7 +88,6 @@ class _Tour:
         self._step = 0
 
     def say(self, step: str, **values: object) -> None:
-        """Prints the words of a step, with values in their places."""
         title, *lines = (line.format(**values) for line in _DATA.text(step).splitlines())
         self._step += 1
         self.out.text()

@@ -36,10 +36,7 @@ class ErasureOptions(Bundle):
 
     reason: Reason = ""
     legal_basis: LegalBasis = None
-    override: Annotated[
-        str | None,
-        option("--override TEXT", "Erase despite a hold or a retention. TEXT is the reason, stored with the erasure."),
-    ] = None
+    override: Annotated[str | None, option("--override TEXT")] = None
     forks: Annotated[bool, option("--forks/--no-forks", "Also erase the copies in forks.", show_default=True)] = True
     dry_run: DryRun = False
     yes: Yes = False
@@ -89,10 +86,7 @@ def redact(
 def erase(
     thread: Annotated[str | None, argument("[THREAD]", "The thread's name, or give --subject.")] = None,
     subject: Subject = None,
-    shred: Annotated[
-        bool,
-        option("--shred", "With --subject, also destroy the key in $COMPACTION_STORE_KEYS that sealed the content."),
-    ] = False,
+    shred: bool = option("--shred", default=False),
     *,
     erasure: ErasureOptions,
     call: WriteOptions,

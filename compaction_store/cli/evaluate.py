@@ -103,7 +103,6 @@ def _limits(given: list[str] | None, option: str) -> dict[str, float]:
 
 
 def show(out: Output, found: Evaluation) -> None:
-    """Prints an evaluation."""
     from compaction_store.evaluation.results import OPEN_LOOP
 
     if out.as_json:
@@ -158,7 +157,6 @@ def _show_judge(out: Output, found: Evaluation) -> None:
 
 
 def show_money(out: Output, found: Evaluation) -> None:
-    """Prints the costs and savings of each policy, and advice."""
     from compaction_store.evaluation.results import best_policy
 
     out.text()
@@ -183,7 +181,6 @@ def show_money(out: Output, found: Evaluation) -> None:
 
 
 def write_file(file: Path, text: str) -> None:
-    """Writes a report."""
     try:
         private(file).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -318,7 +315,6 @@ def _of_thread(store: Reader, setup: Setup, reader: NameReader, name: str) -> Th
 
 
 def _worker(url: str | None, tenant: str, wanted: ReplayOptions) -> Callable[[str], ThreadRuns]:
-    """Returns what replays a thread, given its name."""
     from compaction_store.language.names import NameReader
 
     store = opened_in_process(TenantOptions(url=url, tenant=tenant).reader())

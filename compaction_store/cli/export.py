@@ -146,8 +146,6 @@ def _everything(store: Reader) -> Iterator[ThreadValue]:
 
 @dataclass(frozen=True)
 class _Export:
-    """The settings of an export of one tenant."""
-
     store: Reader
     tenant: str
     to: Path
@@ -310,7 +308,6 @@ def found_in(source: Path) -> list[Path]:
 
 
 def tenant_of(file: Path) -> str:
-    """Reads the tenant from the first line of a bundle."""
     from compaction_store.bundles import line_format
 
     with file.open("rb") as stream:

@@ -85,8 +85,6 @@ def _option(row: Filter) -> Any:
 
 
 class PrintOptions(Bundle):
-    """How a command prints."""
-
     as_json: AsJson = None
     as_csv: ClassVar[bool] = False
 
@@ -100,14 +98,10 @@ class PrintOptions(Bundle):
 
 
 class ListOptions(PrintOptions):
-    """How a command prints a list."""
-
     as_csv: AsCsv = False  # type: ignore[misc]
 
 
 class DeedOptions(Bundle):
-    """The actor and the authority of a command that writes."""
-
     actor: Actor = None
     authority: Authority = None
 
@@ -117,8 +111,6 @@ class DeedOptions(Bundle):
 
 
 class ServerOptions(Bundle):
-    """The database of a command."""
-
     url: Url = None
 
     def reachable(self) -> AbstractContextManager[str]:
@@ -126,8 +118,6 @@ class ServerOptions(Bundle):
 
 
 class TenantOptions(ServerOptions):
-    """The database and the tenant of a command."""
-
     tenant: Tenant = "default"
 
     @contextmanager
@@ -277,7 +267,6 @@ def _given(value: object) -> str:
 
 
 def bounds(text: str, option: str) -> tuple[int | None, int | None]:
-    """Parses a range of numbers."""
     try:
         return written_bounds(text)
     except ValueError:
@@ -306,7 +295,6 @@ def file_text(path: Path, option: str) -> str:
 
 
 def json_list(path: Path, option: str) -> list[Any]:
-    """Reads a JSON list from a file."""
     try:
         value = json.loads(file_text(path, option))
     except (ValueError, RecursionError):

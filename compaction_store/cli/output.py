@@ -176,7 +176,6 @@ class Output:
                 self.flush()
 
     def flush(self) -> None:
-        """Writes buffered output now."""
         try:
             sys.stdout.flush()
         except BrokenPipeError:
@@ -240,7 +239,6 @@ class Output:
         self.console.width = before
 
     def fits(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> bool:
-        """Returns whether a table fits the width of the terminal."""
         return self._least(self._table(columns, rows)) <= self.console.width
 
     def _least(self, table: Table) -> int:

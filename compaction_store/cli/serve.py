@@ -335,8 +335,6 @@ def _stop_signal() -> Iterator[threading.Event]:
 
 
 class _ThreadKey(NamedTuple):
-    """The tenant and the name of a thread."""
-
     tenant: str
     thread_id: str
 
@@ -351,8 +349,6 @@ class _Ended(NamedTuple):
 
 @dataclass
 class _Backoff:
-    """The pause before a failed thread is retried."""
-
     seconds: float
     until: float
 
@@ -427,7 +423,6 @@ class _Loop:
         return leased(leases)
 
     def _compact(self, store: Store, thread_id: str) -> _Ended:
-        """Compacts a thread, in a thread of the pool."""
         start, result, error = time.monotonic(), None, None
         try:
             result = store.compact(

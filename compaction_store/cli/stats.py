@@ -36,8 +36,6 @@ _COSTS: list[str | Column] = [
 
 @dataclass
 class RecordSums:
-    """The records of one strategy and one model."""
-
     applied: int = 0
     rejected: int = 0
     failed: int = 0
@@ -248,7 +246,6 @@ def _money(store: Reader, thread: str, prices: Path, model: str | None, window: 
 
 
 def _money_dict(money: Money) -> dict[str, Any]:
-    """Returns the costs and savings as a dict for `json.dumps`."""
     from compaction_store.evaluation.money import BASES, advice, total
 
     return {

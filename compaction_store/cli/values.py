@@ -94,7 +94,6 @@ def count(number: int, noun: str) -> str:
 
 
 def removal(done: Removal, what: str = "erased") -> str:
-    """Describes a removal in words."""
     at = "" if done.created_at is None else f" at {done.created_at.isoformat(' ', 'seconds')}"
     threads = f"{count(done.threads, 'thread')} with {count(done.messages, 'message')}"
     return f"tenant {named(done.tenant)}: {what} {threads} and {count(done.records, 'record')}{at}"

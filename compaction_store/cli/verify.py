@@ -387,7 +387,6 @@ def _has_signed(log: Path, signer: SigningKey) -> bool:
 
 
 def read_key(file: Path) -> SigningKey:
-    """Reads the file of a signing key."""
     from compaction_store.checkpoints import SigningKey
 
     try:

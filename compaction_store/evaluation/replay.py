@@ -448,7 +448,6 @@ def besides(messages: Iterable[Payload], said: Iterable[Message]) -> list[Payloa
 
 
 def _texts(message: Payload) -> list[str]:
-    """Returns the texts of a message of Anthropic's API."""
     content = message.get("content")
     if isinstance(content, str):
         return [content]

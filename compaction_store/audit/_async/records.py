@@ -72,7 +72,6 @@ async def _pos_of(reader: AsyncReader, found: Thread, at: int | datetime) -> int
 
 
 async def _pairs(reader: AsyncReader, compared: Comparison) -> list[facts.ElementPair]:
-    """Reads the elements of a page of one view, or of a page that compares two views."""
     sides = {
         (seq, part.number): (is_left, is_right)
         for part, is_left, is_right in compared.parts

@@ -282,7 +282,6 @@ async def event_page(reader: AsyncReader, thread_id: str, pos: int) -> facts.Eve
 
 
 async def _release(reader: AsyncReader, found: Event) -> Event | None:
-    """Returns the event that ended a hold, if there is one."""
     if found.kind == "hold":
         async for release in reader.audit.events(found.thread_id, kind="release", after=found.pos):
             return release

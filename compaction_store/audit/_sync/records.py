@@ -72,7 +72,6 @@ def _pos_of(reader: Reader, found: Thread, at: int | datetime) -> int:
 
 
 def _pairs(reader: Reader, compared: Comparison) -> list[facts.ElementPair]:
-    """Reads the elements of a page of one view, or of a page that compares two views."""
     sides = {
         (seq, part.number): (is_left, is_right)
         for part, is_left, is_right in compared.parts

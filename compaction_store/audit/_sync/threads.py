@@ -283,7 +283,6 @@ def event_page(reader: Reader, thread_id: str, pos: int) -> facts.EventPage:
 
 
 def _release(reader: Reader, found: Event) -> Event | None:
-    """Returns the event that ended a hold, if there is one."""
     if found.kind == "hold":
         for release in reader.audit.events(found.thread_id, kind="release", after=found.pos):
             return release
