@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import heapq
+import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
@@ -21,20 +23,23 @@ from typing import IO, TYPE_CHECKING, Literal
 import typer
 
 import compaction_store
-from compaction_store.audit import safe_text
+from compaction_store.audit import safe_text, words
+from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.cli import options, output, values, verify
 from compaction_store.cli.bundles import REFUSED, argument, misuse, option
 from compaction_store.cli.options import Subject, TenantOptions, naming
 from compaction_store.cli.output import ProgressBar, note, private, without_bars
 from compaction_store.cli.verify import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.errors import Conflict, InvalidBundle
+from compaction_store.jsonable import time_text
+from compaction_store.models import Compaction, Event, Message, Payload, Thread
+from compaction_store.models.compactions import status_in_words
+from compaction_store.models.messages import is_erased
 from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
-    from compaction_store import Compaction, Event, Message, Reader
-    from compaction_store import Thread as ThreadValue
+    from compaction_store import Reader
     from compaction_store.checkpoints import CheckpointLog
-
 
 _SUFFIX = ".jsonl"
 # Bundles without content have their own suffix, so that a folder may contain both bundles of a thread.
@@ -93,14 +98,13 @@ def export(
         raise typer.Exit(REFUSED)
 
 
-def _wanted(run: _Export, threads: list[str] | None) -> Iterable[ThreadValue]:
+def _wanted(run: _Export, threads: list[str] | None) -> Iterable[Thread]:
     if threads:
         return [run.store.thread(name, hidden=True) for name in threads]
     return run.store.threads(subject=run.subject, hidden=True)
 
 
 def _transcripts(run: _Export, to: Path | None, threads: list[str] | None) -> None:
-    from compaction_store.audit import transcripts
 
     store = run.store
     for given in _wanted(run, threads):
@@ -110,7 +114,7 @@ def _transcripts(run: _Export, to: Path | None, threads: list[str] | None) -> No
             its.replay(name), its.compactions(name), its.audit.events(name)
         ]  # fmt: skip
         entries = run.progress.over(heapq.merge(*kinds, key=attrgetter("pos")))
-        parts = (part.encode() for part in transcripts.markdown(given, entries))
+        parts = (part.encode() for part in markdown(given, entries))
         if to is None:
             _write(sys.stdout.buffer, parts)
             continue
@@ -133,7 +137,7 @@ def _name_missing(log: CheckpointLog, tenant: str, store: Reader) -> int:
     return len(found.findings)
 
 
-def _everything(store: Reader) -> Iterator[ThreadValue]:
+def _everything(store: Reader) -> Iterator[Thread]:
     """Yields all threads of a tenant, and its log if there are threads."""
     from compaction_store.audit._sync.threads import log_of
 
@@ -174,7 +178,7 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
         raise misuse(f"cannot write to {run.to}: {error.strerror}", "--to") from None
 
 
-def _export_one(run: _Export, thread: ThreadValue) -> None:
+def _export_one(run: _Export, thread: Thread) -> None:
     target = run.to / _file_name(run, thread)
     # With a log, always write the file: the log may contain a newer checkpoint than the file.
     if run.log is None and _is_up_to_date(target, thread.head):
@@ -203,12 +207,12 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
             file.unlink()
 
 
-def _end_of_name(run: _Export, thread: ThreadValue) -> str:
+def _end_of_name(run: _Export, thread: Thread) -> str:
     """Returns the end of the file's name, which identifies the thread."""
     return f"{thread.thread_uid}{_SUFFIX if run.bodies else _WITHHELD}"
 
 
-def _file_name(run: _Export, thread: ThreadValue) -> str:
+def _file_name(run: _Export, thread: Thread) -> str:
     """Returns the file's name: the valid characters of the thread's name, then the end that identifies the thread."""
     return f"{_readable(thread.thread_id)}{_end_of_name(run, thread)}"
 
@@ -364,3 +368,79 @@ def report(
         raise typer.Exit(REFUSED)
     if not document.completeness.stored or (subject and not document.threads):
         refuse_empty(f"subject {subject!r}" if subject else f"tenant {db.tenant!r}", allowed=allow_empty)
+
+
+# ---- a thread as Markdown, for people: the messages, with each compaction and event where it was written
+#
+# A text of a message is in a fence that is longer than any run of backticks in it, with unsafe characters escaped. All
+# other words from the thread are in one line, after words of ours, with a backslash before each mark of Markdown. So no
+# text can end its fence, or be read as Markdown or HTML.
+
+
+# The marks that begin something inside a line, and those with which dialects recognize addresses and emoji.
+_MARKS = re.compile(r"[\\`*_{}\[\]<>&#|~!$@]|:(?![ \d]|$)|(?<=www)\.", re.IGNORECASE)
+_BACKTICKS = re.compile("`+")
+
+
+def markdown(thread: Thread, entries: Iterable[Message | Compaction | Event]) -> Iterator[str]:
+    """Yields the parts of the document. The entries must be in the order of their pos."""
+    yield f"# Thread {_inline(named(thread.thread_id))}\n\n"
+    yield f"{thread.last_seq:,} messages, {thread.last_number:,} compaction records, {thread.last_pos:,} entries.\n"
+    for entry in entries:
+        yield "\n"
+        if isinstance(entry, Message):
+            yield from _message(entry)
+        elif isinstance(entry, Compaction):
+            yield from _compaction(entry)
+        else:
+            facts = {"Reason": entry.reason, "Authority": entry.authority}
+            yield _block(f"Event at pos {entry.pos}", f"{entry.kind} {words.described(entry)}", entry, facts)
+
+
+def _message(message: Message) -> Iterator[str]:
+    by = "" if message.actor is None else f", by {message.actor}"
+    yield f"## {message.seq}: {_inline(message.role or 'item')}\n\n{_inline(time_text(message.created_at) + by)}\n"
+    payload = message.payload
+    if payload is None or is_erased(payload):
+        yield "\n*erased*\n" if message.redacted else f"\n*unreadable*: {_inline(message.fault or '')}\n"
+    else:
+        yield from _texts(payload)
+
+
+def _texts(payload: Payload) -> Iterator[str]:
+    for step, head, text in words.parts(payload)[0]:
+        yield _fence(text) if step is None else _folded(head, text)
+
+
+def _compaction(record: Compaction) -> Iterator[str]:
+    span = "" if record.start_seq is None else f" of seqs {record.start_seq} to {record.end_seq}"
+    sizes = "" if record.tokens_after is None else f", {record.tokens_before} to {record.tokens_after} tokens"
+    facts = {
+        "Reason": record.reason, "Authority": record.authority, "Callback": record.callback, "Model": record.model,
+        "Revokes": record.revokes, "Error": (record.error or {}).get("type"),
+    }  # fmt: skip
+    yield _block(f"Compaction {record.number}", f"{record.kind}{span}, {status_in_words(record)}{sizes}", record, facts)
+    for payload in record.replacement or ():
+        yield _folded("what the view shows instead", words.said(payload))
+
+
+def _block(head: str, what: str, entry: Compaction | Event, facts: Mapping[str, object]) -> str:
+    """Returns a quoted block: who wrote the entry, and why."""
+    by = f"{time_text(entry.created_at)}, actor {entry.actor or 'none'}, login {entry.login}"
+    said = {name: value if isinstance(value, str) else json.dumps(value) for name, value in facts.items() if value}
+    rows = [by, *(f"{name}: {value}" for name, value in said.items())]
+    return f"> **{head}**: {_inline(what)}\n" + "".join(f">\n> {_inline(row)}\n" for row in rows)
+
+
+def _folded(head: str, text: str) -> str:
+    # Inside of the element, a blank line ends the HTML, so the fence is read as Markdown again.
+    return f"\n<details><summary>{escape(shown(head))}</summary>\n{_fence(text)}\n</details>\n"
+
+
+def _fence(text: str) -> str:
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return "\n".join(["", fence, *lines(text), fence, ""])
+
+
+def _inline(text: str) -> str:
+    return _MARKS.sub(r"\\\g<0>", shown(" ".join(text.split())))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,22 +31,6 @@ _COSTS: list[str | Column] = [
     "week", Column("summarizer", fold=True), Column("model", fold=True, optional=True),
     Column("actor", fold=True, optional=True), *figures("calls", "failed", "tokens in", "tokens out"),
 ]  # fmt: skip
-
-
-@dataclass
-class RecordSums:
-    applied: int = 0
-    rejected: int = 0
-    failed: int = 0
-    observed: int = 0
-    tokens_before: int = 0
-    tokens_after: int = 0
-
-    def add(self, record: Compaction) -> None:
-        setattr(self, record.outcome, getattr(self, record.outcome) + 1)
-        if record.outcome == "applied" and record.tokens_after is not None:
-            self.tokens_before += record.tokens_before or 0
-            self.tokens_after += record.tokens_after
 
 
 def stats(
@@ -179,28 +162,33 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
 
 
 def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:
-    found: defaultdict[tuple[str, str], RecordSums] = defaultdict(RecordSums)
+    """Returns the sums for each strategy and model."""
+    sums = dict.fromkeys((*OUTCOMES, "tokens_before", "tokens_after"), 0)
+    found: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(sums.copy)
     for record in records:
         if record.kind not in NO_ATTEMPTS:
-            found[record.callback or "", record.model or ""].add(record)
+            group = found[record.callback or "", record.model or ""]
+            group[record.outcome] += 1
+            if record.outcome == "applied" and record.tokens_after is not None:
+                group["tokens_before"] += record.tokens_before or 0
+                group["tokens_after"] += record.tokens_after
     return [
-        {"callback": callback or None, "model": model or None} | vars(group)
+        {"callback": callback or None, "model": model or None} | group
         for (callback, model), group in sorted(found.items())
     ]
 
 
 def _show_groups(out: Output, groups: list[dict[str, Any]]) -> None:
-    counts = OUTCOMES
     rows = [
         (
-            group["callback"] or "", group["model"] or "", *(number(group[name]) for name in counts),
+            group["callback"] or "", group["model"] or "", *(number(group[name]) for name in OUTCOMES),
             number(group["tokens_before"]), number(group["tokens_after"]),
             _share(group["tokens_before"], group["tokens_after"]),
         )
         for group in groups
     ]  # fmt: skip
     names = (Column("callback", fold=True), Column("model", fold=True, optional=True))
-    out.grid((*names, *figures(*counts, "before", "after", "share")), rows)
+    out.grid((*names, *figures(*OUTCOMES, "before", "after", "share")), rows)
 
 
 def _share(before: int, after: int) -> str:
