@@ -30,14 +30,6 @@ SUMMARIZERS = ("state", "anthropic", "openai", "none")
 _NOT_OPTIONS = frozenset({"self", "summarize", "pin", "when", "client", "render", "parameters"})
 
 
-def strategy_names(incomplete: str) -> list[str]:
-    return [name for name in STRATEGIES if name.startswith(incomplete)]
-
-
-def summarizer_names(incomplete: str) -> list[str]:
-    return [name for name in SUMMARIZERS if name.startswith(incomplete)]
-
-
 def strategy(specs: list[str], summarizers: list[str]) -> Any:
     """Returns the strategy to run. Several strategies become a pipeline."""
     from compaction_store.compaction.callbacks import check_callback

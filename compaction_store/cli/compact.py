@@ -164,13 +164,13 @@ STRATEGY: list[str] = option(
     "--strategy NAME[:OPTION=VALUE,...]",
     f"{', '.join(choices.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
     ["sliding-window"],
-    autocompletion=choices.strategy_names,
+    autocompletion=lambda incomplete: [name for name in choices.STRATEGIES if name.startswith(incomplete)],
     show_default="sliding-window",
 )
 SUMMARIZER: list[str] = option(
     "--summarizer NAME[:OPTION=VALUE,...]",
     default=["state"],
-    autocompletion=choices.summarizer_names,
+    autocompletion=lambda incomplete: [name for name in choices.SUMMARIZERS if name.startswith(incomplete)],
     show_default="state",
 )
 Reason = Annotated[str | None, option("--reason TEXT", "The reason, stored in the record.")]

@@ -72,7 +72,8 @@ def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 
     `platform` is the managed service that runs the server, a key of `platforms.PLATFORMS`. If it is None, the service
     is recognized by its roles.
     """
-    platforms.check_name(platform)
+    if platform is not None and platform not in platforms.PLATFORMS:
+        raise errors.InvalidInput(f"platform must be one of {', '.join(platforms.PLATFORMS)}, not {platform!r}")
     yield from installation()
     try:
         seen = _look(url, platform, connect_timeout)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.deploy.conditions import Remark, sayer
-from compaction_store.errors import InvalidInput
 from compaction_store.models.roles import APPLICATION, AUDITOR, GROUPS, OWNER
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries
@@ -76,11 +75,6 @@ class Login(NamedTuple):
     is_owner: bool | None
     ungrantable: Sequence[str] | None
     grants_instead: str | None
-
-
-def check_name(name: str | None) -> None:
-    if name is not None and name not in PLATFORMS:
-        raise InvalidInput(f"platform must be one of {', '.join(PLATFORMS)}, not {name!r}")
 
 
 def recognized(connection: Connection) -> list[str]:

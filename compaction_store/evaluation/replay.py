@@ -202,7 +202,11 @@ class _Walk:
             )
             if self.judge is not None and kind in SUMMARY_KINDS and record not in self.result.unreadable:
                 self.result.verdicts[record] = self.judge.of(removed, replacement)
-        self._probing().fold(Fold(record, start, end, replacement, is_summary=kind in SUMMARY_KINDS, also=also))
+        if self._probe is None:
+            self._probe = ThreadProbe(self.thread.facts)
+            for seq in self._appended:
+                self._probe.append(seq)
+        self._probe.fold(Fold(record, start, end, replacement, is_summary=kind in SUMMARY_KINDS, also=also))
 
     def revoke(self, record: int) -> None:
         """Takes a record out of the view, if it is there, and restores the elements that it replaced."""
@@ -219,13 +223,6 @@ class _Walk:
                 break
         if self._probe is not None:
             self._probe.revoke(record)
-
-    def _probing(self) -> ThreadProbe:
-        if self._probe is None:
-            self._probe = ThreadProbe(self.thread.facts)
-            for seq in self._appended:
-                self._probe.append(seq)
-        return self._probe
 
     def finish(self) -> None:
         if self._probe is None:

@@ -73,7 +73,8 @@ class Sqlite:
             return {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def statement(self, template: str, **tables: str) -> str:
-        return template.format(**{field: _quoted(name) for field, name in tables.items()})
+        doubled = {field: name.replace('"', '""') for field, name in tables.items()}
+        return template.format(**{field: f'"{name}"' for field, name in doubled.items()})
 
     def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]:
         with _translated():
@@ -84,11 +85,6 @@ class Sqlite:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
 
 
 @contextmanager

@@ -151,7 +151,10 @@ def of_database(database: databases.Database, named: str | None = None, options:
     found = []
     if databases.AGENT_MESSAGES in tables or (named == databases.AGENTS and options):
         found.append(databases.AGENTS)
-    if langgraph.has_tables(database):
+    of_langgraph = (
+        {langgraph.CHECKPOINTS, langgraph.BLOBS} if databases.is_postgres(database) else {langgraph.CHECKPOINTS}
+    )
+    if of_langgraph <= tables:
         found.append(langgraph.FORMAT)
     if named is not None and (named in found or named not in _TABLES):
         return named

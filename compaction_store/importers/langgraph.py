@@ -55,11 +55,6 @@ class _Pairs(list[tuple[Any, Any]]):
     """A map as a list of pairs, because its keys may be of any type, even unhashable."""
 
 
-def check_installed() -> None:
-    if msgpack is None:
-        raise MissingExtra("an import of LangGraph's checkpoints", "importers")
-
-
 def decode(data: bytes, depth: int = 0) -> Any:
     """Decodes the bytes of exactly one value.
 
@@ -400,12 +395,6 @@ CHECKPOINTS, BLOBS = "checkpoints", "checkpoint_blobs"
 _SQL = ModuleData(__file__)
 
 
-def has_tables(database: Database) -> bool:
-    """Returns whether a database has the tables of LangGraph's checkpointer."""
-    wanted = {CHECKPOINTS, BLOBS} if is_postgres(database) else {CHECKPOINTS}
-    return wanted <= database.tables()
-
-
 class Checkpoints:
     """A database with the tables of `PostgresSaver` or `SqliteSaver`. `channel` is the key of the state's messages."""
 
@@ -413,7 +402,8 @@ class Checkpoints:
     unit = "threads"
 
     def __init__(self, database: Database, *, skip_bad: bool = False, channel: str = "messages") -> None:
-        check_installed()
+        if msgpack is None:
+            raise MissingExtra("an import of LangGraph's checkpoints", "importers")
         self._database = database
         self._skip_bad = skip_bad
         self._channel = channel

@@ -125,7 +125,10 @@ class StateSummary:
         start = time.monotonic()
         facts = _facts(_sayings(request))
         cover = Cover(facts, self._reader)
-        room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
+        # The summary with its frame must not take too much of the source's tokens.
+        most_of = _MOST_OF_SOURCE - _FRAME_TOKENS / max(1, request.tokens)
+        share = min(self._share, most_of) if most_of > 0 else self._share
+        room = min(request.size - 1, max(_SHORT, int(request.size * share)))
         most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
         # Try smaller and smaller rooms. The first is estimated from the source's characters per token.
         room = min(room, most * max(1, request.size) // max(1, request.tokens))
@@ -139,11 +142,6 @@ class StateSummary:
         coverage = {"messages": len(range(request.start_seq, request.end_seq + 1)), "sentences": kept}
         coverage |= {"of_sentences": len(facts)} | (state.coverage if state is not None else {})
         return Summary(text, coverage=coverage, duration=time.monotonic() - start)
-
-    def _share_of(self, request: Request) -> float:
-        """Returns `share`, or less if the summary with its frame would take too much of the source's tokens."""
-        room = _MOST_OF_SOURCE - _FRAME_TOKENS / max(1, request.tokens)
-        return min(self._share, room) if room > 0 else self._share
 
 
 # ---- finding texts in messages
@@ -300,8 +298,10 @@ def _facts(sayings: Iterable[_Saying]) -> list[Sentence]:
             # Skip the line for a cleared result: it says nothing about the conversation.
             continue
         lasting = {order.text for order in orders(said.text)} if said.kind == "user" else set()
-        bare = _unnumbered(said.text)
-        found = [said.text] if said.part in ITEMS else list(_sentences(bare, lasting))
+        # The line numbers of a listing say nothing.
+        bare, numbers = _NUMBERED.subn("", said.text)
+        read_ = bare if numbers >= _LISTING else said.text
+        found = [said.text] if said.part in ITEMS else list(_sentences(read_, lasting))
         for place, text in enumerate(found):
             plain = " ".join(text.split())
             if plain in seen or not any(c.isalnum() for c in plain) or (len(found) > 1 and _STUB.fullmatch(plain)):
@@ -331,12 +331,6 @@ def _weight_by_place(text: str, place: int, found: Sequence[str], *, is_outer: b
         return _LEAD_WEIGHT
     pasted = len(found) > _PASTED and sum(c.isalpha() or c == " " for c in text) < _LETTERS * len(text)
     return 0.6 if pasted else 1.0
-
-
-def _unnumbered(text: str) -> str:
-    """Returns a text without the line numbers of a listing in it."""
-    bare, count = _NUMBERED.subn("", text)
-    return bare if count >= _LISTING else text
 
 
 def _sentences(text: str, whole: Collection[str] = ()) -> Iterator[str]:
