@@ -179,7 +179,8 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
 
 
 def _export_one(run: _Export, thread: Thread) -> None:
-    target = run.to / _file_name(run, thread)
+    # The valid characters of the thread's name, then the end that identifies the thread.
+    target = run.to / f"{_readable(thread.thread_id)}{_end_of_name(run, thread)}"
     # With a log, always write the file: the log may contain a newer checkpoint than the file.
     if run.log is None and _is_up_to_date(target, thread.head):
         run.progress.advance(thread.last_pos)
@@ -210,11 +211,6 @@ def _export_one(run: _Export, thread: Thread) -> None:
 def _end_of_name(run: _Export, thread: Thread) -> str:
     """Returns the end of the file's name, which identifies the thread."""
     return f"{thread.thread_uid}{_SUFFIX if run.bodies else _WITHHELD}"
-
-
-def _file_name(run: _Export, thread: Thread) -> str:
-    """Returns the file's name: the valid characters of the thread's name, then the end that identifies the thread."""
-    return f"{_readable(thread.thread_id)}{_end_of_name(run, thread)}"
 
 
 def _readable(name: str) -> str:

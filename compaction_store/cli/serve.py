@@ -382,11 +382,8 @@ class _Loop:
         if not self.begun:
             return _NONE_DUE + self._leased()
         counts = f"{self.compacted:,} compacted, {self.failures:,} failed"
-        return (
-            f"{counts}, {values.count(self.covered, 'failed summary')} replaced by another summarizer"
-            if self.covered
-            else counts
-        )
+        replaced = f", {values.count(self.covered, 'failed summary')} replaced by another summarizer"
+        return f"{counts}{replaced if self.covered else ''}"
 
     def round(self, pool: ThreadPoolExecutor) -> bool:
         """Starts runs for the threads that are due.

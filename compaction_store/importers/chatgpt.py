@@ -37,7 +37,8 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
     path = _path(mapping, conversation.get("current_node"))
     left = sum(1 for name, node in mapping.items() if name not in path and _message(node) is not None)
     notes.leave_out("branch", NOT_SHOWN, left)
-    calls = _Calls()
+    # The last call of each tool, and of all tools under None, to find the call that a tool's message answers.
+    calls: dict[Any, str] = {}
     for node in path.values():
         message = _message(node)
         if message is None:
@@ -82,21 +83,7 @@ def _meta(message: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class _Calls:
-    """The last call of each tool, to find the call that a tool's message answers."""
-
-    def __init__(self) -> None:
-        self._last: str | None = None
-        self._by_name: dict[Any, str] = {}
-
-    def made(self, name: Any, call_id: str) -> None:
-        self._last = self._by_name[name] = call_id
-
-    def answered(self, name: Any) -> str | None:
-        return self._by_name.get(name, self._last)
-
-
-def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
+def _chat(message: dict[str, Any], calls: dict[Any, str]) -> dict[str, Any] | None:
     """Converts a message of the export: a text, a tool call or a tool result. Returns None if the message is empty."""
     author = message.get("author")
     author = author if isinstance(author, dict) else {}
@@ -106,12 +93,12 @@ def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
     said: dict[str, Any] = {"role": role, "content": words}
     if role == "assistant" and recipient not in _EVERYBODY:
         call_id = text(message.get("id")) or str(recipient)
-        calls.made(recipient, call_id)
+        calls[recipient] = calls[None] = call_id
         arguments = words if isinstance(json_object(words), dict) else json.dumps({"input": words}, ensure_ascii=False)
         function = {"name": str(recipient), "arguments": arguments}
         said |= {"content": "", "tool_calls": [{"id": call_id, "type": "function", "function": function}]}
     elif role == "tool":
-        said["tool_call_id"] = calls.answered(name) or text(message.get("id"))
+        said["tool_call_id"] = calls.get(name, calls.get(None)) or text(message.get("id"))
     if name is not None:
         said["name"] = name
     if not words and whole and "tool_calls" not in said and role != "tool":

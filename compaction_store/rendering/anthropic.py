@@ -193,16 +193,11 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
                 message.blocks = [call if b is old else b for b in message.blocks]
             results[id(call)] = {**result, row_of(result).id[0]: new}
     for message in messages if steps else ():
-        message.blocks = [b for b in message.blocks if not _is_clients(b, "result")]
+        message.blocks = [b for b in message.blocks if not ((row := row_of(b)).step == "result" and row.is_clients)]
     note = OF_ERASED if erased else OF_NO_CALL
     for place in pairs.orphans:
         blocks[place][0].blocks.append({"type": "text", "text": note})
     return results
-
-
-def _is_clients(block: Payload, step: str) -> bool:
-    row = row_of(block)
-    return row.step == step and row.is_clients
 
 
 def _unused(name: str, taken: set[str]) -> str:
