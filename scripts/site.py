@@ -106,8 +106,8 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
     """Returns the title and the file of each page, in the order of docs/index.md, by section."""
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     _, *sections = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
-    start = [("Overview", OTHERS["README"]), ("Tutorial", "tutorial.md"), ("All pages", PAGES)]
-    found: dict[str, list[tuple[str, str]]] = {"Start": start}
+    start = [("In five minutes", OTHERS["README"]), ("Tutorial", "tutorial.md"), ("All pages", PAGES)]
+    found: dict[str, list[tuple[str, str]]] = {"Quick start": start}
     seen = {"tutorial.md", "index.md"}
     for heading, body in zip(sections[::2], sections[1::2], strict=True):
         if body.lstrip().startswith("|"):
