@@ -47,7 +47,8 @@ class Share:
         self._release = weakref.finalize(self, os.close, lock)
         self.folder = folder.path
         self.folder_of_socket = str(_socket_folder(folder.data))
-        self.url = _address(self.folder_of_socket)
+        # The empty `hostaddr` makes libpq ignore PGHOSTADDR.
+        self.url = f"postgresql://postgres@/postgres?host={quote(self.folder_of_socket, safe='/')}&hostaddr=&port=5432"
         self.identifier = embedded_connection.identifier(folder.data)
         self._data_folder = folder
         self._lock = lock
@@ -177,11 +178,6 @@ def _migrate(url: str) -> None:
 def _unusable(error: OSError, folder: Path) -> CompactionStoreError:
     where = error.filename2 or error.filename or folder
     return DatabaseUnavailable(f"the embedded Postgres cannot use {where}: {error.strerror or type(error).__name__}")
-
-
-def _address(folder: str) -> str:
-    """Returns the URL of the server's socket. The empty `hostaddr` makes libpq ignore PGHOSTADDR."""
-    return f"postgresql://postgres@/postgres?host={quote(folder, safe='/')}&hostaddr=&port=5432"
 
 
 def _socket_folder(data: Path) -> Path:

@@ -54,7 +54,7 @@ def restart(folder: DataFolder) -> bool:
     """
     end = time.monotonic() + folder.timeout
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
-        if _is_running(folder):
+        if postmaster.is_running(folder.path) and postmaster.is_ready(folder.data):
             return False
         if not folder.exists:
             raise DatabaseUnavailable(f"the data of the embedded Postgres in {folder.path} has been removed")
@@ -154,10 +154,6 @@ def _start_server(folder: DataFolder, account: pwd.struct_passwd | None, end: fl
                     f"the embedded Postgres in {folder.path} was not ready after {folder.timeout:g} seconds"
                 )
             time.sleep(PAUSE)
-
-
-def _is_running(folder: DataFolder) -> bool:
-    return postmaster.is_running(folder.path) and postmaster.is_ready(folder.data)
 
 
 def _stop_lingering_stranger(folder: DataFolder) -> None:

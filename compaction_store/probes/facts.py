@@ -215,7 +215,7 @@ class ThreadFacts:
             yield from self._named(said, start, end)
             for low, high in quotations(said.text[start:end]):
                 text = said.text[start + low : start + high]
-                yield Need(quotation_key(text), "quotation", text, said, start + low, start + high)
+                yield Need(f" {' '.join(words(text))} ", "quotation", text, said, start + low, start + high)
 
     def _named(self, said: Said, start: int, end: int) -> Iterator[Need]:
         text = said.text[start:end]
@@ -231,10 +231,6 @@ class ThreadFacts:
 
 
 _QUOTATION = Name("", "identifier", "")
-
-
-def quotation_key(text: str) -> str:
-    return f" {' '.join(words(text))} "
 
 
 def place_of(seq: int, said: Said, start: int, end: int) -> Place:
