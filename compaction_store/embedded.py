@@ -142,10 +142,7 @@ async def join_aio(folder: Path | None = None, *, patience: float = PATIENCE) ->
 
 
 def _package() -> Path:
-    """Finds the folder of the wheel's package without importing it.
-
-    The import would print a warning and lock a file that all users of the machine share.
-    """
+    """Finds the folder of the wheel's package. Importing it would print a warning and lock a file that users share."""
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations or importlib.util.find_spec("platformdirs") is None:
         raise MissingExtra("a store without a URL", "embedded")

@@ -98,10 +98,7 @@ def key_hash(name: str, key: bytes) -> bytes:
 
 
 def public_key(given: object) -> bytes:
-    """Returns the 32 bytes of a public key that was given as bytes or in hexadecimal.
-
-    A malformed or weak key raises InvalidInput.
-    """
+    """Returns a public key given as 32 bytes or in hexadecimal. A malformed or weak key raises InvalidInput."""
     key = given
     if isinstance(given, str):
         try:

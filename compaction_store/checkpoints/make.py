@@ -151,10 +151,7 @@ def _walked(
     earlier: EarlierHeads,
     seen: Callable[[ThreadHead], object],
 ) -> dict[UUID, KnownEntry]:
-    """Walks the new entries of threads, and returns the entries at which the walks ended.
-
-    All walks go in step, so that one query reads rows of many threads.
-    """
+    """Walks the new entries of threads in step, to read the rows of many at once. Returns the entry at each end."""
     walks: dict[UUID, _ThreadWalk] = {}
     states = stored.states([(head.thread_uid, head.tenant, None if b is None else b.pos) for head, b in grown])
     for head, before in grown:

@@ -112,10 +112,7 @@ def signed_by(note: str, *keys: bytes) -> tuple[str, str, bytes]:
 
 
 def unsigned(note: object) -> Checkpoint:
-    """Parses a note without a look at its signatures. The checkpoint has neither name nor key.
-
-    This is enough for a note that a signed note refers to by its `digest`.
-    """
+    """Parses a note that a signed note refers to by its `digest`. The result has neither name nor key."""
     text, signatures = _signed(note) if type(note) is str else ("", "")
     found = _NOTE.fullmatch(text)
     if found is None or not signatures or _SIGNATURE.sub("", signatures):

@@ -51,10 +51,7 @@ class _CheckOutcome:
 
 
 def with_checks(ask: Again, request: Request, checks: Sequence[Check], *, can_repair: bool) -> Work[Summary]:
-    """Asks a summarizer for a summary, and runs the summarizer's own checks on it.
-
-    A repair is not checked here: the caller that asked for it checks it.
-    """
+    """Asks a summarizer for a summary, and runs its own checks on it. The caller checks a repair itself."""
     summary = yield from ask(request)
     if not checks or request.repair is not None:
         return summary

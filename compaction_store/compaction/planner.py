@@ -169,9 +169,7 @@ class Planner:
         return self.plan.mark()
 
     def withdraw(self, mark: Mark, text: str) -> None:
-        """Withdraws everything that was planned since the mark. The attempts stay on record, because they may have cost
-        money.
-        """
+        """Withdraws what was planned since the mark. The attempts stay on record, because they may have cost money."""
         self.plan.withdraw(mark, {"type": NotSmaller.__name__, "text": text, "no_progress": True})
 
     def _refuse_late_summaries(self) -> None:
@@ -266,10 +264,7 @@ class Planner:
         return Planned(self.plan.messages)
 
     def line_tokens(self, span: Span) -> int:
-        """Returns the tokens of the line that requests have where the messages of a span were removed.
-
-        The line is not stored as a replacement, because it follows from the span.
-        """
+        """Returns the tokens of the line that requests have where the messages of a span were removed."""
         return self.count([stand_ins.left_out(*span)]) if self._leaves_lines else 0
 
     def _replace(self, ask: Ask, messages: Sequence[Payload]) -> None:

@@ -44,10 +44,7 @@ def check_repairable(record: Compaction) -> None:
 
 
 class RepairStrategy:
-    """A strategy that summarizes one span again, under the rules of `ctx.compact`.
-
-    It may break the rules in `allow`, and those that the record was allowed to break.
-    """
+    """A strategy that summarizes one span again. It may break the rules in `allow`, and those that the record broke."""
 
     name = "repair"
 

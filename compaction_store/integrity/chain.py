@@ -119,10 +119,7 @@ def _header(kind: str, columns: dict[str, Any]) -> bytes:
 
 
 def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, commitment: bytes, header: bytes) -> bytes:
-    """Computes the hash of an entry, which includes the hash of the previous entry.
-
-    `ordinal` is the seq of a message, the number of a compaction, or 0 for an event.
-    """
+    """Computes the hash of an entry, with the hash of the previous one. `ordinal` is as in `Entry`."""
     return sha256(_ENTRY + previous + _ENTRY_NUMBERS.pack(pos, ordinal, microseconds) + commitment + header).digest()
 
 

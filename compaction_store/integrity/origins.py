@@ -40,10 +40,7 @@ class Parent(NamedTuple):
 
 
 def parent_of(columns: str, body: str | None) -> Parent | None:
-    """Returns the parent that a thread's first event names, or None.
-
-    `columns` are the event's header columns as JSON.
-    """
+    """Returns the parent that a thread's first event names, or None. `columns` are the event's as JSON."""
     try:
         is_origin = json.loads(columns)[0] == "origin"
     except (TypeError, KeyError, ValueError, IndexError):
@@ -66,10 +63,7 @@ def is_fork(body: str) -> bool:
 
 
 def source_of(origins: Iterable[tuple[int, str | None]], pos: int) -> OriginSource | None:
-    """Returns the thread and the pos where the entry at `pos` was written, or None if it is not a copy.
-
-    `origins` has the pos and the body of each origin event of the fork.
-    """
+    """Returns where the entry at `pos` was written, or None if it is no copy. `origins` has each one's pos and body."""
     found = None
     for times, (at, body) in enumerate(origins):
         parent = origin(body)

@@ -123,10 +123,7 @@ class _Verification:
                 yield from self._reread("message" if kind == "message" else "compaction", entry.pos, start, end)
 
     def _reread(self, kind: Kind, pos: int, start: int, end: int) -> RowReader:
-        """Reads again the rows that a redaction names but that had content when the walk passed them.
-
-        They may have been erased since. If they still have content, that is a finding.
-        """
+        """Reads again the rows that a redaction names and that had content. What still has content is a finding."""
         while start <= end:
             rows = yield RowRequest(kind, start, min(LONGEST_PAGE, end - start + 1))
             page = self._pages.parser.entries(kind, rows)

@@ -92,10 +92,7 @@ class Walk:
         self._compare_checkpoints(known.pos, known.entry)
 
     def check(self, entry: Entry) -> dict[str, list[Range]]:
-        """Checks the next entry.
-
-        For a redaction, returns the ranges, by kind, that it names and that the walk did not see erased.
-        """
+        """Checks the next entry. Returns the ranges, by kind, that a redaction names and that were not seen erased."""
         before = len(self.findings)
         self.count += 1
         self._line = entry.line
@@ -224,10 +221,7 @@ class Walk:
                 self._find(entry, "the entry does not follow from its columns and the entry before")
 
     def _check_record(self, entry: Entry) -> None:
-        """Checks that the messages of a record's span and its input records come before it.
-
-        The columns may have any type, because the row may be forged.
-        """
+        """Checks that the span and the inputs of a record come before it. A forged row may have columns of any type."""
         kind, _, _, end, *_ = entry.columns
         if kind not in KINDS:
             return
@@ -238,10 +232,7 @@ class Walk:
             self._find(entry, "the inputs of the record are not the numbers of earlier records")
 
     def _check_kind(self, entry: Entry) -> None:
-        """Checks a message's receipt, and that a known event has the right `critical` mark.
-
-        Adds a note about an entry of an unknown kind.
-        """
+        """Checks a message's receipt and an event's `critical` mark. Adds a note about an unknown kind."""
         if entry.kind == "message":
             receipt = entry.columns[_RECEIPT]
             if receipt is not None and (fault := documents.receipt_fault(receipt)) is not None:
@@ -466,10 +457,7 @@ NEVER = -(2**63) - 1
 
 
 class _Runs:
-    """Ascending ordinals, stored as ranges. Each range has the pos of its first entry.
-
-    The ranges are stored in arrays to save memory, because half of a long thread may be erased.
-    """
+    """Ascending ordinals as ranges, each with the pos of its first entry, in arrays because there may be very many."""
 
     def __init__(self) -> None:
         self._starts, self._ends, self._at = array("q"), array("q"), array("q")
