@@ -76,10 +76,7 @@ def amounts(text: str) -> Iterator[Amount]:
 
 
 def figures(text: str) -> Iterator[str]:
-    """Yields the numbers of three digits or more, decimals included, that have no currency.
-
-    A negative one begins with a hyphen.
-    """
+    """Yields the numbers of at least three digits without a currency. A negative one begins with a hyphen."""
     text = with_hyphens(text)
     with_currency = {
         start for found in _AMOUNT.finditer(text) for start in (found.start("after_it"), found.start("before_it"))

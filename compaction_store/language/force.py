@@ -54,10 +54,7 @@ def has_force(sentence: str) -> bool:
 
 
 def mentions_force(sentence: str) -> bool:
-    """Returns whether a sentence of a summary may report an order.
-
-    Such a sentence has a word of lasting force, a negation or a wish.
-    """
+    """Returns whether a sentence may report an order: it has a word of lasting force, a negation or a wish."""
     return _compiled(_REPORTS, re.NOFLAG).search(sentence.lower()) is not None or has_force(sentence)
 
 

@@ -144,10 +144,7 @@ def keys(name: Name) -> list[str]:
 
 
 def is_claim(name: Name) -> bool:
-    """Returns whether the sources of a summary with this name must have it.
-
-    Acronyms, years and round numbers may be the summarizer's words.
-    """
+    """Returns whether the sources of a summary must have this name. Acronyms, years and round numbers need not."""
     if name.is_strong:
         return True
     return name.kind == "number" and name.key.isdigit() and len(name.key) == 3 and name.key[1:] != "00"  # noqa: PLR2004
@@ -253,10 +250,7 @@ def _number(text: str) -> Name | None:
 
 
 def _figure(text: str, figure: str) -> Name | None:
-    """Returns a number as a name, or None if it is too short.
-
-    The key has no sign, no separators of thousands and no zeros at the end of its decimals.
-    """
+    """Returns a number as a name, without sign, separators and zeros at its end, or None if it is too short."""
     value = figure.lstrip("$€£¥₹+-").rstrip("%").replace(",", "")
     if "." in value:
         value = value.rstrip("0").rstrip(".")

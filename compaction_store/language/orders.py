@@ -73,10 +73,7 @@ def is_order(sentence: str) -> bool:
 
 
 def rare_words(text: str) -> frozenset[str]:
-    """Returns the stems of the words that carry the meaning of a text. Function words are left out.
-
-    For a script without spaces, returns pairs of characters instead.
-    """
+    """Returns the stems of words that are not function words; in a script without spaces, pairs of characters."""
     found: set[str] = set()
     last = ""
     for word in words(text):
@@ -90,10 +87,7 @@ def rare_words(text: str) -> frozenset[str]:
 
 
 def wanted_words(order: str) -> frozenset[str]:
-    """Returns the rare words that a passage must have to repeat an order.
-
-    Omits an alternative that the order rules out, unless fewer than two words would be left.
-    """
+    """Returns the rare words that repeat an order, without alternatives that it rules out if two words are left."""
     shorter = rare_words(_INSTEAD.sub("", order))
     return shorter if len(shorter) >= _LEAST_WORDS else rare_words(order)
 

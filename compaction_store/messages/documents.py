@@ -49,10 +49,7 @@ def fault(kind: Kind, text: str) -> str | None:
 
 
 def record_fault(kind: str, outcome: str, text: str) -> str | None:
-    """Returns the problem of a record's body, or None.
-
-    The body of an applied compaction must have its replacement, and that of a revocation must have none.
-    """
+    """Returns the problem of a record's body, or None. Only an applied compaction, no revocation, has a replacement."""
     try:
         body = read("body", text)
     except ValueError as refusal:

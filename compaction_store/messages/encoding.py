@@ -99,10 +99,7 @@ def plain(value: object) -> Any:
 
 
 def _checked(value: Any, depth: int = 1) -> Any:  # noqa: PLR0911 — one kind of value after another
-    """Returns a value as plain JSON, with objects of SDKs converted. Raises _Refused if it has no lossless JSON form.
-
-    A dict that needs no change is not copied.
-    """
+    """Returns a value as plain JSON, itself if nothing changes. Raises _Refused without a lossless JSON form."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value

@@ -57,10 +57,7 @@ def frame(text: str, start_seq: int, end_seq: int, role: Role = "user", *, order
 
 
 def parts_of(payload: Payload | None) -> Framed | None:
-    """Returns the parts of a framed message, or None for any other message.
-
-    Anyone can write such a message, so this proves nothing about its author.
-    """
+    """Returns the parts of a framed message, or None for any other. It proves nothing about the message's author."""
     content = payload.get("content") if isinstance(payload, dict) else None
     if not isinstance(content, str):
         return None

@@ -27,10 +27,7 @@ _LONGEST_NAME = 100
 
 
 class FoundRecord(NamedTuple):
-    """A record without its span.
-
-    If `folds` is true, the span will be all messages before the one that it was found in.
-    """
+    """A record without its span. If `folds` is true, the span will be all messages before it."""
 
     record: Payload
     folds: bool
@@ -199,10 +196,7 @@ class Log:
         return not self._met
 
     def is_due(self, stored: int) -> bool:
-        """Returns whether a record can be written once `stored` messages are stored.
-
-        Until a message is stored, there is no thread.
-        """
+        """Returns whether a record can be written once `stored` messages are: without one, there is no thread."""
         return bool(self._met) and 0 < stored >= self._met[0].place
 
     def due(self, stored: int, thread_uid: UUID) -> Iterator[Record]:

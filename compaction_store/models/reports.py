@@ -142,10 +142,7 @@ class Verdict(AsDict):
 
     @classmethod
     def of(cls, event: Event) -> Self | None:
-        """Returns the verdict in an event, or None if the event has no valid verdict.
-
-        In a bundle, the body may be anything.
-        """
+        """Returns the verdict in an event, or None if its body, which may be anything in a bundle, has no valid one."""
         number, verdict = event.body.get("number"), event.body.get("verdict")
         if event.kind != "verdict" or type(number) is not int or verdict not in JUDGEMENTS:
             return None
