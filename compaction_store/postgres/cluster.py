@@ -195,10 +195,7 @@ class Cluster(Server):
 
 
 def _open(connection: Connection, key: ThreadKey, subject: str | None) -> UUID:
-    """Makes a thread with a name in the current transaction, and returns its key.
-
-    If another call has just made this thread, returns the key of that thread.
-    """
+    """Makes a thread with a name in the current transaction, or finds the one just made. Returns its key."""
     name = key.tenant, key.thread_id
     uid: UUID
     [(uid, is_new)] = fetch(connection, _NAME, (cluster.name_uid(*name), *name))

@@ -49,10 +49,7 @@ class FileChange(NamedTuple):
 
 
 def signature(call: ToolCall) -> str:
-    """Returns a text that is equal for two calls if they call the same tool with the same input.
-
-    Ignores fields of the input such as a reason or a timeout.
-    """
+    """Returns a text that is equal for calls of a tool with the same input, apart from a reason or a timeout."""
     given = call.given
     if isinstance(given, str):
         given = " ".join(given.split())

@@ -58,10 +58,7 @@ class CheckedSpan:
         return [probe for probe in self._probed(text)[1] if probe.type in types]
 
     def used_names(self, text: str, *, calls: int) -> list[Probe]:
-        """Returns a probe for each name that a user, or at least `calls` calls, used in the span.
-
-        A probe is kept if the view still contains the name.
-        """
+        """Returns a probe for each name that a user, or at least `calls` calls, used in the span: is it in the view?"""
         probe = self._probed(text)[0]
         return list(probe.used(self.start_seq, self.end_seq, record=_NO_NUMBER, calls=calls))
 

@@ -189,10 +189,7 @@ class ThreadProbe:
         return self.probes
 
     def used(self, start_seq: int, end_seq: int, *, record: int, calls: int = 2) -> Iterator[Probe]:
-        """Yields a probe for each name that a user or several calls used in a span: does the view have the name?
-
-        The most used names come first.
-        """
+        """Yields a probe for each name that a user or several calls used, most used first: is it in the view?"""
         first: dict[str, tuple[int, Need]] = {}
         times = Counter[str]()
         for seq, facts in self._facts.messages.items():
@@ -398,10 +395,7 @@ _LATEST = 50
 
 
 def _field(number: int, said: Said) -> str:
-    """Returns the path, in a record's body, of a text in the record's replacement.
-
-    A framed text is the summary itself, so its path is `summary_text`.
-    """
+    """Returns the path of a text in a record's body. A framed text is the summary, so its path is `summary_text`."""
     return "summary_text" if said.kind == "notes" and said.field == "content" else f"replacement[{number}].{said.field}"
 
 
@@ -519,10 +513,7 @@ class Passages:
         return {text for one in self.texts for text, _ in phrases.found(words(one))}
 
     def with_phrases(self, phrases: Iterable[str]) -> dict[str, list[int]]:
-        """Returns for each phrase the indexes of the passages that have it.
-
-        A phrase is words with spaces between them.
-        """
+        """Returns for each phrase, words with spaces between them, the indexes of the passages that have it."""
         wanted = list(dict.fromkeys(phrases))
         found: dict[str, list[int]] = {phrase: [] for phrase in wanted}
         automaton = Phrases((phrase, phrase.split()) for phrase in wanted)

@@ -193,10 +193,7 @@ def _tell(verdict: Verdict, thread: str) -> None:
 
 
 def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
-    """Returns a connection, or the failure and whether to retry.
-
-    The failure is returned and not raised, so that it does not become the `__context__` of another error.
-    """
+    """Returns a connection, or, so that it is no other error's `__context__`, the failure and whether to retry."""
     try:
         return engine.raw_connection(), None
     except sa.exc.TimeoutError:

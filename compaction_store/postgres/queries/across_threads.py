@@ -113,10 +113,7 @@ def compactions(
     newest_first: bool,
     limit: int,
 ) -> list[dict[str, Any]]:
-    """Returns a page of records as their columns by name.
-
-    The page may also have records that do not match a filter with `holds`. The caller must drop them.
-    """
+    """Returns a page of records as their columns by name. The caller must drop those that `holds` refuses."""
     given = _given(wanted)
     values: dict[str, Any] = {"tenant": tenant, "limit": limit, **given}
     if after is not None:
@@ -342,10 +339,7 @@ class ListFilter(NamedTuple):
 def threads(
     connection: Connection, tenant: str, after: str, wanted: ListFilter, erased: bool, limit: int
 ) -> list[ThreadRow]:
-    """Returns a page of a tenant's threads in the order of their names.
-
-    With `erased`, returns erased threads instead of the others.
-    """
+    """Returns a page of a tenant's threads, or of its erased ones, in the order of their names."""
     given = wanted.values(tenant, limit) | {"after": after, "erased": erased}
     given |= {"stub": erasure.STUB, "after_stubs": erasure.AFTER_STUBS}
     statement = _of_threads("threads", wanted.conditions + (_SQL["listed"]["erased"] if erased else ""))

@@ -36,10 +36,7 @@ class Holder(NamedTuple):
 
 
 def held_by(holder: Holder | None) -> str:
-    """Returns the end of an error message, which names the holder.
-
-    Quotes the names, because these can be any text.
-    """
+    """Returns the end of an error message, which names the holder. The names are quoted, as they can be any text."""
     if holder is None:
         return ""
     if holder.pid is None:

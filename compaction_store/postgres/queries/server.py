@@ -30,10 +30,7 @@ class Citus(NamedTuple):
 
 
 def check(connection: Connection, settings: Mapping[str, str] | None = None) -> Citus:
-    """Raises an error if this package cannot work with the database. Returns how the database uses Citus.
-
-    `settings` are those that the session must have begun with.
-    """
+    """Raises an error if the database cannot be used, or the session lacks `settings`. Returns how it uses Citus."""
     refuse_lost_settings(connection, settings or {})
     [(version, encoding, is_installed, has_names, role, may_log_in, client)] = fetch(connection, _SQL["checked"])
     if version < OLDEST_SERVER:

@@ -107,10 +107,7 @@ def _owns_database(held: Sequence[_Held]) -> bool:
 
 
 def _all_powers(held: Sequence[_Held]) -> list[str]:
-    """Returns the powers of several roles, each once.
-
-    For a superuser, returns only this power, which includes the others.
-    """
+    """Returns the powers of several roles, each once. That of a superuser includes the others."""
     has = [power for h in held if not h.by_grant for power in h.powers()]
     if SUPERUSER in has:
         return [SUPERUSER]
