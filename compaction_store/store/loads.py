@@ -284,10 +284,7 @@ class Load:
         return rows
 
     def _compare(self, first: int, size: int, thread_uid: UUID, salts: bytes) -> _Steps[Placed]:
-        """Compares a stored chunk with the load's messages.
-
-        The chunk counts as a replay, unless the salt of a message shows that this call stored the chunk.
-        """
+        """Compares a stored chunk with the load's messages. It is a replay unless the salts are those of this call."""
         placed = Placed(first, size, replayed=True, thread_uid=thread_uid)
         end = first + size
         while first < end:

@@ -61,10 +61,7 @@ def thread_key(tenant: str, thread_id: str) -> ThreadKey:
 
 
 def writable_key(tenant: str, thread_id: str) -> ThreadKey:
-    """Returns the key of a thread to write.
-
-    Raises `ThreadErased` for the stub of an erased thread, and `InvalidThreadId` for the log of a tenant.
-    """
+    """Returns the key of a thread to write. Refuses the stub of an erased thread and the log of a tenant."""
     key = thread_key(tenant, thread_id)
     if erasure.stub_uid(thread_id) is not None:
         raise ThreadErased(f"the thread was erased{arguments.about(thread_id)}")

@@ -123,10 +123,7 @@ class ClearToolResults(base.Pinnable):
 
 
 def _results(elements: Sequence[Element]) -> Iterator[_Result]:
-    """Yields the results that can be cleared, in order.
-
-    A result belongs to the nearest earlier call with its id that has no result yet.
-    """
+    """Yields the results that can be cleared. Each belongs to the nearest earlier call with its id that has none."""
     waiting = defaultdict[str, list[_Call]](list)
     for place, element in enumerate(elements):
         for index, message in enumerate(() if element.is_summary else element.messages):

@@ -37,10 +37,7 @@ def compact(value: Any) -> str:
 
 
 def exchanged(message: Payload, exchange: Exchange) -> Payload:
-    """Calls `exchange` for each content of the message, in order, and returns the message with the new contents.
-
-    Returns the same object if no content changed.
-    """
+    """Returns the message with the result of `exchange` for each content, or the same object if none changed."""
     kind = message.get("type")
     if "role" not in message and isinstance(kind, str):
         return _block(message, exchange)

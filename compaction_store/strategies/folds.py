@@ -28,10 +28,7 @@ class Folded(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """A span of indexes to summarize, both ends inclusive.
-
-    The consumer sends the scan a `Folded` for it, or None if the span was not summarized.
-    """
+    """A span of indexes to summarize, both ends inclusive. The scan is sent a `Folded`, or None without a summary."""
 
     low: Index
     high: Index
@@ -217,10 +214,7 @@ class Scan:
         self._rebase(len(self._shown) - (index - last), self._total(index).less(after))
 
     def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
-        """Replaces the folded elements of the window with their summaries.
-
-        The elements from the first of these folds to the end of the window have not been folded before.
-        """
+        """Replaces the folded elements of the window, from the first of these folds on, with their summaries."""
         at = done[0][0].low
         place = len(self._shown) - 1 - (index - at)
         tail: list[Any] = []

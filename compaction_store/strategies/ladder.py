@@ -228,10 +228,7 @@ class Rungs:
 
 
 def _shared(whole: int, spans: Sequence[IndexSpan], sizes: Sequence[int], least: int) -> list[tuple[IndexSpan, int]]:
-    """Divides the room in proportion to the sizes of the spans.
-
-    While a share is too small, the smallest span is dropped.
-    """
+    """Divides the room in proportion to the spans' sizes. Drops the smallest while a share is too small."""
     chosen = list(zip(spans, sizes, strict=True))
     while chosen:
         total = max(1, sum(size for _, size in chosen))

@@ -252,10 +252,7 @@ def _is_pair(pin: object) -> bool:
 
 
 def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None) -> int:
-    """Returns the index at which the recent elements begin.
-
-    These are the last `keep_recent` elements, or the fewest at the end that have `keep_recent_tokens` together.
-    """
+    """Returns where the last `keep_recent` elements begin, or the fewest that have `keep_recent_tokens` together."""
     if keep_recent_tokens is None:
         return max(0, len(tokens) - keep_recent)
     index, total = len(tokens), 0

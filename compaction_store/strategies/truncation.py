@@ -116,10 +116,7 @@ class Draft:
         return self.left - self.limit
 
     def fit(self, *, verbatim: bool = False) -> Draft:
-        """Changes the view until it fits the limit or nothing more can be changed.
-
-        With `verbatim`, the recent elements are cut only if removing all others is not enough.
-        """
+        """Changes the view until it fits the limit. With `verbatim`, recent elements are cut last."""
         old = [i for i in self.middle if i < self.recent]
         if self.means == Means.CUTS:
             self._cut_until(old if verbatim else [*self._large_ends(), *self.middle])

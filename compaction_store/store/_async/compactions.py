@@ -103,10 +103,7 @@ class Compacting:
 
 
 async def compact(compacting: Compacting) -> CompactionRun:
-    """Runs the callbacks and commits their plan.
-
-    With a budget, does so only if the view is over the budget's trigger or `force` is set.
-    """
+    """Runs the callbacks and commits their plan, if there is no budget, the view is over it, or `force` is set."""
     budget = compacting.budget
     if budget is None:
         view = await compacting.reader.view(compacting.thread_id)
@@ -191,10 +188,7 @@ async def revoke(
 async def measured_view(
     reader: AsyncReader, db: AsyncConnections, thread: ThreadKey, budget: TokenBudget, known: View | None = None
 ) -> View:
-    """Returns the thread's view with a measurement of its size.
-
-    Returns `known` instead if it is a measured view with the same pos and head.
-    """
+    """Returns the thread's view with a measurement of its size, or `known` if it has the same pos and head."""
     size_estimate.check_budget(budget, awaits=_IS_ASYNC)
     view = await reader.view(thread.thread_id)
     if known is not None and (known.pos, known.head) == (view.pos, view.head):
@@ -313,10 +307,7 @@ async def _view_after(compacting: Compacting, view: View, written: list[Compacti
 
 
 async def _run_callbacks(compacting: Compacting, view: View) -> Planner:
-    """Runs the callbacks and returns the planner with their attempts and errors.
-
-    Raises the first `SpanConflict` of a callback if no callback made an attempt.
-    """
+    """Returns the planner after the callbacks ran. Raises a `SpanConflict` if nobody made an attempt."""
     stalled: list[Stalled] = []
     # Earlier attempts without progress do not stop a repair, because the person who asks for it knows about them.
     if compacting.revoked is None:

@@ -199,10 +199,7 @@ async def load_threads(
 
 
 async def _read(threads: loads.AsyncThreads, options: LoadOptions) -> AsyncIterator[ThreadToLoad | Exception]:
-    """Yields the threads, each with as many messages read ahead as a group may need.
-
-    If reading fails, yields the error after the threads before it.
-    """
+    """Yields the threads, with the messages that a group needs read ahead. Yields the error if reading fails."""
     try:
         async for given in loads.AsyncSource(threads):
             thread = loads.begin(given, options)

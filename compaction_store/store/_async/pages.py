@@ -91,10 +91,7 @@ async def elements(
 
 
 def _places(parts: Iterable[models.Part], last_seq: Sequence[int]) -> Iterator[tuple[int, int | None]]:
-    """Yields a seq and None for a message, and 0 and a number for a record.
-
-    Leaves out the seqs after the newest `last_seq`, because a part may end beyond the thread.
-    """
+    """Yields a seq and None for a message up to the newest `last_seq`, and 0 and a number for a record."""
     for part in parts:
         if part.number is not None:
             yield 0, part.number

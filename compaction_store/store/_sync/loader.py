@@ -200,10 +200,7 @@ def load_threads(
 
 
 def _read(threads: loads.Threads, options: LoadOptions) -> Iterator[ThreadToLoad | Exception]:
-    """Yields the threads, each with as many messages read ahead as a group may need.
-
-    If reading fails, yields the error after the threads before it.
-    """
+    """Yields the threads, with the messages that a group needs read ahead. Yields the error if reading fails."""
     try:
         for given in loads.Source(threads):
             thread = loads.begin(given, options)

@@ -143,10 +143,7 @@ class Turn:
             raise
 
     def write(self, append: Callable[[], Any]) -> Appended:
-        """Runs an append of this turn, to its end even if the task is cancelled.
-
-        The messages that a cancelled turn appends are often all that is left of an answer.
-        """
+        """Runs an append to its end even if the task is cancelled: it is often all that is left of an answer."""
 
         def noted() -> Appended:
             with self.watching():
@@ -245,10 +242,7 @@ class Turn:
 def _leave(
     store: Connections, db: Connections, thread: ThreadKey, turn_id: UUID, seconds: float
 ) -> bool | None:
-    """Ends the turn and returns whether it had the thread until now.
-
-    Returns None if the database does not answer; the lease then expires by itself.
-    """
+    """Ends the turn and returns whether it had the thread until now; None if the database does not answer."""
     try:
         with suppress(CompactionStoreError):
             return db.with_at_most(seconds).call(queries.leave_turn, thread, turn_id)
