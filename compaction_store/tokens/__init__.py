@@ -64,10 +64,7 @@ class Counter:
             raise InvalidInput(f"a counter's name must be printable text of 1 to {NAME_BYTES} bytes{other(self.name)}")
 
     def tokens(self, payload: Payload, size: int) -> int:
-        """Counts the tokens of a message. `size` is the size of its JSON in bytes.
-
-        Raises `CounterFailed` if the function raises an error or does not return a valid count.
-        """
+        """Counts the tokens of a message of `size` bytes of JSON. Raises `CounterFailed` if the function fails."""
         try:
             count: Any = self.function(payload, size)
         except Exception as error:  # noqa: BLE001 — it is the user's own code
