@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import islice
 from pathlib import Path
@@ -17,15 +17,14 @@ from compaction_store.audit.safe_text import named
 from compaction_store.cli import evaluate, values
 from compaction_store.cli.bundles import REFUSED, argument, misuse, option
 from compaction_store.cli.compactions import Loss, counts, losses_of, repeated_tokens, sentence
-from compaction_store.cli.evaluate import ReplayOptions, replayed, show_money, write_file
+from compaction_store.cli.evaluate import ReplayOptions, replayed, show_figures, write_file
 from compaction_store.cli.options import PrintOptions, ServerOptions
-from compaction_store.cli.output import Column, Output, ProgressBar, figures, line, note, number
+from compaction_store.cli.output import Output, ProgressBar, line, note, number
 from compaction_store.errors import InvalidSource
 
 if TYPE_CHECKING:
     from compaction_store import Store, importers
     from compaction_store.evaluation import Evaluation, Replayed
-    from compaction_store.evaluation.replay import ReplayedFold
     from compaction_store.importers.line_files import LineFile
     from compaction_store.importers.sources import Source
     from compaction_store.probes import ProbeType
@@ -129,17 +128,10 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
     )
     if not sessions:
         return
-    kinds: tuple[ProbeType, ...] = ("needed_later", "standing_order", "artifact", "invented", "re_derivation")
-    rows = []
-    for run in sessions:
-        again = number(repeated_tokens(run))
-        rows.append((line(run.thread_id), number(len(run.folds)), *_failed(run, kinds), again))
-    heads = ("compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again")
-    out.grid([Column("session", fold=True), *figures(*heads)], rows)
-    out.text("for each type of probe: how many failed, of how many asked; see `compaction-store docs evaluation`")
-    _show_folds(out, sessions)
+    for one in _tables(sessions, _FOLDS_LISTED, "{} more: --json has all of them"):
+        show_figures(out, one)
     if result.money:
-        show_money(out, found)
+        show_figures(out, evaluate.money(found))
     out.text()
     listed = [
         loss for kind in PROBE_TYPES for loss in islice((loss for loss in losses if loss.probe.type == kind), _LISTED)
@@ -151,48 +143,34 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
     out.text(OPEN_LOOP)
 
 
-def _show_folds(out: Output, sessions: Sequence[Replayed]) -> None:
-    folds = [(run.thread_id, fold) for run in sessions for fold in run.folds]
-    rows = [(line(session), *_fold_cells(fold)) for session, fold in folds[:_FOLDS_LISTED]]
-    out.text()
-    heads = figures("record", "seqs", "tokens before", "tokens after")
-    out.grid([Column("session", fold=True), *heads], rows)
-    if len(folds) > len(rows):
-        out.text(f"and {values.count(len(folds) - len(rows), 'more compaction')}: --json has all of them")
-
-
-def _fold_cells(fold: ReplayedFold) -> tuple[str, ...]:
-    after = number(fold.tokens_after) if fold.tokens_after else "unknown"
-    return number(fold.record), values.span(fold.start_seq, fold.end_seq), number(fold.tokens_before), after
-
-
-def _failed(run: Replayed, kinds: Iterable[ProbeType]) -> list[str]:
-    by = counts(run)
-    return [f"{by[kind][1]:,} of {by[kind][0]:,}" if kind in by else "" for kind in kinds]
+def _tables(sessions: Sequence[Replayed], most: int, more: str) -> Iterator[evaluate.Figures]:
+    """Yields the tables of the sessions, and of their compactions: the span, and its tokens before and after."""
+    kinds: tuple[ProbeType, ...] = ("needed_later", "standing_order", "artifact", "invented", "re_derivation")
+    rows: list[tuple[str, ...]] = []
+    for run in sessions:
+        by = counts(run)
+        failed = (f"{by[kind][1]:,} of {by[kind][0]:,}" if kind in by else "" for kind in kinds)
+        rows.append((line(run.thread_id), number(len(run.folds)), *failed, number(repeated_tokens(run))))
+    heads = ["session", "compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again"]
+    said = "for each type of probe: how many failed, of how many asked; see `compaction-store docs evaluation`"
+    yield evaluate.Figures("sessions", "", heads, rows, [said])
+    folds = [
+        (
+            line(run.thread_id), number(fold.record), values.span(fold.start_seq, fold.end_seq),
+            number(fold.tokens_before), number(fold.tokens_after) if fold.tokens_after else "unknown",
+        )
+        for run in sessions for fold in run.folds
+    ]  # fmt: skip
+    left = [f"and {more.format(f'{len(folds) - most:,}')}"] if len(folds) > most else []
+    heads = ["session", "record", "seqs", "tokens before", "tokens after"]
+    yield evaluate.Figures("compactions", "", heads, folds[:most], left)
 
 
 def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:
     """Returns the HTML. Without `losses`, it quotes no transcript."""
-    from compaction_store.probes import PROBE_TYPES
-
-    kinds = [kind for kind in PROBE_TYPES if any(kind in counts(run) for run in sessions)]
-    rows = []
-    for run in sessions:
-        sizes = " → ".join(f"{fold.tokens_after:,}" for fold in run.folds[:8] if fold.tokens_after)
-        again = number(repeated_tokens(run))
-        rows.append((escape(run.thread_id), number(len(run.folds)), *_failed(run, kinds), again, sizes))
-    heads = (
-        "session", "compactions", *(f"{kind.replace('_', ' ')}, failed" for kind in kinds), "tokens repeated",
-        "sizes of summaries",
-    )  # fmt: skip
-    body = [f"<p>{len(sessions):,} sessions have compactions.</p>", "<h2>Sessions</h2>"]
-    body += evaluate.table(heads, rows)
-    folds = [(escape(run.thread_id), *_fold_cells(fold)) for run in sessions for fold in run.folds]
-    if folds:
-        body += ["<h2>Compactions</h2>"]
-        body += evaluate.table(("session", "record", "seqs", "tokens before", "tokens after"), folds[:_MOST])
-    if len(folds) > _MOST:
-        body.append(f"<p>And {len(folds) - _MOST:,} more.</p>")
+    body = [f"<p>{len(sessions):,} sessions have compactions.</p>"]
+    for one in _tables(sessions, _MOST, "{} more"):
+        body += evaluate.section(one)
     if losses:
         body += ["<h2>Losses</h2>", "<ul>"]
         body += [f"<li>{escape(loss.session)}: {escape(sentence(loss.probe))}</li>" for loss in losses[:_MOST]]

@@ -14,6 +14,7 @@ from functools import cache, partial
 from html import escape
 from itertools import product
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import typer
@@ -22,16 +23,16 @@ import compaction_store
 from compaction_store.cli import choices, options, values
 from compaction_store.cli.bundles import REFUSED, Bundle, argument, misuse, option
 from compaction_store.cli.options import ReadOptions, Reserve, TenantOptions, Trigger
-from compaction_store.cli.output import Column, Output, ProgressBar, RedCell, figures, note, number, private
+from compaction_store.cli.output import Column, Output, ProgressBar, RedCell, note, private
 from compaction_store.errors import InvalidInput
 from compaction_store.module_data import ModuleData
 from compaction_store.probes import PROBE_TYPES
 
 if TYPE_CHECKING:
-    from compaction_store import Reader
-    from compaction_store.evaluation import Evaluation, Judge, Judged, Policy, PolicyResult, Rate
+    from compaction_store import Reader, Summary
+    from compaction_store.evaluation import Evaluation, Examiner, Judge, Judged, Policy, Rate
     from compaction_store.evaluation.evaluator import Settings, ThreadRuns
-    from compaction_store.evaluation.money import Basis, MoneySum
+    from compaction_store.evaluation.judge import Ask
     from compaction_store.language.names import NameReader
     from compaction_store.probes import ProbeType
 
@@ -65,6 +66,12 @@ def evaluate_threads(
         progress = stack.enter_context(ProgressBar("evaluate", "threads", len(names)))
         runs = replayed(store, call.url, call.tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
+        if wanted.dry_run and found.asked is not None:
+            said = {"calls": found.asked["calls"], "input_tokens": found.asked["tokens"]}
+            out.said(
+                said, f"--ask would make {values.count(said['calls'], 'call')} with {said['input_tokens']:,} tokens"
+            )
+            return
         if record is not None:
             assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for writing above
             # An event of each replayed thread has the policies, and the figures of this thread.
@@ -103,81 +110,28 @@ def _limits(given: list[str] | None, option: str) -> dict[str, float]:
 
 
 def show(out: Output, found: Evaluation) -> None:
-    from compaction_store.evaluation.results import OPEN_LOOP
-
+    """Prints an evaluation."""
     if out.as_json:
         out.json(found.as_dict())
         return
     skipped = "".join(f", {count:,} left out because {reason}" for reason, count in found.skipped.items())
     out.text(f"{values.count(found.threads, 'thread')}{skipped}", "bold")
-    kinds = [kind for kind in PROBE_TYPES if any(kind in result.rates for result in found.policies)]
-    if not kinds:
+    if not any(result.rates for result in found.policies):
         out.text("no compaction was made")
-    for kind in kinds:
-        out.text()
-        out.text(f"{kind}: {PROBE_TYPES[kind]}", "bold")
-        rows = [
-            (
-                result.policy,
-                *probe_cells(rate),
-                "" if (cliff := result.cliff(kind)) is None else f"in round {cliff}",
-            )
-            for result in found.policies
-            if (rate := result.rates.get(kind)) is not None
-        ]
-        columns = [Column("policy", fold=True), *figures("asked", "kept", "share", "95 %")]
-        out.grid([*columns, Column("spread", right=True, optional=True), Column("cliff", optional=True)], rows)
+    for one in tables(found):
+        show_figures(out, one)
+    for text in notes(found):
+        out.text(text)
+
+
+def show_figures(out: Output, one: Figures) -> None:
+    """Prints a table of an evaluation."""
     out.text()
-    rows = [(each.policy, *cost_cells(each), f"{each.seconds:.1f}") for each in found.policies]
-    out.grid([Column("policy", fold=True), *figures(*COSTS, "seconds")], rows)
-    if any(result.judged for result in found.policies):
-        _show_judge(out, found)
-    if any(result.money for result in found.policies):
-        show_money(out, found)
-    if any(result.unreadable for result in found.policies):
-        out.text("sealed: summaries that only the provider can read; of their losses, only repeated calls are counted")
-    if any(result.replicates > 1 for result in found.policies):
-        out.text(
-            "all figures cover all replicates together; spread: the smallest and the largest share of one replicate"
-        )
-    out.text(OPEN_LOOP)
-
-
-def _show_judge(out: Output, found: Evaluation) -> None:
-    out.text()
-    judged = [(result.policy, result.judged) for result in found.policies if result.judged is not None]
-    _, first = judged[0]
-    out.text(f"judge: {first.model or 'a callable'}, asked {first.replicates} times about each summary", "bold")
-    rows = [(policy, *judge_cells(one)) for policy, one in judged]
-    heads = figures("summaries", "good", "share", "95 %", "split", "undecided", "failed")
-    out.grid([Column("policy", fold=True), *heads, Column("people", fold=True, optional=True)], rows)
-    out.text(
-        "a model's opinion; no other figure includes it. people: its agreement with verdicts that reviewers recorded"
-    )
-
-
-def show_money(out: Output, found: Evaluation) -> None:
-    from compaction_store.evaluation.results import best_policy
-
-    out.text()
-    currency = next(result.money[0].currency for result in found.policies if result.money)
-    out.text(f"Money in {currency}", "bold")
-    rows = []
-    for result, basis, total, cells in money_sums(found):
-        net = f"{total.net:,.4f}"
-        counts = map(number, (total.losing, total.needed, total.unknown))
-        rows.append((result.policy, basis, *cells, RedCell(net) if total.net < 0 else net, *counts))
-    heads = figures("calls", "saved", "billed anew", "summarizers", "net", "losing", "needed", "unknown")
-    out.grid([Column("policy", fold=True), "basis", *heads], rows)
-    out.text(
-        "measured: from the usage that calls reported; modelled: from the sizes of views. They are never added up."
-        " needed: compactions without which the next call would not have fitted the window. No comparison has them"
-    )
-    for result in found.policies:
-        if result.advice is not None:
-            out.text(f"{result.policy}: {result.advice}", "red")
-    if (said := best_policy(found)) is not None:
-        out.text(said)
+    out.text(f"{one.title}: {one.about}" if one.about else one.title, "bold")
+    columns = [Column(head, right=at > 0, fold=at == 0, optional=True) for at, head in enumerate(one.heads)]
+    out.grid(columns, one.rows)
+    for text in one.notes:
+        out.text(text, "red" if isinstance(text, RedCell) else None)
 
 
 def write_file(file: Path, text: str) -> None:
@@ -218,6 +172,10 @@ class ReplayOptions(Bundle):
     plant: Annotated[int, option("--plant N", min=0)] = 0
     judge: Annotated[str | None, option("--judge NAME:OPTIONS")] = None
     judge_replicates: Annotated[int, option("--judge-replicates N", min=1)] = 3
+    ask: Annotated[str | None, option("--ask NAME:OPTIONS")] = None
+    ask_replicates: Annotated[int, option("--ask-replicates N", min=1)] = 2
+    ask_limit: Annotated[int, option("--ask-limit N", min=1)] = 4
+    dry_run: Annotated[bool, option("--dry-run")] = False
     prices: Annotated[Path | None, option("--prices FILE")] = None
     model: Annotated[str | None, option("--model NAME")] = None
     keep_runs: ClassVar[bool] = False
@@ -226,6 +184,8 @@ class ReplayOptions(Bundle):
         """Returns the policies and the settings. Raises an error if an option is wrong."""
         if (self.prices is None) != (self.model is None):
             raise misuse("must be given together", "--prices and --model")
+        if self.dry_run and self.ask is None:
+            raise misuse("is required with --dry-run", "--ask")
         try:
             return self._setup()
         except InvalidInput as error:
@@ -240,7 +200,7 @@ class ReplayOptions(Bundle):
         prices = None if self.prices is None else Prices.read(self.prices)
         settings = Settings(
             tokens.o200k_base(), self.seed, prices, self.model, window, self.replicates, self.plant, self._judge(),
-            self.keep_runs,
+            self.keep_runs, self._examiner(),
         )  # fmt: skip
         own = () if self.plant else (RECORDED,)
         return Setup(check_policies([*own, *self._policies()], settings), settings)
@@ -266,17 +226,39 @@ class ReplayOptions(Bundle):
                 spec, *([summarizer] * (len(self.summarizer) > 1)), *([f"{window:,}"] * (len(windows) > 1)),
                 *([f"to {target}"] * (len(self.target) > 1)),
             ]  # fmt: skip
-            yield Policy(" · ".join(parts), (choices.strategy([spec], [summarizer]),), budget)
+            # A dry run calls no model.
+            writer = "state" if self.dry_run and summarizer.startswith(("anthropic:", "openai:")) else summarizer
+            yield Policy(" · ".join(parts), (choices.strategy([spec], [writer]),), budget)
 
     def _judge(self) -> Judge | None:
         from compaction_store.evaluation import Judge
 
-        if self.judge is None:
+        if self.judge is None or self.dry_run:
             return None
-        made = choices.summarize([self.judge], "--judge")
-        if not hasattr(made, "answer"):
-            raise misuse(f"must be anthropic:model=NAME or openai:model=NAME, not {self.judge!r}", "--judge")
-        return Judge(made.answer, model=made.model, replicates=self.judge_replicates)
+        return Judge(_model(self.judge, "--judge"), replicates=self.judge_replicates)
+
+    def _examiner(self) -> Examiner | None:
+        from compaction_store.evaluation import Examiner
+
+        if self.ask is None:
+            return None
+        ask = _counted if self.dry_run else _model(self.ask, "--ask")
+        return Examiner(ask, replicates=self.ask_replicates, limit=self.ask_limit)
+
+
+def _model(spec: str, option: str) -> Ask:
+    """Returns what asks a model with a prompt and a document."""
+    made = choices.summarize([spec], option)
+    if not hasattr(made, "answer"):
+        raise misuse(f"must be anthropic:model=NAME or openai:model=NAME, not {spec!r}", option)
+    return made.answer  # type: ignore[no-any-return]
+
+
+def _counted(prompt: str, document: str) -> Summary:
+    """Answers nothing, with the tokens that a model would read."""
+    from compaction_store import Summary, tokens
+
+    return Summary("0", usage={"input_tokens": tokens.count_text(prompt) + tokens.count_text(document)})
 
 
 def replayed(
@@ -295,8 +277,8 @@ def replayed(
     most = _AT_A_TIME if len(names) >= _LEAST_THREADS else 1
     parts = [tuple(names[at : at + most]) for at in range(0, len(names), most)]
     count = process_count(processes, len(parts))
-    # A judge counts its calls and tokens, so it must run in one process.
-    if count == 1 or wanted.judge is not None or (processes is None and len(names) < _LEAST_THREADS):
+    # A judge and an examiner count their calls and tokens, so they must run in one process.
+    if count == 1 or wanted.judge or wanted.ask or (processes is None and len(names) < _LEAST_THREADS):
         yield from map(partial(_of_thread, store, setup, NameReader()), names)
         return
     for found in in_processes(count, _in_process, parts, _worker, url, tenant, wanted):
@@ -368,183 +350,138 @@ def opened_in_process(manager: AbstractContextManager[_Opened]) -> _Opened:
     return entered
 
 
-# ---- the page of an evaluation
+# ---- the tables of an evaluation, for the terminal and for a page. They quote no messages
 
 
-_STYLE = ModuleData(__file__).text("style")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_BAR = 100
-#: The columns of `cost_cells`.
-COSTS = (
-    "folds", "rejected", "failed", "calls", "tokens a call", "over window", "summarizers", "threads with folds",
-    "sealed",
-)  # fmt: skip
+_DATA = ModuleData(__file__)
 
 
-def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
-    """Returns the page. `body` is HTML to put before the figures."""
-    from compaction_store.evaluation.results import OPEN_LOOP
+class Figures(NamedTuple):
+    """A table of an evaluation, with the sentence above it and those below it. A red note is a `RedCell`."""
+
+    title: str
+    about: str
+    heads: Sequence[str]
+    rows: Sequence[tuple[str, ...]]
+    notes: Sequence[str] = ()
+
+
+def tables(found: Evaluation) -> Iterator[Figures]:
+    """Yields the tables of an evaluation."""
     from compaction_store.probes import PROBE_TYPES
 
-    skipped = "".join(f", {count:,} left out because {escape(reason)}" for reason, count in found.skipped.items())
-    parts = [
-        "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">', f"<title>{escape(title)}</title>",
-        f"<style>\n{_STYLE}</style>", "</head>", "<body>", f"<h1>{escape(title)}</h1>",
-        f"<p>{found.threads:,} threads{skipped}. Seed {found.seed}.</p>", *body,
-    ]  # fmt: skip
-    for kind in PROBE_TYPES:
-        if any(kind in result.rates for result in found.policies):
-            parts += _probes(kind, found.policies)
-    parts += [
-        "<h2>Cost</h2>",
-        *table(("policy", *COSTS), [(escape(one.policy), *cost_cells(one)) for one in found.policies]),
-    ]
-    if any(result.judged for result in found.policies):
-        parts += ["<h2>Judged by a model</h2>", *_judge(found.policies)]
-    if any(result.money for result in found.policies):
-        parts += ["<h2>Money</h2>", *_money(found)]
-    parts += [
-        f'<p class="note">{escape(OPEN_LOOP)}</p>', "<details><summary>The figures as JSON</summary>",
-        f"<pre>{escape(json.dumps(found.as_dict(), indent=1))}</pre>", "</details>", "</body>", "</html>", "",
-    ]  # fmt: skip
-    return "\n".join(parts)
+    for kind, about in PROBE_TYPES.items():
+        if rows := list(_probes(found, kind)):
+            yield Figures(kind, about, _DATA.values["probes"], rows)
+    yield Figures("cost", "", _DATA.values["cost"], [
+        (
+            each.policy, *(f"{each.outcomes[name]:,}" for name in ("applied", "rejected", "failed")),
+            f"{each.calls:,}", f"{each.tokens_per_call:,.0f}", f"{each.over_window:,}", f"{each.summarizer_tokens:,}",
+            f"{each.folded_threads:,}", f"{each.unreadable:,}", f"{each.seconds:.1f}",
+        )
+        for each in found.policies
+    ])  # fmt: skip
+    if judged := [(each.policy, each.judged) for each in found.policies if each.judged is not None]:
+        about = _DATA.text("judge").format(model=judged[0][1].model or "a callable", times=judged[0][1].replicates)
+        rows = [(policy, *_verdicts(one)) for policy, one in judged]
+        yield Figures("judge", about, _DATA.values["judged"], rows, [_DATA.text("people")])
+    if any(each.money for each in found.policies):
+        yield money(found)
 
 
-# ---- the cells of the tables, which the command prints too
+def notes(found: Evaluation) -> Iterator[str]:
+    """Yields the sentences below the tables."""
+    from compaction_store.evaluation.results import OPEN_LOOP
+
+    if found.asked is not None:
+        yield _DATA.text("asked").format_map({**found.asked, "model": found.asked["model"] or "a callable"})
+    if any(result.unreadable for result in found.policies):
+        yield _DATA.text("sealed")
+    if any(result.replicates > 1 for result in found.policies):
+        yield _DATA.text("replicates")
+    yield OPEN_LOOP
 
 
-def probe_cells(rate: Rate) -> tuple[str, ...]:
-    """Returns the numbers of asked and kept probes, the share, its interval, and the spread of replicates."""
-    spread = "" if rate.spread is None else f"{100 * rate.spread[0]:.1f} to {100 * rate.spread[1]:.1f}"
-    return f"{rate.asked:,}", f"{rate.kept:,}", *_share(rate), spread
+def _probes(found: Evaluation, kind: ProbeType) -> Iterator[tuple[str, ...]]:
+    base = found.base(kind)
+    for result in found.policies:
+        if (rate := result.rates.get(kind)) is not None and base is not None:
+            spread = "" if rate.spread is None else f"{100 * rate.spread[0]:.1f} to {100 * rate.spread[1]:.1f}"
+            less = None if result.policy == base else found.difference(kind, result.policy, base)
+            shares = (100 * kept / asked if asked else 0.0 for asked, kept in result.rounds.get(kind, ()))
+            yield (
+                result.policy, f"{rate.asked:,}", f"{rate.kept:,}", *_share(rate),
+                f"{result.lost_in_100_calls(kind):.1f}",
+                "" if less is None else f"{100 * less.points:+.1f} ({100 * less.low:.1f} to {100 * less.high:.1f})",
+                spread, " ".join(f"{share:.0f}" for share in shares),
+                "" if (cliff := result.cliff(kind)) is None else RedCell(f"in round {cliff}"),
+            )  # fmt: skip
 
 
 def _share(found: Rate | Judged) -> tuple[str, str]:
     return f"{100 * found.share:.1f} %", f"{100 * found.low:.1f} to {100 * found.high:.1f}"
 
 
-def cost_cells(result: PolicyResult) -> tuple[str, ...]:
-    return (
-        *(f"{result.outcomes[name]:,}" for name in ("applied", "rejected", "failed")), f"{result.calls:,}",
-        f"{result.tokens_per_call:,.0f}", f"{result.over_window:,}", f"{result.summarizer_tokens:,}",
-        f"{result.folded_threads:,}", f"{result.unreadable:,}",
-    )  # fmt: skip
+def _verdicts(found: Judged) -> Iterator[str]:
+    """Yields the numbers of a judge's verdicts, and in how many of them it agrees with people."""
+    yield from (f"{found.asked:,}", f"{found.good:,}", *_share(found))
+    yield from (f"{count:,}" for count in (found.split, found.undecided, found.failed))
+    same = found.agreement
+    kappa = "no kappa" if same is None or same.kappa is None else f"kappa {same.kappa:.2f}"
+    yield "" if same is None else f"{same.same:,} of {same.labelled:,}, {kappa}"
 
 
-def judge_cells(found: Judged) -> tuple[str, ...]:
-    """Returns the numbers of a judge's verdicts, and in how many of them it agrees with people."""
-    people = ""
-    if (same := found.agreement) is not None:
-        people = (
-            f"{same.same:,} of {same.labelled:,}, {'no kappa' if same.kappa is None else f'kappa {same.kappa:.2f}'}"
-        )
-    return (
-        f"{found.asked:,}", f"{found.good:,}", *_share(found), f"{found.split:,}", f"{found.undecided:,}",
-        f"{found.failed:,}", people,
-    )  # fmt: skip
-
-
-def money_sums(found: Evaluation) -> Iterator[tuple[PolicyResult, Basis, MoneySum, list[str]]]:
-    """Yields the costs and savings of each policy on each basis that has any, and the first four of them as cells."""
+def money(found: Evaluation) -> Figures:
+    """Returns the costs and savings of each policy on each basis that has any, with advice."""
     from compaction_store.evaluation.money import BASES
+    from compaction_store.evaluation.results import best_policy
 
+    rows: list[tuple[str, ...]] = []
     for result, basis in product(found.policies, BASES):
         total = result.money_sum(basis)
         if total.requests or total.folds:
-            names = ("requests", "saved", "billed_anew", "summarizers")
-            yield result, basis, total, [f"{getattr(total, name):,.4f}" for name in names]
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns an HTML table. The heads are text, and the cells are HTML."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
-    return [
-        f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>',
-        *(f"<tr>{line}</tr>" for line in lines), "</tbody></table></div>",
-    ]  # fmt: skip
-
-
-def _probes(kind: ProbeType, results: Sequence[PolicyResult]) -> list[str]:
-    from compaction_store.probes import PROBE_TYPES
-
-    rows = []
-    for result in results:
-        rate = result.rates.get(kind)
-        if rate is None:
-            continue
-        cliff = result.cliff(kind)
-        rows.append((
-            escape(result.policy), *probe_cells(rate),
-            _bars(result.rounds.get(kind, ())),
-            "" if cliff is None else f'<span class="loss">in round {cliff}</span>',
-        ))  # fmt: skip
-    heads = ("policy", "asked", "kept", "share", "95 %", "of replicates", "by round", "cliff")
-    question = f'<p class="note">{escape(PROBE_TYPES[kind])}</p>'
-    return [f"<h2>{kind.replace('_', ' ')}</h2>", question, *table(heads, rows)]
-
-
-def _bars(rounds: Sequence[tuple[int, int]]) -> str:
-    """Draws a bar for each round: the share of probes that were kept."""
-    if not rounds:
-        return ""
-    width = _BAR / len(rounds)
-    bars = []
-    said = []
-    for place, (asked, kept) in enumerate(rounds):
-        share = kept / asked if asked else 0.0
-        said.append(f"{100 * share:.0f} %" if asked else "none")
-        bars.append(
-            f'<rect x="{place * width:.2f}" y="{10 - 10 * share:.2f}" width="{max(0.4, width - 0.4):.2f}"'
-            f' height="{10 * share:.2f}" fill="currentColor"/>'
-        )
-    label = escape(f"kept by round: {', '.join(said)}")
-    return (
-        f'<svg viewBox="0 0 {_BAR} 10" preserveAspectRatio="none" role="img" aria-label="{label}">{"".join(bars)}</svg>'
-    )
-
-
-def _judge(results: Sequence[PolicyResult]) -> list[str]:
-    judged = [(result.policy, result.judged) for result in results if result.judged is not None]
-    rows = [(escape(policy), *judge_cells(one)) for policy, one in judged]
-    first = judged[0][1]
-    heads = ("policy", "summaries", "good", "share", "95 %", "split", "undecided", "failed", "agrees with people")
-    about = (
-        f"{first.model or 'a callable'}, asked {first.replicates} times about each summary;"
-        " no other figure includes its verdicts."
-    )
-    return [*table(heads, rows), f'<p class="note">{escape(about)}</p>']
-
-
-def _money(found: Evaluation) -> list[str]:
-    from compaction_store.evaluation.results import best_policy
-
-    rows = [
-        (
-            escape(result.policy), basis, *cells, _red(f"{total.net:,.4f}", is_red=total.net < 0),
-            _red(f"{total.losing:,}", is_red=total.losing > 0), f"{total.needed:,}", f"{total.unknown:,}",
-        )
-        for result, basis, total, cells in money_sums(found)
-    ]  # fmt: skip
-    currency = escape(next(result.money[0].currency for result in found.policies if result.money))
-    heads = (
-        "policy", "basis", f"calls, {currency}", "saved", "billed anew", "summarizers", "net", "losing", "needed",
-        "unknown",
-    )  # fmt: skip
-    about = (
-        "Measured: from the usage that calls reported. Modelled: from the sizes of views. They are never added up."
-        " Needed: compactions without which the next call would not have fitted the window. No comparison has them."
-    )
-    said = [(result.policy, result.advice) for result in found.policies]
-    lines = [f'<p class="loss">{escape(f"{policy}: {text}")}</p>' for policy, text in said if text is not None]
+            names = ("requests", "saved", "billed_anew", "summarizers", "net")
+            *paid, net = (f"{getattr(total, name):,.4f}" for name in names)
+            losing, *others = (f"{count:,}" for count in (total.losing, total.needed, total.unknown))
+            rows.append((
+                result.policy, basis, *paid, RedCell(net) if total.net < 0 else net,
+                RedCell(losing) if total.losing else losing, *others,
+            ))  # fmt: skip
+    advice = [RedCell(f"{each.policy}: {each.advice}") for each in found.policies if each.advice is not None]
     best = best_policy(found)
-    return [
-        *table(heads, rows), *lines, *([] if best is None else [f"<p>{escape(best)}</p>"]),
-        f'<p class="note">{about}</p>',
-    ]  # fmt: skip
+    currency = next(result.money[0].currency for result in found.policies if result.money)
+    said = [_DATA.text("basis"), *advice, *([] if best is None else [best])]
+    return Figures(f"money in {currency}", "", _DATA.values["money"], rows, said)
 
 
-def _red(text: str, *, is_red: bool) -> str:
-    return f'<span class="loss">{text}</span>' if is_red else text
+# ---- the page
+
+
+def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
+    """Returns the page. `body` is HTML to put before the figures."""
+    skipped = "".join(f", {count:,} left out because {escape(reason)}" for reason, count in found.skipped.items())
+    parts = [f"<p>{found.threads:,} threads{skipped}. Seed {found.seed}.</p>", *body]
+    parts += [text for one in tables(found) for text in section(one)]
+    parts += [f'<p class="note">{escape(said)}</p>' for said in notes(found)]
+    fields = {"title": escape(title), "style": _DATA.text("style"), "body": "\n".join(parts)}
+    fields["figures"] = escape(json.dumps(found.as_dict(), indent=1))
+    return Template(_DATA.text("page")).substitute(fields)
+
+
+def section(one: Figures) -> Iterator[str]:
+    """Yields a table as HTML, with its heading. The page of the same threads is the same, so it has no times."""
+    kept = [at for at, head in enumerate(one.heads) if head != "seconds"]
+    title = one.title.replace("_", " ")
+    yield f'<h2>{escape(title[:1].upper() + title[1:])}</h2><p class="note">{escape(one.about)}</p>'
+    head = "".join(f'<th scope="col">{escape(one.heads[at])}</th>' for at in kept)
+    yield f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>'
+    for row in one.rows:
+        yield f"<tr>{''.join(f'<td>{_cell(row[at])}</td>' for at in kept)}</tr>"
+    yield "</tbody></table></div>"
+    yield from (
+        f'<p class="{"loss" if isinstance(said, RedCell) else "note"}">{escape(said)}</p>' for said in one.notes
+    )
+
+
+def _cell(text: str) -> str:
+    return f'<span class="loss">{escape(text)}</span>' if isinstance(text, RedCell) else escape(text)

@@ -1,5 +1,6 @@
 # The public names of `compaction_store.evaluation`, and the module of each.
 
+from compaction_store.evaluation.asking import Examiner as Examiner
 from compaction_store.evaluation.evaluator import evaluate as evaluate
 from compaction_store.evaluation.judge import Judge as Judge
 from compaction_store.evaluation.judge import JudgeVerdict as JudgeVerdict

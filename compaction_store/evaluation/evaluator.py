@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
+from compaction_store.evaluation.asking import Examiner
 from compaction_store.evaluation.judge import Judge
 from compaction_store.evaluation.money import ModelPrice, Money, Prices, money_of
 from compaction_store.evaluation.replay import RECORDED, Policy, RecordedThread, Replayed, replay
@@ -27,11 +28,9 @@ from compaction_store.tokens import o200k_base
 
 
 class ThreadRuns(NamedTuple):
-    """The results of one thread: for each policy its sums, its costs and, if wanted, its replays; and a hash of the
-    thread's messages and records.
+    """The results of one thread by policy, and a hash of its messages and records. Processes can send them.
 
-    `unfit` is the reason why the thread was left out, or None. The results can be pickled, so that another process can
-    send them.
+    `unfit` is the reason why the thread was left out, or None.
     """
 
     sums: Mapping[str, tuple[RunSums, ...]]
@@ -55,6 +54,7 @@ class Settings:
     planted: int = 0
     judge: Judge | None = None
     keep_runs: bool = True
+    ask: Examiner | None = None
 
     def __post_init__(self) -> None:
         arguments.number(self.seed, "seed", least=0)
@@ -81,6 +81,7 @@ def evaluate(
     replicates: int = 1,
     plant: int = 0,
     judge: Judge | None = None,
+    ask: Examiner | None = None,
     keep_runs: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
@@ -90,22 +91,26 @@ def evaluate(
     window of this model, for the policy "recorded". Every other policy is replayed `replicates` times, because a
     model's summaries differ each time. `plant` is a number of sentences with known facts, which are inserted into each
     thread in memory. A thread's own compactions did not see these sentences, so "recorded" must not be among the
-    policies then. A `judge` is asked about every summary. With `keep_runs=False`, only sums are kept, and not the
-    replays with every probe, which take about a megabyte for each long thread.
+    policies then. A `judge` is asked about every summary. The examiner `ask` asks questions about every compacted view.
+    With `keep_runs=False`, only sums are kept, and not the replays with every probe, which take about a megabyte for
+    each long thread.
     """
-    settings = Settings(counter, seed, prices, model, window, replicates, plant, judge, keep_runs)
+    settings = Settings(counter, seed, prices, model, window, replicates, plant, judge, keep_runs, ask)
     checked = check_policies(policies, settings)
     return summed((replay_thread(thread, checked, settings) for thread in threads), checked, settings, progress)
 
 
 def check_policies(policies: Sequence[Policy | str], settings: Settings) -> dict[str, Policy | None]:
     """Returns the policies by name; the policy of the thread's own records is None."""
-    checked = [_checked(policy) for policy in policies]
-    if not checked:
+    if not policies:
         raise InvalidInput("policies must have at least one policy")
-    named_ = {RECORDED if policy is None else policy.name: policy for policy in checked}
-    if len(named_) < len(checked):
-        raise InvalidInput(f"policies must have different names; {len(checked)} policies have {len(named_)} names")
+    named_: dict[str, Policy | None] = {}
+    for policy in policies:
+        if policy != RECORDED and not isinstance(policy, Policy):
+            raise InvalidInput(f"a policy must be a Policy or {RECORDED!r}, not {type(policy).__name__}")
+        named_ |= {policy.name: policy} if isinstance(policy, Policy) else {RECORDED: None}
+    if len(named_) < len(policies):
+        raise InvalidInput(f"policies must have different names; {len(policies)} policies have {len(named_)} names")
     if settings.planted and RECORDED in named_:
         raise InvalidInput(f"policies must not have {RECORDED!r} with plant: recorded compactions saw no planted facts")
     return named_
@@ -128,7 +133,8 @@ def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None],
         # A thread's own records are the same in every replicate.
         times = 1 if policy is None else settings.replicates
         made = [
-            replay(thread, policy, settings.counter, window=settings.window, judge=settings.judge) for _ in range(times)
+            replay(thread, policy, settings.counter, window=settings.window, judge=settings.judge, ask=settings.ask)
+            for _ in range(times)
         ]
         all_runs = tuple(made * (settings.replicates // times))
         sums[name] = tuple(map(sums_of, all_runs))
@@ -149,36 +155,31 @@ def summed(
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
     """Adds up the results of threads, in their order."""
-    sums: dict[str, list[RunSums]] = {name: [] for name in policies}
-    runs: dict[str, list[Replayed]] = {name: [] for name in policies}
-    money: dict[str, list[Money]] = {name: [] for name in policies}
-    labels: dict[str, Mapping[int, bool]] = {}
-    skipped: Counter[str] = Counter()
-    digests: list[str] = []
+    fit: list[ThreadRuns] = []
+    skipped = Counter[str]()
     for one in found:
         if one.unfit is not None:
             skipped[one.unfit] += 1
             continue
-        for name in policies:
-            sums[name].extend(one.sums[name])
-            runs[name].extend(one.runs.get(name, ()))
-            money[name].extend(one.money.get(name, ()))
-            if one.labels and policies[name] is None:
-                labels[one.sums[name][0].thread_id] = one.labels
-        digests.append(one.digest)
+        fit.append(one)
         if progress is not None:
-            progress(len(digests))
-    results = tuple(
-        result_of(
-            name, sums[name], money[name], times=settings.replicates, runs=runs[name],
-            judged=None if settings.judge is None else judged_by(
-                settings.judge, sums[name], labels if policy is None else {}
-            ),
-        )
-        for name, policy in policies.items()
-    )  # fmt: skip
+            progress(len(fit))
+    labels = {one.sums[RECORDED][0].thread_id: one.labels for one in fit if one.labels and RECORDED in policies}
+    times, asks = settings.replicates, 1 if settings.ask is None else settings.ask.replicates
+    results = []
+    for name, policy in policies.items():
+        sums = [run for one in fit for run in one.sums[name]]
+        money = [each for one in fit for each in one.money.get(name, ())]
+        runs = [run for one in fit for run in one.runs.get(name, ())]
+        known = labels if policy is None else {}
+        judged = None if settings.judge is None else judged_by(settings.judge, sums, known)
+        results.append(result_of(name, sums, money, times=times, judged=judged, asks=asks, runs=runs))
+    digests = [one.digest for one in fit]
     inputs = hashlib.sha256(json.dumps([settings.seed, settings.planted, digests]).encode()).hexdigest()
-    return Evaluation(results, len(digests), settings.seed, dict(sorted(skipped.items())), inputs, settings.planted)
+    return Evaluation(
+        tuple(results), len(digests), settings.seed, dict(sorted(skipped.items())), inputs, settings.planted,
+        None if settings.ask is None else settings.ask.examined(),
+    )  # fmt: skip
 
 
 def _digest(thread: RecordedThread) -> str:
@@ -200,14 +201,6 @@ def _digest(thread: RecordedThread) -> str:
         ]  # fmt: skip
         whole.update(f"\n{json.dumps(said, sort_keys=True)}".encode())
     return whole.hexdigest()
-
-
-def _checked(policy: Policy | str) -> Policy | None:
-    if policy == RECORDED:
-        return None
-    if not isinstance(policy, Policy):
-        raise InvalidInput(f"a policy must be a Policy or {RECORDED!r}, not {type(policy).__name__}")
-    return policy
 
 
 def _unfit(thread: RecordedThread) -> str | None:

@@ -53,14 +53,14 @@ class JudgeVerdict(NamedTuple):
         return min(self.yes, self.no) == 0 and not self.unclear and not self.failed
 
 
-class Judge:
-    """A judge that asks a model `replicates` times about each summary.
+class Asker:
+    """Asks a model `replicates` times.
 
     `ask` is called with a prompt and a JSON document, and returns the answer as text or as a `Summary`. It may be the
     method `answer` of an `AnthropicSummarizer` or `OpenAISummarizer`.
     """
 
-    def __init__(self, ask: Ask, *, model: str | None = None, prompt: str = PROMPT, replicates: int = 3) -> None:
+    def __init__(self, ask: Ask, model: str | None, prompt: str, replicates: int) -> None:
         if not callable(ask):
             raise InvalidInput(
                 f"ask must be a callable that takes a prompt and a document and returns an answer{arguments.other(ask)}"
@@ -73,6 +73,26 @@ class Judge:
         self.prompt = prompt
         self.replicates = replicates
         self.use = SummarizerUse()
+        #: The number of calls without an answer.
+        self.failed = 0
+
+    def answer(self, document: str) -> str | None:
+        """Returns the answer, or None if the call failed. Counts the tokens in either case."""
+        try:
+            answer = self._ask(self.prompt, document)
+        except SummarizerError as error:
+            self.failed += 1
+            self.use.add(None if error.attempted is None else error.attempted.usage)
+            return None
+        self.use.add(answer.usage if isinstance(answer, Summary) else None)
+        return answer.text if isinstance(answer, Summary) else answer
+
+
+class Judge(Asker):
+    """A judge that asks a model `replicates` times about each summary. `Asker` explains `ask`."""
+
+    def __init__(self, ask: Ask, *, model: str | None = None, prompt: str = PROMPT, replicates: int = 3) -> None:
+        super().__init__(ask, model, prompt, replicates)
 
     def of(self, source: Sequence[Element], replacement: Sequence[Payload]) -> JudgeVerdict:
         """Returns the verdict on a summary that replaces the elements in `source`."""
@@ -83,14 +103,8 @@ class Judge:
         return JudgeVerdict(said["yes"], said["no"], said["unclear"], said["failed"])
 
     def _once(self, asked: str) -> str:
-        try:
-            answer = self._ask(self.prompt, asked)
-        except SummarizerError as error:
-            spent = error.attempted
-            self.use.add(None if spent is None else spent.usage)
+        if (text := self.answer(asked)) is None:
             return "failed"
-        text = answer.text if isinstance(answer, Summary) else answer
-        self.use.add(answer.usage if isinstance(answer, Summary) else None)
         found = _ANSWER.match(text)
         return "unclear" if found is None else found[1].lower()
 

@@ -21,6 +21,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import check_callback, run_callbacks
 from compaction_store.compaction.planner import Planner
 from compaction_store.errors import InvalidInput
+from compaction_store.evaluation.asking import Examiner, Questions
 from compaction_store.evaluation.judge import Judge, JudgeVerdict, SummarizerUse, Usage, labels_of, usage_of
 from compaction_store.language.names import NameReader
 from compaction_store.messages import framing
@@ -99,13 +100,14 @@ def replay(
     *,
     window: int | None = None,
     judge: Judge | None = None,
+    ask: Examiner | None = None,
 ) -> Replayed:
     """Replays a thread under a policy. If `policy` is None, replays the thread's own records, with `window` as the
     model's context window.
     """
     started = time.perf_counter()
     walk: _Walk = _Recorded(thread, window, counter) if policy is None else _Simulated(thread, policy, counter)
-    walk.judge = judge
+    walk.judge, walk.examiner = judge, ask
     walk.run()
     walk.result.seconds = time.perf_counter() - started
     return walk.result
@@ -118,6 +120,11 @@ class _Walk:
         self.thread = thread
         self.counter = counter
         self.judge: Judge | None = None
+        self.examiner: Examiner | None = None
+        # The answers to the examiner, the number of folds that it was asked about, and all messages so far.
+        self._answers: list[Probe] = []
+        self._examined = 0
+        self._whole: list[Element] = []
         self.result = Replayed(thread.thread_id, policy)
         self.elements: list[Element] = []
         self.tokens = 0
@@ -137,6 +144,7 @@ class _Walk:
         who = speaker(message.payload)
         if who == "assistant" and self._before not in ("assistant", None):
             self.before_call()
+            self._examine()
             self.result.calls.append(ModelCall(message.seq, self.tokens, self._prefix, self.usage(message)))
             self.result.over_window += self._limit is not None and self.tokens > self._limit
             self._prefix = self.tokens
@@ -145,6 +153,7 @@ class _Walk:
         self.elements.append(
             Element(message.seq, message.seq, message.pos, (payload,), message.tokens, None, message.created_at)
         )
+        self._whole += self.elements[-1:] if self.examiner is not None else ()
         self.tokens += message.tokens
         self._appended.append(message.seq)
         if self._probe is not None:
@@ -152,6 +161,18 @@ class _Walk:
 
     def before_call(self) -> None:
         """Compacts the view if the policy requires it."""
+
+    def _examine(self) -> None:
+        """Asks questions about the view if it was compacted since the last call, and if it can be read."""
+        folds, numbers = self.result.folds, {element.number for element in self.elements}
+        if self.examiner is None or len(folds) == self._examined or not numbers.isdisjoint(self.result.unreadable):
+            return
+        self._examined = len(folds)
+        shown = {element.seq for element in self.elements if element.number is None}
+        folded = [one for one in self.elements if one.number is not None and one.number not in self._withdrawn]
+        hidden = {seq for one in folded for seq in range(one.seq, one.end_seq + 1)}
+        asked = Questions(self.thread.thread_id, self.thread.facts, hidden, shown, len(self._whole))
+        self._answers += self.examiner.probes(asked, folds[-1].record, self.elements, self._whole)
 
     def usage(self, _message: Message) -> Usage | None:
         """Returns the usage of the call for a reply; None unless the model was sent this view."""
@@ -233,7 +254,7 @@ class _Walk:
             probe
             for probe in self._probe.finish()
             if probe.record not in self._withdrawn and (probe.record not in sealed or probe.type == "re_derivation")
-        ]
+        ] + self._answers
 
     def count(self, attempt: Attempt | Compaction) -> tuple[str, SummarizerUse] | None:
         """Counts an attempt, whatever its outcome. Returns its summarizer and the tokens used."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
 from compaction_store.errors import InvalidInput
+from compaction_store.evaluation.asking import ASKED
 from compaction_store.evaluation.judge import Agreement, Judge, JudgeVerdict, agreement
 from compaction_store.evaluation.money import BASES, Basis, Money, MoneySum, advice, total, wasted
 from compaction_store.evaluation.replay import Replayed
 from compaction_store.jsonable import AsDict
+from compaction_store.module_data import ModuleData
 from compaction_store.probes import PROBE_TYPES, ProbeType
 
 _FEW_THREADS = 10
@@ -28,10 +29,7 @@ _STUDENT = (12.706, 12.706, 4.303, 3.182)
 # before the round and in it.
 _CLIFF = 0.25
 _LEAST_PROBES = 5
-OPEN_LOOP = (
-    "All replies are the recorded replies. So these figures show the information that a view still had, not the replies"
-    " that the model would have written."
-)
+OPEN_LOOP = ModuleData(__file__).text("open_loop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +83,7 @@ class Judged(AsDict):
         return self.good / self.asked if self.asked else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        found = AsDict.as_dict(self)
-        found["agreement"] = None if self.agreement is None else self.agreement._asdict()
-        return found
+        return {**AsDict.as_dict(self), "agreement": self.agreement and self.agreement._asdict()}
 
 
 @dataclass(frozen=True)
@@ -101,19 +97,30 @@ class PolicyResult:
     rates: Mapping[ProbeType, Rate]
     rounds: Mapping[ProbeType, Sequence[tuple[int, int]]]
     sums: tuple[RunSums, ...] = field(repr=False)
+    calls: int = 0
+    tokens_per_call: float = 0.0
+    over_window: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    summarizer_tokens: int = 0
+    #: The number of threads with a fold. Threads without a fold do not test the policy.
+    folded_threads: int = 0
+    #: The number of records that cannot be read, because they are sealed or erased. Only repeated calls are counted.
+    unreadable: int = 0
+    seconds: float = 0.0
     #: The replays with every probe, if they were kept.
     runs: tuple[Replayed, ...] = field(default=(), repr=False)
     money: tuple[Money, ...] = field(default=(), repr=False)
     replicates: int = 1
     judged: Judged | None = None
+    #: How often each question of an `Examiner` was asked.
+    asks: int = 1
 
     def lost_in_100_calls(self, kind: ProbeType) -> float:
-        """Returns the number of lost probes in 100 calls of the model.
-
-        Policies are asked different numbers of questions, but all of them have the same calls.
-        """
+        """Returns the number of lost probes in 100 calls of the model. All policies have the same calls."""
         rate = self.rates.get(kind)
-        return 0.0 if rate is None else 100 * (rate.asked - rate.kept) / max(1, self.calls)
+        times = self.asks if kind in ASKED else 1
+        return 0.0 if rate is None else 100 * (rate.asked - rate.kept) / times / max(1, self.calls)
 
     def cliff(self, kind: ProbeType) -> int | None:
         """Returns the first round in which much more was lost than in earlier rounds; None if there is none."""
@@ -125,43 +132,6 @@ class PolicyResult:
             asked, kept = asked + now_asked, kept + now_kept
         return None
 
-    @property
-    def calls(self) -> int:
-        return sum(run.calls for run in self.sums)
-
-    @property
-    def tokens_per_call(self) -> float:
-        return sum(run.call_tokens for run in self.sums) / max(1, self.calls)
-
-    @property
-    def over_window(self) -> int:
-        return sum(run.over_window for run in self.sums)
-
-    @property
-    def outcomes(self) -> Counter[str]:
-        return sum((run.outcomes for run in self.sums), Counter())
-
-    @property
-    def errors(self) -> Counter[str]:
-        return sum((run.errors for run in self.sums), Counter())
-
-    @property
-    def summarizer_tokens(self) -> int:
-        return sum(run.summarizer_tokens for run in self.sums)
-
-    @property
-    def folded_threads(self) -> int:
-        """The number of threads with a fold. Threads without a fold do not test the policy."""
-        return len({run.thread_id for run in self.sums if run.has_folds})
-
-    @property
-    def unreadable(self) -> int:
-        """The number of records that only a provider can read, or that were erased.
-
-        Only the rate of repeated calls includes them.
-        """
-        return sum(run.unreadable for run in self.sums)
-
     def money_sum(self, basis: Basis) -> MoneySum:
         return total(self.money, basis)
 
@@ -169,10 +139,6 @@ class PolicyResult:
     def advice(self) -> str | None:
         """A sentence on the compactions that lost money, or None if none did or no prices were given."""
         return advice([fold for money in self.money for fold in money.folds])
-
-    @property
-    def seconds(self) -> float:
-        return sum(run.seconds for run in self.sums)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures as a dict for `json.dumps`. The time is left out, so equal inputs give equal figures."""
@@ -221,6 +187,8 @@ class Evaluation:
     skipped: Mapping[str, int]
     inputs: str = ""
     planted: int = 0
+    #: How a model was asked questions, if it was: the model, the prompt, the settings, the calls and the tokens.
+    asked: Mapping[str, Any] | None = None
 
     def of(self, policy: str) -> PolicyResult:
         found = next((result for result in self.policies if result.policy == policy), None)
@@ -228,6 +196,10 @@ class Evaluation:
             names = ", ".join(result.policy for result in self.policies)
             raise InvalidInput(f"policy must be one of {names}; not {policy!r}")
         return found
+
+    def base(self, kind: ProbeType) -> str | None:
+        """Returns the first policy that was asked about a type. The other policies are compared with it."""
+        return next((result.policy for result in self.policies if kind in result.rates), None)
 
     def difference(self, kind: ProbeType, first: str, second: str) -> Difference | None:
         """Returns the share of the policy `first` minus that of `second`; None if one of them was not asked."""
@@ -238,30 +210,20 @@ class Evaluation:
         return _difference(*([pairs.get(thread, (0, 0)) for thread in threads] for pairs in both))
 
     def failures(self, under: Mapping[str, float], over: Mapping[str, float]) -> list[str]:
-        """Returns a sentence for each rate below a minimum, and each share of failed probes above a maximum.
-
-        A minimum is missed if nothing was asked about its type, and every maximum is missed if nothing was asked at
-        all.
-        """
-        asked = {kind for result in self.policies for kind, rate in result.rates.items() if rate.asked}
-        found = [
-            f"{kind} must be at least {under[kind]:g}, and nothing was asked about it" for kind in under.keys() - asked
-        ]
+        """Returns a sentence for each missed limit. Limits are missed too if nothing was asked."""
+        asked = {kind for result in self.policies for kind in result.rates}
+        none = "and nothing was asked"
+        found = [f"{kind} must be at least {under[kind]:g}, {none} about it" for kind in sorted(under.keys() - asked)]
         found += [
-            f"the failed share of {kind} must be at most {over[kind]:g}, and nothing was asked"
-            for kind in over
-            if not asked
+            f"the failed share of {kind} must be at most {over[kind]:g}, {none}" for kind in sorted(over) if not asked
         ]
-        found.sort()
         for result in self.policies:
             for kind, rate in result.rates.items():
-                if rate.asked and kind in under and rate.share < under[kind]:
-                    found.append(f"{result.policy}: {kind} is {rate.share:.3f}, and must be at least {under[kind]:g}")
-                if rate.asked and kind in over and 1 - rate.share > over[kind]:
-                    lost = 1 - rate.share
-                    found.append(
-                        f"{result.policy}: the failed share of {kind} is {lost:.3f}, and must be at most {over[kind]:g}"
-                    )
+                said, lost = f"{result.policy}: ", 1 - rate.share
+                if rate.share < under.get(kind, 0):
+                    found.append(f"{said}{kind} is {rate.share:.3f}, and must be at least {under[kind]:g}")
+                if lost > over.get(kind, 1):
+                    found.append(f"{said}the failed share of {kind} is {lost:.3f}, and must be at most {over[kind]:g}")
         return found
 
     def documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -270,32 +232,28 @@ class Evaluation:
         The figures in the document are those of the thread alone. `inputs` and `report` are the SHA-256 of everything
         that was replayed, and of the whole report as JSON.
         """
-        report = hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
-        found: dict[str, dict[str, Any]] = {}
-        for result in self.policies:
-            for run in result.sums:
-                counts = found.setdefault(run.thread_id, {}).setdefault(result.policy, {})
-                for kind, _, asked, kept in run.counts():
-                    pair = counts.setdefault(kind, [0, 0])
-                    pair[0] += asked
-                    pair[1] += kept
-        about = {
-            "inputs": self.inputs, "report": report, "threads": self.threads, "seed": self.seed,
-            "planted": self.planted,
-        }  # fmt: skip
-        for thread_id, policies in found.items():
-            yield thread_id, {**about, "kept": policies}
+        about = {name: getattr(self, name) for name in ("inputs", "threads", "seed", "planted")}
+        about["report"] = hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+        counted = {each.policy: {kind: _by_thread(each.sums, kind) for kind in each.rates} for each in self.policies}
+        for thread_id in dict.fromkeys(run.thread_id for result in self.policies for run in result.sums):
+            kept = {
+                policy: {kind: list(pairs[thread_id]) for kind, pairs in kinds.items() if thread_id in pairs}
+                for policy, kinds in counted.items()
+            }
+            yield thread_id, {**about, "kept": kept}
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures as a dict for `json.dumps`."""
         return {
             "threads": self.threads, "seed": self.seed, "planted": self.planted, "skipped": dict(self.skipped),
             "inputs": self.inputs, "limit": OPEN_LOOP,
+            **({} if self.asked is None else {"asked": dict(self.asked)}),
             "policies": [result.as_dict() for result in self.policies],
             "differences": [
-                {"probe": kind, "policy": result.policy, "minus": self.policies[0].policy, **found.as_dict()}
-                for result in self.policies[1:] for kind in result.rates
-                if (found := self.difference(kind, result.policy, self.policies[0].policy)) is not None
+                {"probe": kind, "policy": result.policy, "minus": base, **found.as_dict()}
+                for kind in PROBE_TYPES for result in self.policies
+                if (base := self.base(kind)) not in (None, result.policy)
+                and (found := self.difference(kind, result.policy, base)) is not None
             ],
         }  # fmt: skip
 
@@ -324,35 +282,31 @@ def result_of(
     *,
     times: int,
     judged: Judged | None,
+    asks: int = 1,
     runs: Sequence[Replayed] = (),
 ) -> PolicyResult:
     """Adds up the runs of a policy. `sums` contains the `times` replicates of each thread one after another."""
-    by_type: dict[ProbeType, list[tuple[int, int]]] = {}
-    by_replicate: dict[ProbeType, list[list[int]]] = {}
-    rounds: dict[ProbeType, defaultdict[int, list[int]]] = {}
-    for start in range(0, len(sums), times):
-        counted: defaultdict[ProbeType, list[int]] = defaultdict(lambda: [0, 0])
-        for replicate, run in enumerate(sums[start : start + times]):
-            for kind, number, asked, kept in run.counts():
-                numbered = rounds.setdefault(kind, defaultdict(lambda: [0, 0]))
-                alone = by_replicate.setdefault(kind, [[0, 0] for _ in range(times)])
-                for pair in (counted[kind], numbered[number], alone[replicate]):
-                    pair[0] += asked
-                    pair[1] += kept
-        for kind, (all_asked, all_kept) in counted.items():
-            by_type.setdefault(kind, []).append((all_asked, all_kept))
+    rounds: defaultdict[ProbeType, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for run in sums:
+        for kind, number, asked, kept in run.counts():
+            rounds[kind][number][0] += asked
+            rounds[kind][number][1] += kept
     rates = {
-        kind: replace(_rate(by_type[kind], times), spread=_spread(by_replicate[kind]))
+        kind: replace(
+            _rate(list(_by_thread(sums, kind).values()), times * (asks if kind in ASKED else 1)),
+            spread=_spread([_by_thread(sums[place::times], kind).values() for place in range(times)]),
+        )
         for kind in PROBE_TYPES
-        if kind in by_type
+        if kind in rounds
     }
-    listed = {
-        kind: [tuple(found[number]) for number in range(1, max(found) + 1)]
-        for kind in PROBE_TYPES
-        if (found := rounds.get(kind))
-    }
+    listed = {kind: [tuple(rounds[kind][number]) for number in range(1, max(rounds[kind]) + 1)] for kind in rates}
+    calls = sum(run.calls for run in sums)
     return PolicyResult(
-        name, rates, listed, tuple(sums), tuple(runs), tuple(money), times, judged  # type: ignore[arg-type]
+        name, rates, listed, tuple(sums), calls, sum(run.call_tokens for run in sums) / max(1, calls),  # type: ignore[arg-type]
+        sum(run.over_window for run in sums), sum((run.outcomes for run in sums), Counter()),
+        sum((run.errors for run in sums), Counter()), sum(run.summarizer_tokens for run in sums),
+        len({run.thread_id for run in sums if run.has_folds}), sum(run.unreadable for run in sums),
+        sum(run.seconds for run in sums), tuple(runs), tuple(money), times, judged, asks,
     )  # fmt: skip
 
 
@@ -367,8 +321,9 @@ def _by_thread(sums: Sequence[RunSums], kind: ProbeType) -> dict[str, tuple[int,
     return found
 
 
-def _spread(counts: Sequence[Sequence[int]]) -> tuple[float, float] | None:
-    shares = [round(kept / asked, 4) for asked, kept in counts if asked]
+def _spread(replicates: Sequence[Collection[tuple[int, int]]]) -> tuple[float, float] | None:
+    sums = [[sum(column) for column in zip(*pairs, strict=True)] for pairs in replicates if pairs]
+    shares = [round(kept / asked, 4) for asked, kept in sums]
     return (min(shares), max(shares)) if len(shares) > 1 else None
 
 
@@ -453,10 +408,10 @@ def _wilson(asked: float, share: float, quantile: float = _Z) -> tuple[float, fl
 
 @dataclass(frozen=True, slots=True)
 class RunSums:
-    """The sums of a replay. `probes` has the numbers of asked and of kept probes of each round, by type."""
+    """The sums of a replay. `probes` has the number of probes of each type, each round and each answer."""
 
     thread_id: str
-    probes: Mapping[ProbeType, array[int]]
+    probes: Counter[tuple[ProbeType, int, bool]]
     calls: int
     call_tokens: int
     over_window: int
@@ -470,22 +425,15 @@ class RunSums:
 
     def counts(self) -> Iterator[tuple[ProbeType, int, int, int]]:
         """Yields a type, a round, and the numbers of its asked and kept probes. Rounds without probes are left out."""
-        for kind, pairs in self.probes.items():
-            for place in range(0, len(pairs), 2):
-                if pairs[place]:
-                    yield kind, place // 2, pairs[place], pairs[place + 1]
+        for kind, number in sorted({(kind, number) for kind, number, _ in self.probes}):
+            kept = self.probes[kind, number, True]
+            yield kind, number, kept + self.probes[kind, number, False], kept
 
 
 def sums_of(run: Replayed) -> RunSums:
-    probes: dict[ProbeType, array[int]] = {}
-    for probe in run.probes:
-        pairs = probes.setdefault(probe.type, array("L"))
-        place = 2 * run.rounds.get(probe.record, 0)
-        pairs.extend([0] * (place + 2 - len(pairs)))
-        pairs[place] += 1
-        pairs[place + 1] += probe.kept
     return RunSums(
-        run.thread_id, probes, len(run.calls), sum(call.tokens for call in run.calls), run.over_window, run.outcomes,
-        run.errors, sum(use.tokens for use in run.summarizers.values()), bool(run.folds), len(run.unreadable),
-        run.verdicts, run.seconds,
+        run.thread_id, Counter((probe.type, run.rounds.get(probe.record, 0), probe.kept) for probe in run.probes),
+        len(run.calls), sum(call.tokens for call in run.calls), run.over_window, run.outcomes, run.errors,
+        sum(use.tokens for use in run.summarizers.values()), bool(run.folds), len(run.unreadable), run.verdicts,
+        run.seconds,
     )  # fmt: skip

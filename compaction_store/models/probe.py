@@ -6,27 +6,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compaction_store.jsonable import AsDict
+from compaction_store.module_data import ModuleData
 
 ProbeType = Literal[
     "needed_later", "used_name", "re_derivation", "standing_order", "invented", "stale", "artifact", "planted_rule",
-    "planted_constraint", "planted_fact", "planted_goal", "planted_preference",
+    "planted_constraint", "planted_fact", "planted_goal", "planted_preference", "asked_recall", "asked_artifact",
+    "asked_continuation", "asked_decision", "asked_whole",
 ]  # fmt: skip
 
 #: The question of each type of probe. Each type is counted separately, and there is no total.
-PROBE_TYPES: dict[ProbeType, str] = {
-    "needed_later": "a name or a quotation from the span was used again by a user or in a call: was it in the view?",
-    "used_name": "a user or several calls used a name in the span: does the view have it after the fold?",
-    "re_derivation": "a look-up call was folded: was there no need to repeat it?",
-    "standing_order": "a user gave a standing order: does the summary have it?",
-    "invented": "the summary has a name or a quotation: do its sources have it too?",
-    "stale": "a value was replaced inside the span, and the summary states the old one: does it state the new one too?",
-    "artifact": "a call wrote, deleted or moved a file: does the view name it, with its last state?",
-    "planted_rule": "a rule was inserted for the test (`--plant`): does the summary have it?",
-    "planted_constraint": "a constraint was inserted for the test (`--plant`): does the summary have it?",
-    "planted_fact": "a fact was inserted for the test (`--plant`): does the summary have it?",
-    "planted_goal": "an open task was inserted for the test (`--plant`): does the summary have it?",
-    "planted_preference": "a preference was inserted for the test (`--plant`): does the summary have it?",
-}
+PROBE_TYPES: dict[ProbeType, str] = ModuleData(__file__).values  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)

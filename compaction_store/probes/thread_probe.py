@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compaction_store.language.force import mentions_force
 from compaction_store.language.names import Name, NameReader, is_claim
@@ -219,7 +219,7 @@ class ThreadProbe:
             files[_file_key(change.path)] = change.path, change.state, Place(call.field, 0, 0, facts.seq)
             if call.id is not None:
                 self._made.setdefault(call.id, []).append(_file_key(change.path))
-            self._written[_file_name(change.path)] = facts.seq
+            self._written[file_name(change.path)] = facts.seq
         lookups = [signed for signed, _ in facts.lookups]
         orders = [(facts.seq, said, order) for said, order in facts.orders]
         planted = [(facts.seq, one) for one in facts.planted]
@@ -290,9 +290,7 @@ class ThreadProbe:
         record, seq, before = known
         call = facts.calls[place]
         reader = self._facts.reader
-        named = {
-            _file_name(name.text) for said in facts.said if said.kind == "call" for name in reader.names(said.text)
-        }
+        named = {file_name(name.text) for said in facts.said if said.kind == "call" for name in reader.names(said.text)}
         if any(self._written.get(name, 0) > seq for name in named):
             # The file was changed after the first call, so it had to be read again.
             return
@@ -331,11 +329,11 @@ class ThreadProbe:
     def _files(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
         if not element.files:
             return
-        by_name = {key: " ".join(words(_file_name(path))) for key, (path, _, _) in element.files.items()}
+        by_name = {key: " ".join(words(file_name(path))) for key, (path, _, _) in element.files.items()}
         naming = passages.with_phrases(by_name.values())
         for key, (path, state, place) in element.files.items():
             there = naming.get(by_name[key], [])
-            named = bool(there) or self._visible[_file_name(path)] > 0 or self._visible[key] > 0
+            named = bool(there) or self._visible[file_name(path)] > 0 or self._visible[key] > 0
             says_state = state == "written" or not there or any(_GONE.search(passages.text(i)) for i in there)
             detail = state if named and says_state else f"{state}: not named" if not named else f"{state}: not said"
             yield _probe("artifact", state, fold.record, place, path, kept=named and says_state, detail=detail)
@@ -367,7 +365,8 @@ class ThreadProbe:
             start = 0 if said is None else said.text.find(one.text)
             place = Place("", 0, 0, seq) if said is None else place_of(seq, said, start, start + len(one.text))
             kept = there.issuperset(one.wanted)
-            yield _probe(_PLANTED[one.kind], one.kind, fold.record, place, one.text, kept=kept)
+            asked: Any = f"planted_{one.kind}"
+            yield _probe(asked, one.kind, fold.record, place, one.text, kept=kept)
 
     def _invented(self, fold: Fold, reading: Sequence[MessageReading]) -> None:
         sources = fold.sources or (fold.start_seq, fold.end_seq)
@@ -386,10 +385,6 @@ class ThreadProbe:
                         self._unsourced.append(_Unsourced(probe, wanted, *sources, piece))
 
 
-_PLANTED: dict[str, ProbeType] = {
-    "rule": "planted_rule", "constraint": "planted_constraint", "fact": "planted_fact", "goal": "planted_goal",
-    "preference": "planted_preference",
-}  # fmt: skip
 # The number of elements at the end of the view that may have the call of a result. A result comes soon after its call.
 _LATEST = 50
 
@@ -447,7 +442,7 @@ def _file_key(path: str) -> str:
     return path.casefold().removeprefix("./").replace("\\", "/")
 
 
-def _file_name(path: str) -> str:
+def file_name(path: str) -> str:
     return path.casefold().replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.messages_server import Behaviour, serving
+from support.reading_model import reads
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Run, command, environment
@@ -36,6 +37,9 @@ def test_recorded_and_other_compactions_are_compared(run: Run) -> None:
     assert tried["tokens_per_call"] < recorded["tokens_per_call"]
     shown = run("evaluate", *TRY, "--table").stdout
     assert "tokens a call" in shown
+    assert "lost in 100 calls" in shown
+    assert {one["minus"] for one in found["differences"]} == {"recorded"}
+    assert re.search(r"[+-]\d+\.\d \(-?\d+\.\d to -?\d+\.\d\)", shown)
     assert "assistant-runs:retain=6" in shown
     assert "All replies are the recorded replies" in shown
     assert SECRET not in shown
@@ -115,8 +119,9 @@ def test_the_report_is_one_file_without_a_word_of_a_message(run: Run, tmp_path: 
     assert "<script" not in text
     assert not re.search(r"(?:src|href)=", text)
     assert "default-src 'none'" in text
-    assert "needed later" in text or "re derivation" in text
-    assert "<h2>Money</h2>" in text
+    assert "<h2>Needed later</h2>" in text or "<h2>Re derivation</h2>" in text
+    assert "lost in 100 calls" in text
+    assert "<h2>Money in USD</h2>" in text
 
 
 @pytest.mark.usefixtures("filled")
@@ -278,3 +283,37 @@ def test_a_model_judges_the_summaries_and_is_compared_with_people(run: Run, url:
         error = " ".join(run("evaluate", "--judge", wrong, code=2).stderr.split())
         assert "--judge" in error
         assert "--summarizer" not in error
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_model_is_asked_about_each_view_and_the_cost_is_known_before(
+    run: Run, store: cs.Store, tmp_path: Path
+) -> None:
+    orders = [f"ORD-{1000 + n} is the {what}." for n, what in enumerate(("lamp", "chair", "table", "shelf"))]
+    store.append("asked", {"role": "user", "content": " ".join(orders)})
+    store.append("asked", {"role": "assistant", "content": "I wrote all of it down. " * 20})
+    store.append("asked", {"role": "user", "content": "Good."})
+    store.compact("asked", lambda ctx: ctx.compact(1, 2, orders[2]))
+    store.append("asked", {"role": "assistant", "content": "Yes."})
+    store.append("asked", {"role": "user", "content": "Send the table, ORD-1002."})
+    with serving() as server:
+        server.does(reads)
+        model = f"openai:model=m,base_url={server.url}/v1"
+        given = ("asked", "--ask", model, "--ask-replicates", "3", "--ask-limit", "2")
+        before = json.loads(run("evaluate", *given, "--dry-run", "--json").stdout)
+        assert "--ask would make 4 calls" in run("evaluate", *given, "--dry-run", "--table").stdout
+        assert server.requests == []
+        file = tmp_path / "asked.html"
+        found = figures(run, *given, "--out", str(file))
+        assert before["calls"] == found["asked"]["calls"] == len(server.requests) == 4
+        assert before["input_tokens"] > 100
+        rate = found["policies"][0]["probes"]["asked_recall"]
+        assert (rate["asked"], rate["kept"]) == (3, 3)
+        text = file.read_text(encoding="utf-8")
+        assert "<h2>Asked recall</h2>" in text
+        assert "asked: m, 4 calls, 0 of them without an answer" in text
+        assert "lamp" not in text + json.dumps(found)
+        assert "asked: m, 4 calls" in run("evaluate", *given, "--table").stdout
+    assert "--ask" in run("evaluate", "--dry-run", code=2).stderr
+    for wrong in ("state", "none", "openai", "tea"):
+        assert "--ask" in " ".join(run("evaluate", "--ask", wrong, code=2).stderr.split())
