@@ -25,11 +25,7 @@ def about(thread_id: str) -> str:
 
 
 def other(value: object) -> str:
-    """Returns the last words of an error message, which say what was given: a number, or the type of any other value.
-
-    Text is not quoted, because it may be the content of a message. For a datetime, the words say only that it lacks a
-    time zone.
-    """
+    """Returns the last words of an error message: a number, or the type of a value that may be content."""
     if isinstance(value, datetime):
         return ", not one without" if value.tzinfo is None else ""
     return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
@@ -130,10 +126,7 @@ _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+|0x[0-9A-Fa-f]{6,}")
 
 
 def name_of(given: Any, default: str) -> str:
-    """Returns the name of a callable in records: its attribute `name`, or else the module and name of its definition.
-
-    The name has no memory address, so all objects of one class have one name.
-    """
+    """Returns a callable's name in records: its attribute `name`, or its module and name, without a memory address."""
     name = getattr(given, "name", None)
     while isinstance(given, partial):
         given = given.func

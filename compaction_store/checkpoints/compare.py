@@ -144,11 +144,7 @@ class KnownCheckpoints:
                 self._missed += [replace(gone, what=f"thread_uid {first}: {gone.what}") for gone in known.gone]
 
     def annotate(self, report: Report, known: Known) -> Report:
-        """Adds to a thread's report what the checkpoints say about it.
-
-        This is a note with the number of entries that are newer than the newest checkpoint. If the thread is not in
-        that checkpoint, the note says so and the level of the report is schema.
-        """
+        """Adds to a thread's report how many of its entries no checkpoint covers; level schema, if none covers it."""
         if not self._has_log:
             return report
         report = replace(report, findings=(*known.findings, *report.findings))
@@ -176,11 +172,7 @@ class Completeness(NamedTuple):
 
 
 def completeness(log: CheckpointLog, tenant: str, read: Callable[[], Collection[UUID]]) -> Completeness:
-    """Compares the keys of all stored threads of a tenant with the newest checkpoint.
-
-    `read` returns the keys. It is called after the log was read, as a checkpoint that is made in the meantime has
-    threads that are newer than the keys.
-    """
+    """Compares all stored threads of a tenant with the newest checkpoint. `read` is called after the log was read."""
     checkpoints = KnownCheckpoints(log, tenant)
     try:
         stored = read()

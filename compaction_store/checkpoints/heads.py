@@ -1,7 +1,4 @@
-"""Reads and writes the list of heads that a checkpoint covers: one line for each thread, in the order of thread_uid.
-
-Every line has the same width, so a binary search finds a thread without reading the whole file.
-"""
+"""Reads and writes the heads that a checkpoint covers, as lines of one width: a binary search finds a thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Makes a checkpoint: proves that the database agrees with the last checkpoint, and signs only then.
-
-`postgres.checkpointing` holds the transaction and reads the rows; this module does not access the database.
-"""
+"""Makes a checkpoint: proves that the database agrees with the last one, and signs only then. Reads no database."""
 
 from __future__ import annotations
 

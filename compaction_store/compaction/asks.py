@@ -112,10 +112,7 @@ class Planned(ItemsOf[Payload]):
 
 
 class LastPlanned:
-    """A weak reference to the last result of `compact`, whose messages must be computed before the plan changes.
-
-    Most callers drop the result at once, and computing the messages for every span would be too slow.
-    """
+    """A weak reference to the last result of `compact`. Its messages must be computed before the plan changes."""
 
     def __init__(self) -> None:
         self._last: weakref.ref[Planned] | None = None

@@ -129,10 +129,7 @@ def run_callback(planner: Planner, callback: Any) -> Work[None]:
 
 
 def check_nothing(result: object) -> None:
-    """Raises InvalidInput for a callback that returns its result, which would otherwise be ignored.
-
-    The results of the context's methods may be returned, and so may values of expressions such as `x and ctx.compact`.
-    """
+    """Raises InvalidInput for a callback that returns a result of its own, which would otherwise be ignored."""
     if isinstance(result, list | tuple) and type(result) in (list, tuple):
         for part in result:
             check_nothing(part)

@@ -1,7 +1,4 @@
-"""Converts elements to one JSON document for a model. The text of every message is a string in the document.
-
-So no text can look like a tag or like a turn of the conversation. Media and encrypted texts are left out.
-"""
+"""Converts elements to JSON for a model. Texts are strings in it, so none can look like a tag or a turn."""
 
 from __future__ import annotations
 
@@ -113,10 +110,7 @@ def surroundings(request: Request, most_tokens: int) -> tuple[ElementJson, ...]:
 
 
 def halves(pieces: Sequence[ElementJson], least: int) -> tuple[Sequence[ElementJson], Sequence[ElementJson]] | None:
-    """Splits pieces into two parts of about the same length, between elements if possible.
-
-    Returns None if there is only one piece, and a half of it would be shorter than `least` characters.
-    """
+    """Splits pieces into two parts of about the same length. Returns None if a half of the only piece is too short."""
     if len(pieces) > 1:
         sums = list(accumulate(len(piece.text) for piece in pieces))
         place = min(bisect_left(sums, sums[-1] / 2) + 1, len(pieces) - 1)

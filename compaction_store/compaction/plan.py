@@ -1,8 +1,4 @@
-"""A plan of compactions: the spans of a view to replace, and the resulting view.
-
-Spans of seqs are translated to indexes of the view's elements. Every lookup is a bisection, so a plan of thousands of
-spans over a long thread stays cheap.
-"""
+"""A plan of compactions: the spans of a view to replace, and the resulting view. Every lookup is a bisection."""
 
 from __future__ import annotations
 
@@ -261,10 +257,7 @@ class Plan:
         self._folded = None
 
     def withdraw(self, mark: Mark, error: Payload) -> None:
-        """Withdraws everything that was placed since the mark, and marks the applied attempts as rejected.
-
-        Every attempt keeps its index, because inputs of later attempts may refer to it.
-        """
+        """Marks what was applied since the mark as rejected. Attempts keep their indexes, to which inputs may refer."""
         self.last_planned.settle()
         for index in range(mark.attempts, len(self.attempts)):
             attempt = self.attempts[index]

@@ -121,11 +121,7 @@ def _replaced(written: Iterable[Compaction]) -> dict[int, int]:
 
 
 def view_after(view: View, written: Sequence[Compaction], head: bytes) -> View | None:
-    """Computes the view just after the records of a run, from the view on which the run was planned.
-
-    Returns None if something else was written in between, or if a record cannot be read. The view must then be read
-    from the database.
-    """
+    """Computes the view just after the records of a run; None if it must be read from the database."""
     if written[0].pos != view.pos + 1:
         return None
     replaced = _replaced(written)

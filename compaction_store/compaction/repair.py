@@ -31,10 +31,7 @@ def check_arguments(
 
 
 def check_repairable(record: Compaction) -> None:
-    """Raises Conflict if a record is not active, or if it hides messages instead of replacing them.
-
-    A record whose status is not known passes, because reading the view then raises an error with the reason.
-    """
+    """Raises Conflict if a record is not active or hides messages. Reading the view says why a status is unknown."""
     place = about(record.thread_id)
     if record.status not in ("active", "unknown"):
         why = "it is a revocation" if record.kind == "revocation" else status_in_words(record)

@@ -1,7 +1,4 @@
-"""The request to a summarizer: the elements of a view to summarize, and the maximum length of the summary.
-
-A request is itself the sequence of its elements, so any callable that takes elements can be a summarizer.
-"""
+"""The request to a summarizer, which is the sequence of its elements, so that any callable can be a summarizer."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: 
 
 
 class TrackedView:
-    """A function that gives a summarizer the whole view, and remembers whether it was called.
-
-    If it was called, the summary may repeat anything from the view, and the record says so.
-    """
+    """Gives a summarizer the whole view, and remembers whether it did: the summary may then repeat anything from it."""
 
     def __init__(self, look: Callable[[], Sequence[Element]], noted_by: TrackedView | None = None) -> None:
         self._look = look

@@ -528,11 +528,7 @@ class Redactions:
         return {kind: erasure.missing(ranges, claims[kind].ranges()) for kind, ranges in by_kind.items()}
 
     def unordered(self, *, beyond: int) -> None:
-        """Adds a finding for each range of erased entries that claim a redaction after `beyond`.
-
-        `beyond` is the last pos of the thread, after which no redaction exists. At the end of the walk it is `NEVER`:
-        then every claim that is left becomes a finding.
-        """
+        """Adds a finding for each range of erased entries that claim a redaction after `beyond`."""
         for pos in [pos for pos in self._claims if pos > beyond]:
             for kind, runs in self._claims.pop(pos).items():
                 for found in runs.ranges():
