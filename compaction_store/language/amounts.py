@@ -37,20 +37,14 @@ def with_hyphens(text: str) -> str:
 
 
 def is_negative(text: str, start: int) -> bool:
-    """Returns whether a minus sign stands before the figure or the currency that begins at `start`.
-
-    The hyphen in a range such as `5-10`, in a date or in a word is no minus sign.
-    """
+    """Returns whether a minus sign, and not a hyphen in a range, a date or a word, stands before `start`."""
     if start == 0 or text[start - 1] != "-":
         return False
     return start == 1 or text[start - 2].isspace() or text[start - 2] in _BEFORE_MINUS
 
 
 class Amount(NamedTuple):
-    """A figure with its currency, and its place in a text.
-
-    The figure has no separators of thousands and no trailing zeros. A negative one begins with a hyphen.
-    """
+    """A figure with its currency and its place, without separators of thousands and trailing zeros."""
 
     currency: str
     figure: str

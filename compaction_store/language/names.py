@@ -63,10 +63,7 @@ _KOREAN_ENDING = re.compile("(?<=[0-9A-Za-z_])[\uac00-\ud7a3]+$")
 
 
 class Name(NamedTuple):
-    """A path, an identifier or a number as it is written. Two names with the same key count as the same name.
-
-    A weak name, with `is_strong` False, is so common or short that a later use does not prove that it was needed.
-    """
+    """A path, an identifier or a number. Names with one key are one name. A weak one may be used again by chance."""
 
     text: str
     kind: NameKind

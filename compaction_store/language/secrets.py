@@ -90,10 +90,7 @@ def masked(text: str) -> str:
 
 
 def is_random(run: str) -> bool:
-    """Returns whether a run of characters mixes upper case, lower case and digits as a random key does.
-
-    Returns False for paths, hexadecimal numbers and the ids that services make.
-    """
+    """Returns whether characters mix cases and digits as a key does, and not as a path or a service's id does."""
     if _ID.match(run) or run.startswith("0x") or run.count("/") > 1:
         return False
     kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in run if c.isalnum()]

@@ -136,11 +136,7 @@ _MOST_WORDS = 60
 
 
 def quotations(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the start and the end of each quotation of 3 to 60 words, without its quotation marks.
-
-    Of a quotation with an ellipsis, yields each part that has 3 to 60 words. A text of ASCII characters without spaces
-    is a name and is left out.
-    """
+    """Yields the places of quotations, and of their parts between ellipses, that have 3 to 60 words and are no name."""
     for quoted in _QUOTED.finditer(text):
         start, end = quoted.span(quoted.lastindex or 0)
         if text[start - 1] == "\u00ab":

@@ -125,10 +125,7 @@ def whole(data: bytes) -> Any:
 
 
 def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Parses a stored document for a reader. Returns the document and None, or None and the problem of the document.
-
-    A document that the fast parser can read is not checked any further. `verify` checks all rules.
-    """
+    """Parses a stored document for a reader. Returns it, or None and its problem. Only `verify` checks all rules."""
     try:
         found = from_json(text, allow_inf_nan=False)
     except ValueError:

@@ -194,10 +194,7 @@ def invalid(why: str, path: str | None) -> errors.InvalidMessage:
 
 
 def path_of(steps: Iterable[str | int]) -> str | None:
-    """Returns the path to a value in a message, such as `content[0].text`, or None for the message itself.
-
-    A key that does not look like the name of a field may be content, so it is left out.
-    """
+    """Returns the path to a value, such as `content[0].text`, without keys that may be content, or None."""
     found = [
         f"[{step}]" if isinstance(step, int) else f".{step}" if _FIELD.fullmatch(step) else "[…]" for step in steps
     ]

@@ -84,10 +84,6 @@ def enclose(text: str, word: str) -> str:
 
 
 def _mark(text: str, word: str) -> str:
-    """Returns a delimiter that the text does not contain: the word, and a prefix of the text's hash.
-
-    The prefix is as short as possible, with at least 12 digits. A delimiter always exists, because no text contains its
-    own hash.
-    """
+    """Returns a delimiter that the text does not contain: the word, and at least 12 digits of the text's hash."""
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return next(mark for size in range(_SHORTEST, _LONGEST + 1) if (mark := f"{word}-{digest[:size]}") not in text)

@@ -39,11 +39,7 @@ class Row(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A request to store some messages.
-
-    `salts` has 16 bytes for each message. Every attempt sends the same salts. So if a chunk was stored and the response
-    was lost, the server recognizes the chunk.
-    """
+    """A request to store some messages. Every attempt has the same salts, by which the server recognizes it."""
 
     key: str
     expected_seq: int | None

@@ -232,19 +232,11 @@ class Links:
         return place < len(self._pending) and self._pending[place] <= end
 
     def borders(self) -> list[int]:
-        """Returns the indexes, in order, before which a cut separates no group.
-
-        A span is allowed and interrupts nothing if it begins at one border, ends just before another border, and
-        contains nothing pending.
-        """
+        """Returns the indexes before which a cut separates no group. Allowed spans begin and end at them."""
         return [index for index in range(self._size) if index == 0 or self._reach[index - 1] < index]
 
     def interrupts(self, start: int, end: int) -> bool:
-        """Returns whether an allowed span lies between a call and its result.
-
-        Such a span may be removed. But a summary in its place would separate the call from its result, and the APIs of
-        OpenAI (chat) and Anthropic refuse that.
-        """
+        """Returns whether an allowed span lies between a call and its result, where APIs refuse a summary."""
         self._check(start, end)
         return start > 0 and self._reach[start - 1] > end
 

@@ -1,7 +1,4 @@
-"""The database roles of the schema: one row each, which the grants, the checks, the errors and the help read.
-
-The SQL that makes the roles and grants their rights is plain text. A test compares it with these rows.
-"""
+"""The database roles: one row each, for the grants, the checks, the errors and the help. A test compares the SQL."""
 
 from __future__ import annotations
 
