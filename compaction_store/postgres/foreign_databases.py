@@ -1,7 +1,4 @@
-"""Reads another program's Postgres database in one read-only transaction, with server-side cursors.
-
-So all statements see the same snapshot, and memory use does not grow with the size of a table.
-"""
+"""Reads another program's Postgres in one read-only snapshot, with cursors on the server to save memory."""
 
 from __future__ import annotations
 

@@ -40,11 +40,7 @@ def is_running(folder: Path) -> bool:
 
 
 def works_in(pid: int, folder: Path) -> bool | None:
-    """Returns whether the working directory of a process is this folder, or None if this is unknown.
-
-    The working directory of a server is its data folder. The process id in a pid file may be from another container, or
-    may belong to another program by now.
-    """
+    """Returns whether a process works in this folder, as its server does; None if unknown. A pid may be reused."""
     try:
         return Path(f"/proc/{pid}/cwd").samefile(folder)
     except FileNotFoundError:

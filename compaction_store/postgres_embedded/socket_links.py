@@ -1,7 +1,4 @@
-"""Makes short links to a data folder whose path is too long for a socket, or has characters that a URL must not have.
-
-The links are removed after the last user of the folder has left.
-"""
+"""Makes short links, until the last user leaves, to folders with paths too long or unsafe for a socket's URL."""
 
 from __future__ import annotations
 

@@ -228,10 +228,7 @@ class AppendQueue:
 
 
 class AppendQueues:
-    """The queues of a store: one for all OS threads, and one for each event loop.
-
-    An event loop that stops while a caller appends takes with it the appends of callers of the same loop only.
-    """
+    """The queues of a store: one for OS threads, and one for each event loop, which may stop at any time."""
 
     def __init__(self, connections: int) -> None:
         self._connections = connections

@@ -109,10 +109,7 @@ def _rows(driver: Driver, result: PGresult, row: type[_T]) -> list[_T]:
 
 
 class _ClampedTimes(TimestamptzBinaryLoader):
-    """Loads a time that Python cannot represent, such as one in the year 10000, as the earliest or latest time.
-
-    This package never writes such a time, and `verify` reports it. But it must not break a query over all threads.
-    """
+    """Loads a time beyond Python's range as its first or last, so that a forged row does not break a query."""
 
     def load(self, data: Any) -> datetime:
         try:
@@ -256,10 +253,7 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
 
 @contextmanager
 def transaction(connection: Connection, tenant: str, *, read_only: bool, setting: str = "") -> Iterator[None]:
-    """Opens a transaction on an autocommit connection, and sets the tenant for this transaction only.
-
-    After an interrupt or a cancellation, this does not roll back, because the caller closes the connection.
-    """
+    """Opens a transaction with a tenant. After an interrupt it does not roll back: the caller closes the connection."""
     begin = "BEGIN READ ONLY" if read_only else "BEGIN"
     tenant_is = f"SET LOCAL compaction_store.tenant = {sql.Literal(tenant).as_string()}"
     with _begun(connection, f"{begin}; {tenant_is}" + (f"; SET LOCAL {setting}" if setting else "")):

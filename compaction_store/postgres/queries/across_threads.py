@@ -66,11 +66,7 @@ def expiring(
     end: str,
     limit: int,
 ) -> list[Expiring]:
-    """Looks at up to `limit` threads in the order of their names, and returns those that are old enough.
-
-    With `subject`, returns only threads of this subject. If it has looked at `limit` threads, it also returns the last
-    of them.
-    """
+    """Looks at up to `limit` threads by name. Returns those that are old enough, and the last of a full page."""
     given = (limit, before, subject, subject, tenant, low, after, end, limit, limit)
     with transaction(connection, tenant, read_only=True):
         return [Expiring(*row) for row in fetch(connection, EXPIRING, given)]
@@ -140,10 +136,7 @@ def sample(
 
 
 def _copies(connection: Connection, candidate: str, given: Mapping[str, Any]) -> list[str]:
-    """Returns `thread_uid/number` of the candidates that a fork copied from a record that is there with its content.
-
-    A copy has the number and the commitment of its original.
-    """
+    """Returns `thread_uid/number` of the candidates that are copies in a fork, with the original's commitment."""
     copied = _SQL["copied"].format(candidate=candidate, origin=_SQL["origin"])
     found = [(*row, UUID(parent)) for *row, parent in fetch(connection, copied, given)]
     parents = list({parent for *_, parent in found})
@@ -350,10 +343,7 @@ def threads(
 def recent_threads(
     connection: Connection, tenant: str, after: tuple[datetime, UUID] | None, wanted: ListFilter, limit: int
 ) -> list[ThreadRow]:
-    """Returns a page of a tenant's threads, the one with the newest message first. Leaves out erased threads.
-
-    The index has the order of the hours, so only the threads of an hour are sorted.
-    """
+    """Returns a page of unerased threads, newest message first. The index orders by hour, so few are sorted."""
     given, conditions = wanted.values(tenant, limit), wanted.conditions
     if after is not None:
         at, uid = after

@@ -65,10 +65,7 @@ def load(
 def load_threads(
     connection: cursor.Connection, tenant: str, chunks: Sequence[tuple[str, load_chunk.Chunk]]
 ) -> list[UUID | None]:
-    """Makes threads with their first chunks. Returns their thread_uids, and None for threads that it did not make.
-
-    The caller must load each of the latter threads with a call of its own.
-    """
+    """Makes threads with their first chunks. Returns their uids, and None for those to load one by one."""
     values = load_chunk.values_of_threads(tenant, chunks, cursor.driver_of(connection).info.encoding)
     result = cursor.execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
     made: list[UUID | None] = [None] * len(chunks)

@@ -183,10 +183,7 @@ def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> fun
 
 
 def may_record_in_log(connection: Connection, function: str = "record_in_log") -> bool:
-    """Returns whether this login may record something in the log of a tenant, and the server accepts writes.
-
-    Only the owner, which may call `write_event`, records in the log of the database.
-    """
+    """Returns whether this login may call a function that records in a log, and the server accepts writes."""
     may: bool
     [(may,)] = fetch(connection, _SQL["may_record"], (function,))
     return may
@@ -198,11 +195,7 @@ def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
 
 
 def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int, pos: int) -> tuple[int | None, ...]:
-    """Compares the commitments of the copies in a fork with those of the originals.
-
-    Returns the seq of the first message that differs, or None, and the number of the first record that differs, or
-    None.
-    """
+    """Returns the seq of the first message and the number of the first record that differ from their originals."""
     given = {"uid": key.uid, "parent": parent, "seq": seq, "pos": pos}
     return tuple(
         select_of(connection, key.tenant, _SQL[name], given)[0][0] for name in ("other_messages", "other_records")

@@ -72,10 +72,7 @@ def check_schema(seen: Facts) -> SchemaReport:
 
 
 def _other_owner(facts: dict[str, str]) -> str | None:
-    """Returns the role that owns all objects if it is not the expected owner, or else None.
-
-    Another role owns them, for example, if a login migrated that was not a member of the expected owner.
-    """
+    """Returns the one role that owns all objects, if the login that migrated was no member of the expected owner."""
     owners = {fact for subject, fact in facts.items() if _says_owner(subject)}
     return owners.pop() if len(owners) == 1 and OWNER not in owners else None
 
