@@ -378,10 +378,7 @@ def _is_value(value: str) -> bool:
 
 
 def fields(text: str) -> dict[str, str]:
-    """Returns the short texts and the numbers of a result by their paths, without those in arrays.
-
-    Returns nothing if the result is not a JSON object, or is too long.
-    """
+    """Returns the short texts and numbers of a result that is a JSON object by their paths, without those in arrays."""
     if len(text) > _LONGEST_JSON or text.lstrip()[:1] != "{":
         return {}
     try:

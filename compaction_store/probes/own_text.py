@@ -23,10 +23,7 @@ MOST_PIECES = 200
 
 
 def blanked(text: str, start_seq: int, end_seq: int) -> str:
-    """Returns a text of the same length, with spaces in place of what the package itself wrote.
-
-    A label or a line with a seq outside of the span stays as it is, because the package did not write it there.
-    """
+    """Returns a text with spaces for what the package itself wrote, unless its seqs are outside of the span."""
     if "[" not in text and "Notes on" not in text:
         return text
 

@@ -1,7 +1,4 @@
-"""Reads the texts, calls and results in one message, which may have the format of any API.
-
-An unknown form never raises an error. Each text comes with its place in the payload and its author.
-"""
+"""Reads the texts, calls and results in a message of any API, with places and authors. No form raises an error."""
 
 from __future__ import annotations
 

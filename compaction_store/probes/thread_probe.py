@@ -70,10 +70,7 @@ class _Shown:
 
 
 class _Unsourced(NamedTuple):
-    """An open probe about a name or quotation of a summary, with its words, and the first and last seq of the sources.
-
-    `piece` is set if the summary was cut beside it: it is a pattern for what stood there before.
-    """
+    """An open probe about a name or quotation of a summary. `piece` is a pattern of what stood there before a cut."""
 
     probe: Probe
     wanted: list[str]
@@ -483,11 +480,7 @@ class Passages:
         return found
 
     def says(self, order: str) -> bool:
-        """Returns whether a passage has all rare words of an order, and a word such as "never" or "must".
-
-        The words may be spread over two neighbouring passages. In a script without spaces, seven of ten pairs of
-        characters are enough.
-        """
+        """Returns whether one passage, or two neighbours, have the rare words of an order and a word of force."""
         wanted = wanted_words(order)
         if not wanted:
             return False

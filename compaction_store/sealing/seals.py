@@ -49,10 +49,7 @@ def is_sealed_whole(document: Mapping[str, Any]) -> bool:
 
 
 class Seals(NamedTuple):
-    """Seals and opens the documents of a tenant with the keys of their owners.
-
-    The methods that open return a text as it is if it is not sealed, and None if the key of a box was destroyed.
-    """
+    """Seals and opens the documents of a tenant. Returns an unsealed text as it is, and None if the key is gone."""
 
     keys: Keys
     tenant: str

@@ -193,11 +193,7 @@ class Load:
     # ----
 
     def encode_ahead(self) -> Iterator[None]:
-        """Encodes the next messages, one per step, while the database stores a chunk.
-
-        A transaction is open during these steps, so they must be fast: they read only messages in memory, and they do
-        not run any code of the caller.
-        """
+        """Encodes the next messages, one per step, while the database stores a chunk. Runs no code of the caller."""
         if self._in_memory is None or self._encoded or self._unencoded:
             return
         size = 0

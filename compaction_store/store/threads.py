@@ -70,10 +70,7 @@ def writable_key(tenant: str, thread_id: str) -> ThreadKey:
 
 
 def refuse_unknown(thread: Thread) -> None:
-    """Raises an error if the thread has an entry of an unknown kind that changes views.
-
-    Callers need this check if they show messages without reading a view. The database makes the check for a view.
-    """
+    """Raises an error if the thread has an entry that changes views and is unknown, as reading a view would."""
     if thread.unknown_pos is not None:
         raise UnknownEntry(
             f"the entry at pos {thread.unknown_pos} is of a kind that this release does not know"

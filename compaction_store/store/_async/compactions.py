@@ -212,10 +212,7 @@ async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estim
 async def _compact_alone(
     compacting: Compacting, view: View, budget: TokenBudget, keeper: AsyncLeaseKeeper[None]
 ) -> CompactionRun:
-    """Takes the thread's lease and compacts.
-
-    If another run has the lease, returns if the view is within the budget's limit, and otherwise waits for the lease.
-    """
+    """Takes the thread's lease and compacts. Waits for another run only if the view is over the limit."""
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     claim = partial(db.call, queries.lease, thread, compacting.run_id, _LEASE_SECONDS, compacting.actor)
     pause = _FIRST_PAUSE
@@ -344,10 +341,7 @@ async def repair(
 
 
 def _without(view: View, record: Compaction, inside: View) -> View:
-    """Returns the view as if a record were revoked: its span has the elements from just before the record was written.
-
-    Nothing in the span was erased since then, because such an erasure would have erased the record as well.
-    """
+    """Returns the view as if a record were revoked. Erasing anything in its span would have erased the record too."""
     span = [e for e in inside.elements if (record.start_seq or 0) <= e.seq <= (record.end_seq or 0)]
     elements = []
     for element in view.elements:

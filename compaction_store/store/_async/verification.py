@@ -174,10 +174,7 @@ async def _stored(verification: Verification, stored: StoredThread, checkpoints:
 
 
 async def _too_slow(verification: Verification, error: DatabaseUnavailable) -> Finding:
-    """Returns a finding if a thread cannot be read by the deadline although the server answers, else raises the error.
-
-    Rows of an enormous size take longer than the deadline. They must not end an audit of the other threads.
-    """
+    """Returns a finding if a thread, as with a huge row, cannot be read by the deadline; else raises the error."""
     if error.sqlstate != CANCELLED:
         raise error
     with suppress(ThreadNotFound):

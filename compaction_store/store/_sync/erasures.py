@@ -33,11 +33,7 @@ def check_reasons(reason: object, override: object = None, legal_basis: object =
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """How something is to be erased.
-
-    If `dry_run` is True, nothing is written. If it is None, the erasure is not confirmed yet: nothing is erased, but if
-    a hold or a retention forbids the erasure, the refusal is recorded.
-    """
+    """How to erase. If `dry_run` is None, the erasure is unconfirmed: nothing but a refusal by a hold is recorded."""
 
     body: str
     actor: str | None
