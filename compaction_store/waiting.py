@@ -130,11 +130,7 @@ async def iterate_async(work: Work[object]) -> AsyncGenerator[Any, None]:
 
 
 class _Outcome:
-    """The answer to a request, or the error that the request raised.
-
-    `take` clears the error before it raises it. Otherwise a frame in the error's traceback would refer to the error,
-    and this cycle would keep all frames alive until the garbage collector runs.
-    """
+    """The answer to a request, or its error, which `take` clears first: a cycle would keep all frames alive."""
 
     def __init__(self) -> None:
         self.answer: Any = None

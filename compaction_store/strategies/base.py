@@ -101,11 +101,7 @@ def worth(ctx: CompactionContext, tokens: int, summarize: SummarySource, min_sav
 
 
 def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
-    """Returns the number of tokens of the shortest possible summary in its frame.
-
-    The delimiters of frames are made from hashes, so their tokens vary; the result is a lower bound. A `Summary` with
-    its own replacement has no frame.
-    """
+    """Returns a lower bound for the tokens of a summary in its frame, whose delimiters are made from hashes."""
     if isinstance(summarize, Summary) and summarize.replacement:
         return 0
     return max(0, ctx.count([framing.frame("-", 1, 1)]) - summary_room.FRAMES_DIFFER_BY)
@@ -115,10 +111,7 @@ def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
 
 
 def option(default: Any = MISSING, *, keep: Callable[[Any, str], Any], shown: bool = True) -> Any:
-    """A field of a strategy. `keep` is called with the given value and the field's name; it returns the value to keep.
-
-    The name of the strategy has the option if it is not the default, unless `shown` is False.
-    """
+    """A field of a strategy, kept as `keep` returns it. The strategy's name has the value unless `shown` is False."""
     return field(default=default, metadata={"keep": keep, "shown": shown})
 
 

@@ -76,10 +76,7 @@ class ClearToolResults(base.Pinnable):
             yield from base.attempt(ctx, ask)
 
     def batch(self, elements: Sequence[Element], counter: Counter, missing: int | None = None) -> list[Change]:
-        """Returns all possible changes, or none if they would save too little together.
-
-        `missing` is the number of tokens above the budget's target. Changes that save this many are always enough.
-        """
+        """Returns all changes; none if they save too little together and less than the `missing` tokens."""
         changes = list(self.changes(elements, counter))
         starts = {element.seq: place for place, element in enumerate(elements)}
         ends = {element.end_seq: place for place, element in enumerate(elements)}

@@ -196,10 +196,7 @@ class _Job:
         return covered / self.old if self.old else None
 
     def _error(self) -> str | None:
-        """Returns a description of failed summaries and of a missed target, without any message content.
-
-        A summary that was too long is not mentioned, because the view is then shortened in other ways.
-        """
+        """Returns a description, without content, of failed summaries and a missed target."""
         problems = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
             for attempt in self._planner.attempts
@@ -218,11 +215,7 @@ def _length(attempt: Any) -> int:
 
 
 def _without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
-    """Puts a note in place of each tool result that has no call, and returns the number of these results.
-
-    A result belongs to the nearest earlier call with its id that has no result yet. Unchanged messages are the same
-    objects.
-    """
+    """Puts a note in place of each tool result without a call. Returns their number. Other messages stay the same."""
     waiting: Counts[tuple[bool, str]] = Counts()
     whole: list[Payload] = []
     left_out = 0

@@ -71,11 +71,7 @@ def _room(elements: Sequence[Element], retain: float) -> int | None:
 
 
 def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> int:
-    """Returns how many elements at the end are kept.
-
-    This is `retain` if it is an integer. Otherwise, it is the number of elements that fit `room`, which is by default
-    the fraction `retain` of all tokens.
-    """
+    """Returns how many elements to keep: `retain`, or as many as fit `room`, by default that fraction of the tokens."""
     if type(retain) is int:
         number(retain, "retain", least=0)
         return retain

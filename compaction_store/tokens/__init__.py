@@ -214,10 +214,7 @@ def chosen(counter: Counter | Callable[[Payload], int] | None) -> Counter:
 
 
 def _ruler_of(counter: Counter) -> Ruler:
-    """Makes a ruler from a counter of messages. The ruler counts the tokens that a text adds to a message.
-
-    The ruler cuts a text in proportion to its characters, because more exact cuts would need many counts.
-    """
+    """Makes a ruler from a counter of messages, which cuts in proportion to characters, because counts are costly."""
 
     def in_message(text: str) -> int:
         return counter.messages([{"role": "user", "content": text}])
