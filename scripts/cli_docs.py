@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
@@ -19,23 +21,51 @@ MARK = "<!-- From here on the page is written by scripts/cli_docs.py, from the h
 _SHARED = {"url": "`--url`", "tenant": "`--tenant`", "as_json": "`--json`"}
 
 
+# An option that this many verbs have, with the same text, is described once too.
+_OFTEN = 3
+_COMMON = "Options of several verbs"
+
+
 def reference() -> str:
-    return "\n".join(f"## {panel}\n\n" + "\n".join(_verb(verb) for verb in verbs) for panel, verbs in PANELS.items())
+    common = _common()
+    table = f"## {_COMMON}\n\n| | |\n|---|---|\n" + "\n".join(common) + "\n\n"
+    panels = (f"## {panel}\n\n" + "\n".join(_verb(verb, common) for verb in verbs) for panel, verbs in PANELS.items())
+    return table + "\n".join(panels)
 
 
-def _verb(verb: Verb) -> str:
-    parameters = list(map(_annotated, inspect.signature(expanded(verb.function), eval_str=True).parameters.values()))
-    shown = [(p, info) for p in parameters if (info := _info(p)) is not None and p.name not in _SHARED]
+def _common() -> list[str]:
+    """Returns the rows that several verbs have, the most frequent first, and one for each option."""
+    verbs = [verb for verbs in PANELS.values() for verb in verbs]
+    rows = Counter(_row(_option(p, i), p, i) for verb in verbs for p, i in _shown(verb) if isinstance(i, OptionInfo))
+    found: dict[str, str] = {}
+    for row, number in rows.most_common():
+        if number >= _OFTEN:
+            found.setdefault(row.split("`")[1].split()[0], row)
+    return list(found.values())
+
+
+def _parameters(verb: Verb) -> list[inspect.Parameter]:
+    return list(map(_annotated, inspect.signature(expanded(verb.function), eval_str=True).parameters.values()))
+
+
+def _shown(verb: Verb) -> list[tuple[inspect.Parameter, OptionInfo | ArgumentInfo]]:
+    return [(p, info) for p in _parameters(verb) if (info := _info(p)) is not None and p.name not in _SHARED]
+
+
+def _verb(verb: Verb, common: Sequence[str]) -> str:
+    parameters, shown = _parameters(verb), _shown(verb)
     arguments = [(p, info) for p, info in shown if isinstance(info, ArgumentInfo)]
     options = [(p, info) for p, info in shown if isinstance(info, OptionInfo)]
     usage = " ".join(["compaction-store", verb.name, *(str(info.metavar) for _, info in arguments), "[OPTIONS]"])
     lines = [f"### {verb.name}", "", *_wrapped(verb.help), "", f"    {usage}"]
     lines += [f"    compaction-store {verb.example}", ""]
-    if shown:
-        lines += ["| | | |", "|---|---|---|"]
-        lines += [_row(str(info.metavar), p, info) for p, info in arguments]
-        lines += [_row(_option(p, info), p, info) for p, info in options]
-        lines.append("")
+    rows = [_row(str(info.metavar), p, info) for p, info in arguments]
+    rows += [_row(_option(p, info), p, info) for p, info in options]
+    if own := [row for row in rows if row not in common]:
+        lines += ["| | |", "|---|---|", *own, ""]
+    if also := [f"`{'/'.join(i.param_decls or ())}`" for p, i in options if _row(_option(p, i), p, i) in common]:
+        link = f"[{_COMMON.lower()}](#{_COMMON.lower().replace(' ', '-')})"
+        lines += [*_wrapped(f"{'Also' if own else 'The'} {link}: {', '.join(also)}."), ""]
     missing = [option for key, option in _SHARED.items() if key not in {p.name for p in parameters}]
     if missing:
         lines += [f"Without {', '.join(missing)}.", ""]
@@ -77,7 +107,8 @@ def _row(name: str, parameter: inspect.Parameter, info: OptionInfo | ArgumentInf
         value = "required"
     elif default not in (None, False, "", inspect.Parameter.empty):
         value = f"`{default}`"
-    cells = (part.replace("|", chr(92) + "|") for part in (f"`{name}`", info.help or "", value))
+    text = f"{info.help or ''} ({value if value == 'required' else f'Default: {value}'})" if value else info.help or ""
+    cells = (part.replace("|", chr(92) + "|") for part in (f"`{name}`", text))
     return f"| {' | '.join(cells)} |"
 
 
