@@ -12,6 +12,7 @@ from benchmarks.rows import Result, Rounds, formatted, result
 
 BEGIN = '<!-- Written by `python -m benchmarks --write`, up to the comment "Up to here". -->'
 END = "<!-- Up to here. -->"
+DASH = "\N{EN DASH}"
 
 
 class Played(NamedTuple):
@@ -72,9 +73,9 @@ def cells_of(line: Result) -> tuple[str, str, str]:
     if line.ratio is None or line.ratios is None:
         # The largest number of seconds per message is the slowest rate.
         least, most = reversed(line.values) if unit == "rate" else line.values
-        spread = "" if least == most else f"({formatted(least, unit)} to {formatted(most, unit)})"
+        spread = "" if least == most else f"({formatted(least, unit)}{DASH}{formatted(most, unit)})"
         return floor, formatted(line.value, unit), spread
-    return floor, formatted(line.value, unit), f"{line.ratio:.2f} ({line.ratios[0]:.2f} to {line.ratios[1]:.2f})"
+    return floor, formatted(line.value, unit), f"{line.ratio:.2f} ({line.ratios[0]:.2f}{DASH}{line.ratios[1]:.2f})"
 
 
 def _peers(found: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
