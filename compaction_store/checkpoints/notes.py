@@ -154,10 +154,7 @@ def proof(checkpoint: Checkpoint, head: Head, index: int, hashes: Sequence[bytes
 
 
 def check_proof(carried: Mapping[str, Any], thread_uid: UUID, *keys: bytes | str) -> Proved:
-    """Checks the proof that an export carries. The public keys must not come from the export.
-
-    The caller must still check that the thread has the returned entry at the returned pos.
-    """
+    """Checks the proof of an export. The keys must not come from it. The caller must check the entry at the pos."""
     try:
         data, *hashes = [bytes.fromhex(part) for part in carried["proof"]]
         index, note = carried["leaf_index"], carried["note"]

@@ -1,7 +1,4 @@
-"""Proves that all threads of a tenant are erased, and signs a statement that says so. Reads no database.
-
-The statement is a signed note like a checkpoint, with JSON in place of the numbers.
-"""
+"""Proves that all threads of a tenant are erased, and signs that, in a note like a checkpoint, with JSON."""
 
 from __future__ import annotations
 

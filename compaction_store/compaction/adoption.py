@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from compaction_store.compaction.plan import EVERYTHING
 from compaction_store.errors import InvalidInput, InvalidSpan
 from compaction_store.messages import documents, encoding, provider_compactions
+from compaction_store.messages.answers import field
 from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Compaction, Element, Payload
 
@@ -57,18 +58,18 @@ def read(given: object) -> Made:
         return of_record(given)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         return Made("given", _with_content(_encoded(given)))
-    if _field(given, "subtype") == _BOUNDARY:
-        data = given if isinstance(given, Mapping) else _field(given, "data")
+    if field(given, "subtype") == _BOUNDARY:
+        data = given if isinstance(given, Mapping) else field(given, "data")
         plain = dict(encoding.encode(data).payload) if isinstance(data, Mapping) and data else {}
         text = plain.pop("summary_text", None)
         return Made(_BOUNDARY, None, provider=plain, summary_text=text if isinstance(text, str) and text else None)
-    output = _field(given, "output")
-    if isinstance(output, Sequence) and _field(given, "object") == "response.compaction":
-        about = {name: _field(given, name) for name in ("id", "object", "created_at")}
+    output = field(given, "output")
+    if isinstance(output, Sequence) and field(given, "object") == "response.compaction":
+        about = {name: field(given, name) for name in ("id", "object", "created_at")}
         return Made(
             "responses.compact", _with_content(_encoded(output)),
             provider={name: v for name, v in about.items() if v is not None},
-            usage=_plain(_field(given, "usage")),
+            usage=_plain(field(given, "usage")),
         )  # fmt: skip
     if not isinstance(given, Mapping) and not hasattr(given, "model_dump"):
         raise InvalidInput(f"compaction must be {_FORMS}, not {type(given).__name__}")
@@ -221,10 +222,6 @@ def _encoded(messages: Iterable[Any]) -> tuple[Payload, ...]:
 
 def _is_encrypted(part: Payload | None) -> bool:
     return part is not None and bool(part.get("encrypted_content")) and not part.get("content")
-
-
-def _field(value: object, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _plain(value: object) -> Payload | None:

@@ -62,10 +62,7 @@ Steps = Generator[Ask, "Exception | None", None]
 
 
 class Planned(ItemsOf[Payload]):
-    """The result of `compact`: the messages of the view with all planned compactions applied.
-
-    If `is_waiting` is true, the plan is made only when this object is awaited.
-    """
+    """The messages of the view with all planned compactions. If `is_waiting`, the plan is made when this is awaited."""
 
     def __init__(
         self, result: Callable[[], list[Payload]], waiting: Callable[[], Awaitable[None]] | None = None

@@ -38,9 +38,7 @@ Again = Callable[[Request], Work[Summary]]
 
 @dataclass(frozen=True, slots=True)
 class _CheckOutcome:
-    """The outcome of one check of one text. `lost` has no credentials: they are counted in `exempt`. `error` is set if
-    the check could not be made.
-    """
+    """The outcome of a check of a text: an `error` if it failed. `exempt` counts credentials, which `lost` lacks."""
 
     check: Check
     asked: int

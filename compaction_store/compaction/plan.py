@@ -66,10 +66,7 @@ class Mark(NamedTuple):
 
 
 class Plan:
-    """The elements of a view, and every attempt to compact them: applied, rejected by a rule, or failed.
-
-    Each attempt has the name of its callback, and the authority of the run or of the callback.
-    """
+    """The elements of a view and every attempt to compact them, each with its callback's name and its authority."""
 
     def __init__(self, elements: Sequence[Element], thread_id: str, authority: Payload | None = None) -> None:
         self.base = elements

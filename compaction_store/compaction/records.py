@@ -27,10 +27,7 @@ def to_json(
     measured: Payload | None = None,
     first: Iterable[Payload] = (),
 ) -> str:
-    """Returns the attempts of a run as JSON for the commit.
-
-    Each attempt consists of columns, and of a body with its own salt. The records in `first` come before the attempts.
-    """
+    """Returns records and then attempts as JSON for the commit. Each has columns, and a body with its own salt."""
     of_run = {} if measured is None else {"measured": measured}
     records = list(first)
     for attempt in attempts:
@@ -228,10 +225,7 @@ _WHAT: dict[Outcome, str] = {"failed": "a callback or summarizer failed", "rejec
 
 
 def log_run(thread_id: str, records: Sequence[Compaction], errors: Iterable[Exception]) -> None:
-    """Logs the failed and rejected attempts of a run, and the failures after which another summarizer wrote.
-
-    If the run applied a record, the lines have the attribute that OpenTelemetry has for a view that is compacted.
-    """
+    """Logs what failed and was rejected in a run, with OpenTelemetry's attribute if the run applied a record."""
     extra = {COMPACTED: True} if any(record.outcome == "applied" for record in records) else None
     for record in records:
         if record.outcome in _WHAT:

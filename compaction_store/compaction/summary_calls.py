@@ -40,10 +40,7 @@ class CallRecord:
         self._start = time.monotonic()
 
     def summary(self, result: str | Summary) -> Summary:
-        """Returns the summarizer's result as a Summary.
-
-        A missing name, model, prompt or settings is taken from the summarizer, and a missing duration is measured.
-        """
+        """Returns the result as a Summary, with the summarizer's name, model, prompt and settings, and the duration."""
         found = Summary(result) if isinstance(result, str) else result
         return recordable(
             replace(

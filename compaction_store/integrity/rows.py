@@ -26,10 +26,7 @@ _decode = json.JSONDecoder().decode
 
 
 class RowRequest(NamedTuple):
-    """A request for rows of one kind, for the thread's head if `kind` is None, or for its view if it is "active".
-
-    `start` is the first ordinal of the rows, or for events the first pos. `done` and `total` are the walk's progress.
-    """
+    """A request for rows of one kind from `start` on. A `kind` of None is the head, and "active" the view."""
 
     kind: Kind | Literal["active"] | None
     start: int = 0

@@ -16,10 +16,7 @@ from compaction_store.models import Finding, Report
 
 
 class StoredThread(NamedTuple):
-    """A thread_uid that rows of a tenant have. `thread_id` is None if the thread has lost its name.
-
-    `leading` has the names that lead to this thread_uid in the table of names, which only a Citus cluster has.
-    """
+    """A thread_uid in rows of a tenant. `leading` are the names that lead to it, on a Citus cluster."""
 
     thread_uid: UUID
     thread_id: str | None

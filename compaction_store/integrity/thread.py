@@ -150,10 +150,7 @@ class _Verification:
         )  # fmt: skip
 
     def _compare_active(self) -> RowReader:
-        """Compares the records in the view with those that the records themselves say must be there.
-
-        Only an index can be the cause of a difference if nothing else was found.
-        """
+        """Compares the records in the view with those that must be there. Only a wrong index makes them differ."""
         walk, head = self._walk, self.head
         is_whole = self._level != "structure" and self._since is None and head.erased_pos is None
         if walk.findings or not is_whole or not walk.knows_views or not head.last_seq or not head.last_number:

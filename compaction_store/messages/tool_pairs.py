@@ -33,11 +33,7 @@ Refusal = Literal["split_pair", "pending_call"]
 
 
 class Step(NamedTuple):
-    """A call, a result, or the caller of a call, which is the running program that made the call.
-
-    `form` is the type of the block or item that contains the step. In a chat message's own fields, it is `tool_calls`,
-    `tool` or `function`.
-    """
+    """A call, a result, or the running program that made a call. `form` is its type, or the field of a chat message."""
 
     kind: Literal["call", "result", "caller"]
     form: str
