@@ -57,10 +57,7 @@ class Planted(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A name or a quotation that a user or a call uses.
-
-    The key of a quotation is its words, with a space before each word and after the last.
-    """
+    """A name or a quotation that a user or a call uses. A quotation's key is its words, with spaces around each."""
 
     key: str
     kind: str
@@ -73,10 +70,7 @@ class Need(NamedTuple):
 
 
 class Supersession(NamedTuple):
-    """An old value and the new value that replaced it, each with its place.
-
-    `about` is the thing that has the value, or empty if it is unknown.
-    """
+    """An old value and its new one, with their places. `about` is the thing that has the value, or empty."""
 
     about: str
     old: str

@@ -35,10 +35,7 @@ def blanked(text: str, start_seq: int, end_seq: int) -> str:
 
 
 def piece_at_cut(text: str, start: int, end: int) -> re.Pattern[str] | None:
-    """Returns a pattern for what a name or quotation was before it was cut; None if no mark of a cut is beside it.
-
-    "ORD-70…" is no invention if a source has "ORD-7001".
-    """
+    """Returns a pattern for what a name was before the cut, as "ORD-7001" for "ORD-70…"; None without a mark."""
     piece = text[start:end].strip()
     if not piece or MARK not in text[max(0, start - _NEAR) : end + _NEAR]:
         return None

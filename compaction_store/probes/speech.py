@@ -33,11 +33,7 @@ _LONGEST_WORD = 2000
 
 
 class Said(NamedTuple):
-    """A text in a message. `field` is its path in the payload, such as `content[1].text`.
-
-    If the text is inside a JSON string, such as the arguments of a call, `raw` is the whole string. Places of this text
-    then have offsets in `raw`.
-    """
+    """A text in a message at the path `field`. If it is in a JSON string, `raw` is that string, with the offsets."""
 
     kind: SpeechKind
     field: str

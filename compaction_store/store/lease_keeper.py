@@ -105,11 +105,7 @@ class LeaseKeeper(Generic[_T]):
 
 
 class AsyncLeaseKeeper(Generic[_T]):
-    """Renews a lease in a task, until `renew` returns False. Another task ends the lease.
-
-    `renew` is called every `seconds` with the holder, for `at_most` seconds. `leave` must not refer to the holder. It
-    is called with the seconds that it may take.
-    """
+    """Renews a lease in a task, as `LeaseKeeper` does in a thread. Another task ends the lease."""
 
     def __init__(
         self,

@@ -92,11 +92,7 @@ class LoadOptions(NamedTuple):
 
 
 class Load:
-    """The state of one load.
-
-    `send` returns a request, or None if the load needs the next message. Call it again with the answer to the request,
-    or with the next message; after the last message, send `End`.
-    """
+    """The state of one load. `send` returns a request, to be answered, or None for the next message or `End`."""
 
     def __init__(self, options: LoadOptions, of_thread: str, in_memory: Iterator[Any] | None = None) -> None:
         self.key = options.key

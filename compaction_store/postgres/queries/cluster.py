@@ -43,11 +43,7 @@ def name_uid(tenant: str, thread_id: str) -> UUID:
 
 
 def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | None, limit: int) -> list[StoredThread]:
-    """Returns the same as `stored_threads`, and the names of each thread in the table of names.
-
-    A thread_uid that only the table of names has is listed too. A separate query finds threads with the same name,
-    because a subquery cannot read other shards.
-    """
+    """Returns `stored_threads` with the names in the table of names, also those of threads that only it has."""
     with transaction(connection, tenant, read_only=True):
         page = listed(connection, tenant, after, limit, _SQL["named"])
         found = _read(connection, tenant, page)

@@ -40,10 +40,7 @@ class Member(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A role that a login can use, which may be the login itself.
-
-    If `by_grant` is true, the login must first grant the role to itself.
-    """
+    """A role that a login can use, or the login itself. With `by_grant`, the login must first grant itself the role."""
 
     login: str
     role: str

@@ -423,11 +423,7 @@ async def _erased(order: retention.Run, *, dry_run: bool) -> AsyncIterator[Expir
 
 
 async def _key_of(order: retention.Run, found: Expiring) -> str | None:
-    """Returns the key that seals a thread, by its id and a proof of it.
-
-    The erasure names it, so that a call that is repeated can destroy it. Only who has the key can make the proof: an
-    event that somebody forged or imported must not destroy the key of another tenant.
-    """
+    """Returns a thread's key by its id and a proof, so that no forged event can destroy the key of another tenant."""
     if (keys := order.db.server.keys) is None:
         return None
     thread = await order.db.call(queries.thread, ThreadKey(found.thread_uid, order.tenant, found.thread_id))

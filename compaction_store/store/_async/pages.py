@@ -409,11 +409,7 @@ async def entries(
 async def redaction_of(
     db: AsyncConnections, thread: ThreadKey, message: models.Message, redacted_pos: int | None
 ) -> models.Event | None:
-    """Returns the event that erased a message, or None if no event did.
-
-    The message's row has the pos of the event, in a column that the hash chain does not protect. If the event at that
-    pos does not name the message, all redactions after the message are searched.
-    """
+    """Returns the event that erased a message, or None. The pos in its row may be forged, so others are searched."""
     if redacted_pos is None:
         return None
     for event in await db.call(queries.events, thread, ["redaction"], redacted_pos - 1, False, 1):

@@ -257,11 +257,7 @@ def _holder(claim: LeaseRow) -> str:
 def run_and_commit(
     compacting: Compacting, view: View, trigger: str, *, shown: View | None = None
 ) -> CompactionRun:
-    """Runs the callbacks on a view and commits what they planned.
-
-    `view` is the view that the callbacks get. In a repair, it is the view as it will be after the revocation, and
-    `shown` is the thread's current view. A repair revokes nothing if no attempt is applied.
-    """
+    """Runs the callbacks on `view` and commits their plan. In a repair, `shown` is the thread's current view."""
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
     planner = _run_callbacks(compacting, view)
     reason = planner.reason(tried=bool(compacting.callbacks))
