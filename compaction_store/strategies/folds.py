@@ -122,10 +122,7 @@ class _Stretches:
 
 
 class Scan:
-    """A scan. Predicates are called with windows of `items`. `_shown` has the window, with summaries in their places.
-
-    With `whole_at_end`, the last check always counts the whole window, with its summaries.
-    """
+    """A scan. Predicates get windows of `items`. With `whole_at_end`, the last check always counts the whole window."""
 
     def __init__(
         self,

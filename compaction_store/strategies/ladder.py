@@ -97,10 +97,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Rungs:
-    """Plans the rungs that need no model. `recent` returns the index at which the recent elements begin.
-
-    `line` is the number of tokens of the line that a removal leaves.
-    """
+    """Plans the rungs without a model. `recent` finds the recent elements; a removal leaves `line` tokens."""
 
     counter: Counter
     caps: Caps

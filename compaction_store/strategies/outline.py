@@ -183,10 +183,7 @@ PinOption = Pin | Iterable[Pin]
 
 
 class Pins:
-    """One pin or several. A pin is a seq, a span as a pair of seqs, or a predicate that is called with a message.
-
-    A predicate is not called for summaries; they can be pinned by a seq or a span.
-    """
+    """Pins: seqs, spans as pairs of seqs, and predicates of messages, which are not called for summaries."""
 
     def __init__(self, pin: PinOption = ()) -> None:
         self.spans: list[tuple[int, int]] = []
@@ -346,10 +343,7 @@ class Layout:
     def parts(
         self, low: int, high: int, size: int, measure: Callable[[Element], int]
     ) -> Iterator[tuple[int, int, int]]:
-        """Divides a span that may be summarized into parts of at least `size`; only the last part may be smaller.
-
-        Yields the first index, the last index and the size of each part.
-        """
+        """Divides a span into parts of at least `size`, except the last. Yields first index, last index and size."""
         start, filled = low, 0
         for index in range(low, high + 1):
             filled += measure(self.elements[index])
