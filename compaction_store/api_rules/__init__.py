@@ -12,8 +12,7 @@ function says which.
 from __future__ import annotations
 
 from compaction_store.api_rules.anthropic import refused_by_anthropic
-from compaction_store.api_rules.openai_chat import refused_by_openai
-from compaction_store.api_rules.openai_responses import refused_by_openai_responses
+from compaction_store.api_rules.openai import refused_by_openai, refused_by_openai_responses
 from compaction_store.api_rules.problems import Problem
 
 __all__ = ["Problem", "refused_by_anthropic", "refused_by_openai", "refused_by_openai_responses"]

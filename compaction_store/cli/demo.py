@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -104,11 +104,11 @@ class _Tour:
         self.say("store", thread=self.thread, count=len(self.sent))
         before = self.store.view(self.thread)
         first = AssistantRuns(self.summarize, tool_results=True, retain=20)
-        self.show_run("assistant_runs", before, self.compact(first))
+        self.show_run("assistant_runs", before, self.store.compact(self.thread, first, actor="demo"))
         self.append(all_turns[middle:])
         before = self.store.view(self.thread)
         second = SlidingWindow(self.summarize, retain=20)
-        self.show_run("sliding_window", before, self.compact(second))
+        self.show_run("sliding_window", before, self.store.compact(self.thread, second, actor="demo"))
         self.out.text()
         line = course(self.store, self.store.thread(self.thread))
         for row in charts.drawn(line, width=self.width - 3, height=6):
@@ -121,9 +121,6 @@ class _Tour:
             [reply] = self.store.append(self.thread, turn.reply, view=view)
             self.sent += [*turn.messages, turn.reply]
             self.replies.append(reply.seq)
-
-    def compact(self, strategy: Callable[..., Any]) -> CompactionRun:
-        return self.store.compact(self.thread, strategy, actor="demo")
 
     def show_run(self, step: str, before: View, run: CompactionRun) -> None:
         self.say(step)

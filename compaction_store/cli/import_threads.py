@@ -155,10 +155,9 @@ class _ImportRun:
             note(f"compaction-store: skipped: {bad.where}{place}: {bad.why}")
         for text in thread.not_known():
             note(f"compaction-store: {named(thread.thread_id)}: {text}")
-        if not thread.is_recognised:
-            self.code = self.code or REFUSED
         if refused is not None:
             note(f"compaction-store: {refused}")
+        if refused is not None or not thread.is_recognised:
             self.code = self.code or REFUSED
         if self.out.as_json:
             self.out.json({

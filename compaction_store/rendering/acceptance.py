@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
-from compaction_store.api_rules.openai_responses import MAY_BE_NULL
+from compaction_store.api_rules.openai import MAY_BE_NULL
 from compaction_store.arguments import other, other_choice
 from compaction_store.errors import BatchTooLarge, InvalidMessage
 from compaction_store.messages import answers, encoding

@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from compaction_store.api_rules.openai_chat import LONGEST_ID
+from compaction_store.api_rules.openai import LONGEST_ID
 from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
