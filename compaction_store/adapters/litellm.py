@@ -21,16 +21,8 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from compaction_store import arguments, errors
+from compaction_store.adapters import litellm_calls
 from compaction_store.adapters.common import Threads, items_of, name, remember
-from compaction_store.adapters.litellm_calls import (
-    SUMMARY_PREFIX,
-    Call,
-    after_compaction,
-    call_of,
-    compared,
-    has_compaction,
-    is_system,
-)
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
@@ -96,7 +88,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         self._most_calls, self._most_bytes = most_calls, most_bytes
         self._log_thread, self._actor = log_thread, actor
         self._run = str(uuid4())
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[litellm_calls.Call] = deque()
         self._bytes = 0
         self._gaps: dict[tuple[str | None, str], _Gap] = {}
         self._notes: deque[_Note] = deque()
@@ -154,7 +146,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         """Queues a call. Errors are logged, and never reach the request."""
         at = start if isinstance(start, datetime) else datetime.now(UTC)
         try:
-            call = call_of(kwargs, response, at.astimezone(UTC), self._thread_id)
+            call = litellm_calls.call_of(kwargs, response, at.astimezone(UTC), self._thread_id)
         except Exception as error:  # noqa: BLE001 — a logger must not harm a request
             _LOG.warning("a call of LiteLLM cannot be read: %s", type(error).__name__)
             with self._changed:
@@ -223,7 +215,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             )
         return store
 
-    def _stored(self, store: Store, sessions: Sessions, call: Call | None, tries: int) -> bool:
+    def _stored(self, store: Store, sessions: Sessions, call: litellm_calls.Call | None, tries: int) -> bool:
         with self._changed:
             while self._gaps:
                 (session, reason), gap = self._gaps.popitem()
@@ -310,7 +302,7 @@ class Sessions:
 
     def __init__(self, store: Store, actor: str | None, reserved: str) -> None:
         self._reserved = reserved
-        self._threads = Threads(store, actor, has_compaction, compared)
+        self._threads = Threads(store, actor, litellm_calls.has_compaction, litellm_calls.compared)
         self._actor = actor
         self._sessions: OrderedDict[str, list[_Known]] = OrderedDict()
         # Both are for calls without a session. `_asked` maps the digest of a request to its thread, and `_answered`
@@ -319,7 +311,7 @@ class Sessions:
         self._answered: OrderedDict[bytes, str] = OrderedDict()
         self._summaries: OrderedDict[str, Payload] = OrderedDict()
 
-    def store_call(self, call: Call) -> Work[None]:
+    def store_call(self, call: litellm_calls.Call) -> Work[None]:
         """Stores the new messages of a call. A call that is already stored changes nothing.
 
         If the call only asked for a summary, stores nothing, and remembers its meta and usage.
@@ -328,15 +320,19 @@ class Sessions:
             about = {**call.meta, **({"usage": call.usage} if call.usage else {})}
             remember(self._summaries, call.summary, about, _SUMMARIES)
             return
-        state = after_compaction([json.loads(text) for text in call.messages])
+        state = litellm_calls.after_compaction([json.loads(text) for text in call.messages])
         replies = [json.loads(text) for text in call.replies]
         thread_id = yield from self._thread_of(call, state)
         view = yield from self._threads.view(thread_id)
         meta = {"litellm": {name: value for name, value in call.meta.items() if value is not None}}
-        known = [] if view is None else [compared(each.payload) for each in items_of(view) if each.payload is not None]
+        known = (
+            []
+            if view is None
+            else [litellm_calls.compared(each.payload) for each in items_of(view) if each.payload is not None]
+        )
         said = [*state, *replies]
         # If the view begins with the messages of the call, the call is already stored.
-        if not said or known[: len(said)] != list(map(compared, said)):
+        if not said or known[: len(said)] != list(map(litellm_calls.compared, said)):
             reason = f"request {call.meta.get('call_id')}"
             yield from self._threads.follow(thread_id, state, reason, meta if not replies else None)
             summary = _summary(call, self._summaries)
@@ -351,15 +347,15 @@ class Sessions:
                     self._threads.remember(thread_id, done.head, [*state, *replies])
         self._note(call, thread_id, state, replies)
 
-    def _adopt(self, thread_id: str, call: Call, summary: str) -> Work[None]:
+    def _adopt(self, thread_id: str, call: litellm_calls.Call, summary: str) -> Work[None]:
         """Records a compaction by LiteLLM. A block with the summary replaces the messages that were not sent."""
-        sent = [compared(json.loads(text)) for text in call.sent[1:]]
+        sent = [litellm_calls.compared(json.loads(text)) for text in call.sent[1:]]
         while True:
             view: View = yield from self._threads.call("view", thread_id)
-            shown = [each for each in view.elements if not any(is_system(m) for m in each.messages)]
+            shown = [each for each in view.elements if not any(litellm_calls.is_system(m) for m in each.messages)]
             kept = 0
             while kept < len(shown) - 1 and all(
-                not is_erased(each) and compared(each) in sent for each in shown[-1 - kept].messages
+                not is_erased(each) and litellm_calls.compared(each) in sent for each in shown[-1 - kept].messages
             ):
                 kept += 1
             folded = shown[: len(shown) - kept]
@@ -378,7 +374,7 @@ class Sessions:
 
     # ---- the thread of a call
 
-    def _thread_of(self, call: Call, state: list[Payload]) -> Work[str]:
+    def _thread_of(self, call: litellm_calls.Call, state: list[Payload]) -> Work[str]:
         if call.session is None:
             return self._thread_of_prefix(call, state)
         names = _names(state)
@@ -412,7 +408,7 @@ class Sessions:
     def _name(self, session: str, place: int) -> str:
         return session if place == 0 and session != self._reserved else f"{session}#{place + 1}"
 
-    def _thread_of_prefix(self, call: Call, state: list[Payload]) -> str:
+    def _thread_of_prefix(self, call: litellm_calls.Call, state: list[Payload]) -> str:
         digests = list(_digests(call.scope, state))
         if digests and digests[-1] in self._asked:
             return self._asked[digests[-1]]
@@ -422,7 +418,7 @@ class Sessions:
                 return self._answered.pop(digest)
         return f"litellm-{uuid4()}"
 
-    def _note(self, call: Call, thread_id: str, state: list[Payload], replies: list[Payload]) -> None:
+    def _note(self, call: litellm_calls.Call, thread_id: str, state: list[Payload], replies: list[Payload]) -> None:
         if call.session is None:
             asked = list(_digests(call.scope, [*state, *replies]))
             remember(self._asked, asked[len(state) - 1], thread_id, _CALLS)
@@ -434,13 +430,13 @@ class Sessions:
         known[:] = [_Known(thread_id, names) if each.thread_id == thread_id else each for each in known]
 
 
-def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
+def _summary(call: litellm_calls.Call, known: OrderedDict[str, Payload]) -> str | None:
     """Returns the summary that LiteLLM itself sent in place of messages; None if there is no such summary."""
     if not call.sent:
         return None
-    text: str = json.loads(call.sent[0])["content"].removeprefix(SUMMARY_PREFIX)
+    text: str = json.loads(call.sent[0])["content"].removeprefix(litellm_calls.SUMMARY_PREFIX)
     blocks = [
-        block.get("content") for message in map(json.loads, call.messages) if has_compaction(message)
+        block.get("content") for message in map(json.loads, call.messages) if litellm_calls.has_compaction(message)
         for block in message["content"] if isinstance(block, dict) and block.get("type") == "compaction"
     ]  # fmt: skip
     if any(isinstance(each, str) and each and text.startswith(each) for each in blocks):
@@ -450,7 +446,7 @@ def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
 
 
 def _names(messages: list[Payload]) -> frozenset[str]:
-    found = (name(compared(each)) for each in messages if not is_system(each))
+    found = (name(litellm_calls.compared(each)) for each in messages if not litellm_calls.is_system(each))
     return frozenset(hashlib.sha256(each.encode(errors="surrogatepass")).hexdigest() for each in found)
 
 
@@ -458,5 +454,5 @@ def _digests(scope: str, messages: list[Payload]) -> Iterator[bytes]:
     """Yields a digest of the first message, of the first two messages, and so on."""
     digest = hashlib.sha256(scope.encode(errors="surrogatepass"))
     for each in messages:
-        digest.update(name(compared(each)).encode(errors="surrogatepass") + b"\n")
+        digest.update(name(litellm_calls.compared(each)).encode(errors="surrogatepass") + b"\n")
         yield digest.copy().digest()

@@ -19,17 +19,7 @@ if TYPE_CHECKING:
     from compaction_store.audit.charts import ChartMark
     from compaction_store.audit.marks import MarkedPiece
     from compaction_store.audit.words import Kept
-    from compaction_store.models import (
-        Compaction,
-        Comparison,
-        Element,
-        Event,
-        Explanation,
-        Finding,
-        Message,
-        Payload,
-        Thread,
-    )
+    from compaction_store.models import Comparison, Element, Event, Explanation, Finding, Message, Payload, Thread
 
 #: The most rows of a list, elements of a view, or originals of a record on one page.
 ROWS = 50

@@ -12,15 +12,8 @@ from typing import Any, ClassVar, get_origin, get_type_hints
 import typer
 from typer.models import ParameterInfo
 
+from compaction_store import errors
 from compaction_store.audit.safe_text import shown
-from compaction_store.errors import (
-    CompactionStoreError,
-    DatabaseError,
-    InvalidCheckpoint,
-    InvalidInput,
-    NotConfigured,
-    OutcomeUnknown,
-)
 from compaction_store.module_data import ModuleData
 
 _TEXTS = ModuleData(__file__).values
@@ -100,13 +93,13 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-def exit_code(error: CompactionStoreError) -> int:
-    if isinstance(error, OutcomeUnknown):
+def exit_code(error: errors.CompactionStoreError) -> int:
+    if isinstance(error, errors.OutcomeUnknown):
         return UNKNOWN
     # An invalid checkpoint is a finding about the data, not a wrong call.
-    if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
+    if isinstance(error, errors.InvalidInput) and not isinstance(error, errors.InvalidCheckpoint):
         return MISUSED
-    return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED
+    return NO_DATABASE if isinstance(error, errors.DatabaseError | errors.NotConfigured) else REFUSED
 
 
 def misuse(text: str, option: str) -> typer.BadParameter:

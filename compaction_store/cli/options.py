@@ -18,25 +18,18 @@ from uuid import UUID
 import typer
 
 import compaction_store
+from compaction_store import errors
 from compaction_store.arguments import written_bounds, written_time
 from compaction_store.audit.safe_text import shown
 from compaction_store.cli.bundles import Bundle, argument, misuse, option
 from compaction_store.cli.output import Output
-from compaction_store.errors import (
-    CompactionNotFound,
-    InvalidInput,
-    MessageNotFound,
-    NotConfigured,
-    PositionNotFound,
-    ThreadNotFound,
-)
 from compaction_store.models.record_filters import FILTERS, Filter
 from compaction_store.models.vocabulary import NAME_BYTES
 
 if TYPE_CHECKING:
     from compaction_store import Reader, Store, TokenBudget
 
-_MISSING = (ThreadNotFound, MessageNotFound, CompactionNotFound, PositionNotFound)
+_MISSING = (errors.ThreadNotFound, errors.MessageNotFound, errors.CompactionNotFound, errors.PositionNotFound)
 _LINGER = "COMPACTION_STORE_LINGER"
 
 Url = Annotated[str | None, option("--url URL", envvar="COMPACTION_STORE_URL")]
@@ -202,7 +195,9 @@ def _linger() -> int:
 
     text = os.environ.get(_LINGER, "60")
     if re.fullmatch("[0-9]{1,4}", text) is None or int(text) > embedded.LONGEST_LINGER:
-        raise NotConfigured(f"${_LINGER} must be a number of seconds from 0 to {embedded.LONGEST_LINGER}, not {text!r}")
+        raise errors.NotConfigured(
+            f"${_LINGER} must be a number of seconds from 0 to {embedded.LONGEST_LINGER}, not {text!r}"
+        )
     return int(text)
 
 
@@ -330,5 +325,5 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"{question} stdin is not a terminal; pass --yes")
+        raise errors.InvalidInput(f"{question} stdin is not a terminal; pass --yes")
     typer.confirm(shown(question), abort=True, err=True)

@@ -15,42 +15,16 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Literal
 
+from compaction_store import errors
 from compaction_store.arguments import number, other
 from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_request import Request
-from compaction_store.errors import (
-    InvalidInput,
-    NativeRefused,
-    NotRenderable,
-    SummarizerError,
-    SummaryCutShort,
-    SummaryRefused,
-    SummaryUseless,
-)
 from compaction_store.messages.tool_pairs import Links, is_system
 from compaction_store.models import Element, Measured, Payload, Summary
 from compaction_store.rendering.anthropic import SIGNED_BETA
 from compaction_store.rendering.blocks import parts
 from compaction_store.rendering.view import View, for_anthropic
-from compaction_store.summarizers import api_calls
-from compaction_store.summarizers.api_calls import (
-    CountRequest,
-    Deadline,
-    MessagesRequest,
-    count_tokens,
-    is_async_client,
-    sdk,
-)
-from compaction_store.summarizers.prompted import (
-    CONTEXT,
-    Asked,
-    ModelSummarizer,
-    Render,
-    check_model,
-    check_parameters,
-    finished,
-    judged,
-)
+from compaction_store.summarizers import api_calls, prompted
 from compaction_store.waiting import Work, drive, drive_async
 
 _GOOD = ("end_turn", "stop_sequence")
@@ -60,7 +34,7 @@ Mode = Literal["prompt", "inline", "native"]
 _MODES = ("prompt", "inline", "native")
 
 
-class AnthropicSummarizer(ModelSummarizer):
+class AnthropicSummarizer(prompted.ModelSummarizer):
     """Summarizes with one of Anthropic's models. The caller makes, configures and closes the client.
 
     With an async client, the result must be awaited. `mode="native"` requests the API's own signed compaction block,
@@ -85,13 +59,15 @@ class AnthropicSummarizer(ModelSummarizer):
         deadline: float = 600.0,
         stream: bool = True,
         parameters: Mapping[str, Any] | None = None,
-        render: Render = for_anthropic,
-        context: int = CONTEXT,
+        render: prompted.Render = for_anthropic,
+        context: int = prompted.CONTEXT,
         checks: Sequence[Check] = (),
     ) -> None:
-        sdk()
+        api_calls.sdk()
         if not hasattr(client, "messages"):
-            raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
+            raise errors.InvalidInput(
+                f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}"
+            )
         unfit = {"prompt": [*_RESERVED, "system"], "inline": _RESERVED}.get(str(mode), _UNFIT)
         super().__init__(
             client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode, modes=_MODES,
@@ -108,27 +84,33 @@ class AnthropicSummarizer(ModelSummarizer):
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
         if self._mode == "native":
-            raise InvalidInput(f"mode must be 'prompt' or 'inline' to answer a prompt, not {self._mode!r}")
+            raise errors.InvalidInput(f"mode must be 'prompt' or 'inline' to answer a prompt, not {self._mode!r}")
         return super().answer(prompt, document)
 
     def _work(self, request: Request) -> Work[Summary]:
         if self._mode != "native":
             return (yield from super()._work(request))
         asked = self._asked(self._instructions)
-        return (yield from judged(self._natively(request, Deadline(self._deadline), asked), request, asked, self.name))
+        return (
+            yield from prompted.judged(
+                self._natively(request, api_calls.Deadline(self._deadline), asked), request, asked, self.name
+            )
+        )
 
-    def _natively(self, request: Request, deadline: Deadline, asked: Asked) -> Work[Summary]:
+    def _natively(self, request: Request, deadline: api_calls.Deadline, asked: prompted.Asked) -> Work[Summary]:
         fixed = {**self._parameters, "model": self._model, **self._limit}
         parameters = _native_parameters(request, self._rendered, self._instructions, fixed)
         answer = yield from self._ask(parameters, deadline, native=True)
         asked.answers.append(answer)
         return replace(_native_summary(answer, self._instructions), settings=asked.settings)
 
-    def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
+    def _send(self, shown: str, asked: prompted.Asked, deadline: api_calls.Deadline) -> Work[str]:
         parameters = {**self._given, "system": asked.prompt, "messages": [{"role": "user", "content": shown}]}
         return self._answer(parameters, asked, deadline)
 
-    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked, deadline: Deadline) -> Work[str]:
+    def _send_inline(
+        self, arguments: Payload, prompt: str, asked: prompted.Asked, deadline: api_calls.Deadline
+    ) -> Work[str]:
         messages, own = arguments["messages"], [{"type": "text", "text": prompt}]
         if messages and messages[-1]["role"] == "user":
             *messages, last = messages
@@ -136,18 +118,18 @@ class AnthropicSummarizer(ModelSummarizer):
         parameters = {**arguments, **self._parameters, "model": self._model, **self._limit}
         return self._answer({**parameters, "messages": [*messages, {"role": "user", "content": own}]}, asked, deadline)
 
-    def _answer(self, parameters: Payload, asked: Asked, deadline: Deadline) -> Work[str]:
+    def _answer(self, parameters: Payload, asked: prompted.Asked, deadline: api_calls.Deadline) -> Work[str]:
         answer = yield from self._ask(parameters, deadline, native="betas" in parameters)
         # Record the answer first, because a refused or unfinished answer is billed too.
         asked.answers.append(answer)
         reason = answer.stop_reason
-        return finished(
+        return prompted.finished(
             "".join(block.text for block in answer.content if block.type == "text"), reason,
             refused=reason == "refusal", full=reason == "model_context_window_exceeded", whole=reason in _GOOD,
         )  # fmt: skip
 
-    def _ask(self, parameters: Payload, deadline: Deadline, *, native: bool) -> Work[Any]:
-        request = MessagesRequest(parameters, native, stream=self._stream and not native)
+    def _ask(self, parameters: Payload, deadline: api_calls.Deadline, *, native: bool) -> Work[Any]:
+        request = api_calls.MessagesRequest(parameters, native, stream=self._stream and not native)
         return api_calls.ask(self._client, request, deadline)
 
 
@@ -172,7 +154,7 @@ def _native_parameters(
     arguments = render(view)
     messages = arguments["messages"]
     if all(block.get("type") == "compaction" for message in messages for block in _blocks(message)):
-        raise NativeRefused("there is nothing to summarize")
+        raise errors.NativeRefused("there is nothing to summarize")
     compaction = {"type": "summarize"} | ({} if instructions is None else {"instructions": instructions})
     betas = {*arguments.pop("betas", ()), *fixed.get("betas", ()), SIGNED_BETA}
     return {**arguments, **fixed, "compaction": compaction, "betas": sorted(betas)}
@@ -181,17 +163,17 @@ def _native_parameters(
 def _check_native(request: Request) -> None:
     """Raises NativeRefused for a span that the API would refuse, or whose block would not be first in the view."""
     if request.before is None and request.start_seq != 1:
-        raise NativeRefused(
+        raise errors.NativeRefused(
             "the API's block must be first in the view, and the elements before the span are not known:"
             " use Request.within(…)"
         )
     if not all(map(is_system, _payloads(request.before or ()))):
-        raise NativeRefused("the API's block must be first in the view, and the span has messages before it")
+        raise errors.NativeRefused("the API's block must be first in the view, and the span has messages before it")
     if any(map(is_system, _payloads(request.elements))):
-        raise NativeRefused("a system message is inside the span")
+        raise errors.NativeRefused("a system message is inside the span")
     links = Links([element.messages for element in request.elements])
     if links.pending or links.orphans:
-        raise NativeRefused("the span has a call without a result, or a result without a call")
+        raise errors.NativeRefused("the span has a call without a result, or a result without a call")
     _check_blocks(request.elements)
     _check_kept(request)
 
@@ -205,9 +187,9 @@ def _check_blocks(elements: Iterable[Element]) -> None:
         if block.get("type") == "compaction" and block.get("content")
     ]
     if len(are_first) > 1:
-        raise NativeRefused("the span has more than one compaction block")
+        raise errors.NativeRefused("the span has more than one compaction block")
     if are_first == [False]:
-        raise NativeRefused("the span has a compaction block that is not at its beginning")
+        raise errors.NativeRefused("the span has a compaction block that is not at its beginning")
 
 
 def _check_kept(request: Request) -> None:
@@ -218,7 +200,7 @@ def _check_kept(request: Request) -> None:
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:
-        raise NativeRefused(
+        raise errors.NativeRefused(
             "the message after the span must have another role than the last message in the span, and not be a system"
             " message"
         )
@@ -246,13 +228,13 @@ def _native_summary(answer: Any, instructions: str | None) -> Summary:
     response: Payload = answer.to_dict(mode="json", warnings=False)
     content, reason = response.get("content"), response.get("stop_reason")
     if reason == "refusal":
-        raise SummaryRefused("the model refused")
+        raise errors.SummaryRefused("the model refused")
     if reason == "max_tokens":
-        raise SummaryCutShort("the answer is not finished: max_tokens")
+        raise errors.SummaryCutShort("the answer is not finished: max_tokens")
     block = content[0] if isinstance(content, list) and len(content) == 1 else {}
     text = block.get("content") if block.get("type") == "compaction" else None
     if reason != "compaction" or not isinstance(text, str) or not text.strip():
-        raise SummaryUseless("the API returned no summary")
+        raise errors.SummaryUseless("the API returned no summary")
     provider: Payload = {name: response[name] for name in ("id", "model", "stop_reason") if name in response}
     model, usage, message = response.get("model"), response.get("usage"), {"role": "assistant", "content": [block]}
     return Summary(text, model=model, prompt=instructions, usage=usage, provider=provider, replacement=(message,))
@@ -292,14 +274,16 @@ class AnthropicCounter:
         deadline: float = 5.0,
         remembered: int = 256,
     ) -> None:
-        sdk("AnthropicCounter")
+        api_calls.sdk("AnthropicCounter")
         if not hasattr(client, "messages"):
-            raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
-        check_model(model)
+            raise errors.InvalidInput(
+                f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}"
+            )
+        prompted.check_model(model)
         if not deadline > 0:
-            raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
+            raise errors.InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
         number(remembered, "remembered", least=0)
-        check_parameters(parameters, _OURS)
+        prompted.check_parameters(parameters, _OURS)
         self._client = client
         self._model = model
         self._parameters = {name: value for name, value in (parameters or {}).items() if name not in _OF_THE_ANSWER}
@@ -315,7 +299,7 @@ class AnthropicCounter:
 
     @property
     def needs_async(self) -> bool:
-        return is_async_client(self._client)
+        return api_calls.is_async_client(self._client)
 
     @property
     def counts_overhead(self) -> bool:
@@ -326,10 +310,10 @@ class AnthropicCounter:
         return f"AnthropicCounter(model={self._model!r})"
 
     def __call__(self, view: View, /) -> Measured | Awaitable[Measured]:
-        asked: Payload | NotRenderable
+        asked: Payload | errors.NotRenderable
         try:
             asked = self._request(view)
-        except NotRenderable as error:
+        except errors.NotRenderable as error:
             asked = error
         work = self._work(view.tokens, asked)
         return drive_async(work) if self.needs_async else drive(work)
@@ -340,9 +324,9 @@ class AnthropicCounter:
         asked = {**rendered, **self._parameters, "model": self._model}
         return asked | {"betas": betas} if betas else asked
 
-    def _work(self, local: int, asked: Payload | NotRenderable) -> Work[Measured]:
+    def _work(self, local: int, asked: Payload | errors.NotRenderable) -> Work[Measured]:
         try:
-            if isinstance(asked, NotRenderable):
+            if isinstance(asked, errors.NotRenderable):
                 raise asked
             # Objects of an SDK are hashed by their repr.
             key = sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()
@@ -352,12 +336,12 @@ class AnthropicCounter:
                     self._known.move_to_end(key)
             if tokens is None:
                 # Use the beta endpoint only for betas, because some gateways do not have it.
-                request = CountRequest(asked, native="betas" in asked)
-                tokens = yield from count_tokens(self._client, request, Deadline(self._deadline))
+                request = api_calls.CountRequest(asked, native="betas" in asked)
+                tokens = yield from api_calls.count_tokens(self._client, request, api_calls.Deadline(self._deadline))
                 with self._lock:
                     self._known[key] = tokens
                     while len(self._known) > self._remembered:
                         self._known.popitem(last=False)
-        except (NotRenderable, SummarizerError) as error:
+        except (errors.NotRenderable, errors.SummarizerError) as error:
             return Measured(local, local, error=str(error))
         return Measured(tokens, local, "exact", counter=self.name)

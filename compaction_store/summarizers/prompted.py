@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
+from compaction_store import errors
 from compaction_store.arguments import name_of, number, other
 from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
@@ -28,17 +29,6 @@ from compaction_store.compaction.element_json import (
 )
 from compaction_store.compaction.summary_calls import CallRecord, settings, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer, texts
-from compaction_store.errors import (
-    InvalidCallback,
-    InvalidInput,
-    SourceTooLong,
-    SummarizerError,
-    SummarizersFailed,
-    SummaryCutShort,
-    SummaryRefused,
-    SummaryTooLong,
-    SummaryUseless,
-)
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.module_data import ModuleData
 from compaction_store.rendering.view import View
@@ -98,7 +88,7 @@ class Asked:
 
 def check_model(model: object) -> None:
     if not isinstance(model, str) or not model:
-        raise InvalidInput(f"model must be the name of a model{other(model)}")
+        raise errors.InvalidInput(f"model must be the name of a model{other(model)}")
 
 
 def check(model: object, max_tokens: object, deadline: object) -> None:
@@ -106,12 +96,12 @@ def check(model: object, max_tokens: object, deadline: object) -> None:
     check_model(model)
     number(max_tokens, "max_tokens", least=1)
     if type(deadline) not in (int, float) or not cast("float", deadline) > 0:
-        raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
+        raise errors.InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
 
 
 def check_parameters(parameters: Mapping[str, Any] | None, unfit: Sequence[str]) -> None:
     if parameters is not None and (found := [name for name in unfit if name in parameters]):
-        raise InvalidInput(f"parameters must not have {', '.join(found)}")
+        raise errors.InvalidInput(f"parameters must not have {', '.join(found)}")
 
 
 def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Work[Summary]:
@@ -122,7 +112,7 @@ def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Wo
     try:
         summary = yield from work
         judge(summary.text, request)
-    except SummarizerError as error:
+    except errors.SummarizerError as error:
         error.attempted = replace(asked.summary(""), duration=asked.seconds, summarizer=name)
         raise
     coverage = {"messages": request.end_seq - request.start_seq + 1, **(summary.coverage or {})}
@@ -135,7 +125,7 @@ def answered(send: Send, document_: str, deadline: Deadline, asked: Asked, name:
     """Returns the unchanged answer to the caller's prompt. Adds the cost to an error, as `judged` does."""
     try:
         text = yield from send(document_, asked, deadline)
-    except SummarizerError as error:
+    except errors.SummarizerError as error:
         error.attempted = replace(asked.summary(""), duration=asked.seconds, summarizer=name)
         raise
     return replace(asked.summary(text), duration=asked.seconds, summarizer=name)
@@ -189,7 +179,7 @@ def by_prompt(
         merged = [notes_json(*note) for note in notes]
         fewer = yield from _notes(send, merged, deadline, asked, ())
         if len(fewer) >= len(notes):
-            raise SourceTooLong("the summaries of the parts are too long to be merged")
+            raise errors.SourceTooLong("the summaries of the parts are too long to be merged")
         notes = fewer
     coverage: Payload = {"parts": parts} if len(parts) > 1 else {}
     seen = {"erased": shown.erased, "media": shown.media, "around": [piece.start_seq for piece in stays]}
@@ -214,9 +204,9 @@ class ModelSummarizer(ABC):
     ) -> None:  # fmt: skip
         check(model, max_tokens, deadline)
         if not callable(render):
-            raise InvalidInput(f"render must be a function that makes a request of a view{other(render)}")
+            raise errors.InvalidInput(f"render must be a function that makes a request of a view{other(render)}")
         if mode not in modes:
-            raise InvalidInput(f"mode must be {' or '.join(map(repr, modes))}{other(mode)}")
+            raise errors.InvalidInput(f"mode must be {' or '.join(map(repr, modes))}{other(mode)}")
         number(context, "context", least=0)
         check_parameters(parameters, unfit)
         self._client = client
@@ -274,7 +264,7 @@ class ModelSummarizer(ABC):
             prompt = inline_prompt(self._instructions, self._max_tokens, request, stays)
             try:
                 text = yield from self._send_inline(self._rendered(view), prompt, asked, deadline)
-            except (SourceTooLong, SummaryCutShort, SummaryUseless):
+            except (errors.SourceTooLong, errors.SummaryCutShort, errors.SummaryUseless):
                 pass
             else:
                 around = [piece.start_seq for piece in stays if piece.start_seq > request.end_seq]
@@ -286,7 +276,9 @@ class ModelSummarizer(ABC):
         found = self._render(view)
         name = self._conversation
         if not isinstance(found, Mapping) or not isinstance(found.get(name), list | tuple):
-            raise InvalidInput(f"render must return a request of the summarizer's API, which has a list {name!r}")
+            raise errors.InvalidInput(
+                f"render must return a request of the summarizer's API, which has a list {name!r}"
+            )
         return dict(found)
 
     @property
@@ -306,13 +298,13 @@ class ModelSummarizer(ABC):
 def finished(text: str, reason: Any, *, refused: bool, full: bool, whole: bool) -> str:
     """Returns the text of a finished answer. Raises an error for any other answer."""
     if refused:
-        raise SummaryRefused("the model refused")
+        raise errors.SummaryRefused("the model refused")
     if full:
-        raise SourceTooLong("the model's context window was full before the end of the answer")
+        raise errors.SourceTooLong("the model's context window was full before the end of the answer")
     if not whole:
-        raise SummaryCutShort(f"the answer is not finished: {stop_reason(reason)}")
+        raise errors.SummaryCutShort(f"the answer is not finished: {stop_reason(reason)}")
     if not (text := text.strip()):
-        raise SummaryUseless("the answer is empty")
+        raise errors.SummaryUseless("the answer is empty")
     return text
 
 
@@ -325,7 +317,7 @@ def _notes(
     """
     try:
         text = yield from send(document(pieces, stays), asked, deadline)
-    except SourceTooLong:
+    except errors.SourceTooLong:
         parts = halves(pieces, _LEAST)
         if parts is None and not stays:
             raise
@@ -369,13 +361,13 @@ _HIDDEN = {
 def judge(text: str, request: Request) -> None:
     """Raises a SummarizerError if an answer is not a summary of the request."""
     if not text.strip():
-        raise SummaryUseless("the answer is empty")
+        raise errors.SummaryUseless("the answer is empty")
     if is_shell(text):
-        raise SummaryUseless("the answer has only markup or a heading and no summary")
+        raise errors.SummaryUseless("the answer has only markup or a heading and no summary")
     if is_refusal(text):
-        raise SummaryRefused("the answer is a refusal")
+        raise errors.SummaryRefused("the answer is a refusal")
     if len(text) >= request.size:
-        raise SummaryTooLong(f"the answer must have fewer than {request.size:,} characters, not {len(text):,}")
+        raise errors.SummaryTooLong(f"the answer must have fewer than {request.size:,} characters, not {len(text):,}")
 
 
 def is_refusal(text: str) -> bool:
@@ -436,17 +428,17 @@ class FallbackSummarizer:
         return drive_async(work) if self.needs_async else begin(work)
 
     def _work(self, request: Request) -> Work[Summary]:
-        errors: list[Exception] = []
+        raised: list[Exception] = []
         failures: list[Payload] = []
         for summarizer in self.summarizers:
             call = CallRecord(summarizer)
             try:
                 return _judged(request, call, (yield Call(summarizer, request)), failures)
             except Exception as error:  # noqa: BLE001 — after any error, the next summarizer is called
-                errors.append(error)
+                raised.append(error)
                 failures.append(call.failure(error))
-        names = ", ".join(type(error).__name__ for error in errors)
-        failed = SummarizersFailed(f"all {len(errors)} summarizers failed: {names}", errors=tuple(errors))
+        names = ", ".join(type(error).__name__ for error in raised)
+        failed = errors.SummarizersFailed(f"all {len(raised)} summarizers failed: {names}", errors=tuple(raised))
         # A record can name only one model. Name the first that was called.
         model = next((failure["model"] for failure in failures if "model" in failure), None)
         failed.attempted = Summary("", model=model, coverage={"failed_before": failures})
@@ -455,11 +447,11 @@ class FallbackSummarizer:
 
 def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[Payload]) -> Summary:
     if not isinstance(result, str | Summary):
-        raise InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
+        raise errors.InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
     summary = call.summary(result)
     try:
         judge(summary.text, request)
-    except SummarizerError as error:
+    except errors.SummarizerError as error:
         error.attempted = without_text(summary)
         raise
     if not failures:

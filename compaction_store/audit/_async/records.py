@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compaction_store import waiting
 from compaction_store.arguments import about
 from compaction_store.audit import facts
-from compaction_store.audit._async.threads import (
-    MOST_EVENTS,
-    copied,
-    event,
-    first,
-    first_pos,
-    pos_at,
-    resolved,
-    summed_costs,
-)
+from compaction_store.audit._async import threads
 from compaction_store.audit.marks import Sources, compare, replacements
 from compaction_store.audit.safe_text import json_shown
 from compaction_store.audit.words import said
@@ -44,7 +35,7 @@ async def view(
     only_changes: bool = True,
 ) -> facts.ViewPage:
     """Reads one page of the view at a pos or a time, beside the view at another one if `beside` is given."""
-    reader, found = await resolved(reader, thread_id)
+    reader, found = await threads.resolved(reader, thread_id)
     at = found.last_pos if at is None else await _pos_of(reader, found, at)
     beside = None if beside is None else await _pos_of(reader, found, beside)
     compared = await reader.audit.compare(
@@ -54,7 +45,7 @@ async def view(
     sides = [] if beside is None else [await reader.audit.compare(thread_id, pos, count=1) for pos in (at, beside)]
     earlier, later = await reader.audit.neighbours(thread_id, at)
     # Up to twenty positions from the first on, evenly distributed over the thread, for the page's links.
-    begin, last, links = await first_pos(reader, found), found.last_pos, min(20, found.last_pos)
+    begin, last, links = await threads.first_pos(reader, found), found.last_pos, min(20, found.last_pos)
     return facts.ViewPage(
         thread=found, at=at, beside=beside, only_changes=only_changes, tokens=compared.tokens, sides=sides,
         rows=await _pairs(reader, compared), start=start, more=compared.count > start + facts.ROWS,
@@ -65,7 +56,7 @@ async def view(
 
 
 async def _pos_of(reader: AsyncReader, found: Thread, at: int | datetime) -> int:
-    pos = at if isinstance(at, int) else await pos_at(reader, found, at)
+    pos = at if isinstance(at, int) else await threads.pos_at(reader, found, at)
     if pos == 0:
         raise PositionNotFound(f"the thread has no entry up to that time{about(found.thread_id)}")
     return pos
@@ -91,10 +82,10 @@ async def record(
     reader: AsyncReader, thread_id: str, number: int, after: int = 0, *, content: bool
 ) -> facts.RecordPage:
     """Reads a record, the originals of its span, and what its summary kept, lost and invented."""
-    reader, _ = await resolved(reader, thread_id)
+    reader, _ = await threads.resolved(reader, thread_id)
     found = await reader.compaction(thread_id, number)
     verdicts = await _verdicts(reader, thread_id)
-    copy = (await copied(reader, [thread_id]))[0].get(thread_id)
+    copy = (await threads.copied(reader, [thread_id]))[0].get(thread_id)
     shared: dict[str, Any] = {
         "record": found, "inside": await inside(reader, found), "undone": await _undone(reader, found),
         "copied": copy if copy is not None and found.pos <= copy.pos else None,
@@ -107,7 +98,9 @@ async def record(
     replaced = [text[: facts.MESSAGE_PAGE] for text in texts[: facts.ROWS]]
     start = max(after, found.start_seq - 1)
     # Seqs have no gaps, so this reads one message more than the page has.
-    originals = await first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + facts.ROWS + 1)))
+    originals = await threads.first(
+        reader.replay(thread_id, after=start, until=min(found.end_seq, start + facts.ROWS + 1))
+    )
     names = NameReader()
     is_whole = start < found.start_seq and not originals.more
     sources = Sources(found, replaced, names)
@@ -165,13 +158,13 @@ async def record_list(
     """
     start = None if after is None else await reader.compaction(*after)
     if thread_id is not None:
-        reader, _ = await resolved(reader, thread_id)
-    listed = await first(bounded(reader.compactions(thread_id, newest_first=True, after=start, **wanted)))
-    copies, more = await copied(reader, [found.thread_id for found in listed.rows])
+        reader, _ = await threads.resolved(reader, thread_id)
+    listed = await threads.first(bounded(reader.compactions(thread_id, newest_first=True, after=start, **wanted)))
+    copies, more = await threads.copied(reader, [found.thread_id for found in listed.rows])
     costs = None
     if with_costs or (after is None and not listed.more):
         matching = bounded(reader.compactions(thread_id, newest_first=True, **wanted))
-        costs = await summed_costs(reader, matching, thread_id)
+        costs = await threads.summed_costs(reader, matching, thread_id)
     return facts.RecordList(listed, copies, more, costs)
 
 
@@ -202,7 +195,7 @@ async def sample(
 
 async def _verdicts(reader: AsyncReader, thread_id: str) -> facts.ListPage:
     """Returns the newest verdicts on the records of a thread, oldest first."""
-    events = await first(reader.audit.events(thread_id, kind="verdict", newest_first=True), MOST_EVENTS)
+    events = await threads.first(reader.audit.events(thread_id, kind="verdict", newest_first=True), threads.MOST_EVENTS)
     found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
     return facts.ListPage(found, events.more)
 
@@ -212,7 +205,7 @@ async def _verdicts(reader: AsyncReader, thread_id: str) -> facts.ListPage:
 
 async def message(reader: AsyncReader, thread_id: str, seq: int, part: int = 1, *, content: bool) -> facts.MessagePage:
     """Reads a message, the records that covered it, its erasure, and its receipt if it is a reply."""
-    reader, found = await resolved(reader, thread_id)
+    reader, found = await threads.resolved(reader, thread_id)
     explained = await reader.audit.explain(thread_id, seq, records=facts.ROWS + 1)
     is_shown = content and not explained.message.redacted
     words = await waiting.in_thread(said, explained.message.payload) if is_shown else ""
@@ -240,10 +233,10 @@ async def text(
     seq: int | None = None,
 ) -> facts.TextPage:
     """Reads all fields of an event, a record or a message, or of the thread itself, as JSON."""
-    reader, found = await resolved(reader, thread_id)
+    reader, found = await threads.resolved(reader, thread_id)
     value: Thread | Event | Compaction | Message = found
     if pos is not None:
-        value = await event(reader, thread_id, pos)
+        value = await threads.event(reader, thread_id, pos)
     elif number is not None:
         value = await reader.compaction(thread_id, number)
     elif seq is not None:
@@ -261,7 +254,7 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int = 0) -
 
     If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
     """
-    reader, _ = await resolved(reader, thread_id)
+    reader, _ = await threads.resolved(reader, thread_id)
     explained = await reader.audit.explain(thread_id, seq, records=1)
     role, pos = explained.message.role, explained.message.pos - 1
     if explained.receipt is None and seq > 1 and "request" not in (explained.message.meta or {}):

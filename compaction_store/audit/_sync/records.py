@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from compaction_store.arguments import about
 from compaction_store.audit import facts
-from compaction_store.audit._sync.threads import (
-    MOST_EVENTS,
-    copied,
-    event,
-    first,
-    first_pos,
-    pos_at,
-    resolved,
-    summed_costs,
-)
+from compaction_store.audit._sync import threads
 from compaction_store.audit.marks import Sources, compare, replacements
 from compaction_store.audit.safe_text import json_shown
 from compaction_store.audit.words import said
@@ -44,7 +35,7 @@ def view(
     only_changes: bool = True,
 ) -> facts.ViewPage:
     """Reads one page of the view at a pos or a time, beside the view at another one if `beside` is given."""
-    reader, found = resolved(reader, thread_id)
+    reader, found = threads.resolved(reader, thread_id)
     at = found.last_pos if at is None else _pos_of(reader, found, at)
     beside = None if beside is None else _pos_of(reader, found, beside)
     compared = reader.audit.compare(
@@ -54,7 +45,7 @@ def view(
     sides = [] if beside is None else [reader.audit.compare(thread_id, pos, count=1) for pos in (at, beside)]
     earlier, later = reader.audit.neighbours(thread_id, at)
     # Up to twenty positions from the first on, evenly distributed over the thread, for the page's links.
-    begin, last, links = first_pos(reader, found), found.last_pos, min(20, found.last_pos)
+    begin, last, links = threads.first_pos(reader, found), found.last_pos, min(20, found.last_pos)
     return facts.ViewPage(
         thread=found, at=at, beside=beside, only_changes=only_changes, tokens=compared.tokens, sides=sides,
         rows=_pairs(reader, compared), start=start, more=compared.count > start + facts.ROWS,
@@ -65,7 +56,7 @@ def view(
 
 
 def _pos_of(reader: Reader, found: Thread, at: int | datetime) -> int:
-    pos = at if isinstance(at, int) else pos_at(reader, found, at)
+    pos = at if isinstance(at, int) else threads.pos_at(reader, found, at)
     if pos == 0:
         raise PositionNotFound(f"the thread has no entry up to that time{about(found.thread_id)}")
     return pos
@@ -91,10 +82,10 @@ def record(
     reader: Reader, thread_id: str, number: int, after: int = 0, *, content: bool
 ) -> facts.RecordPage:
     """Reads a record, the originals of its span, and what its summary kept, lost and invented."""
-    reader, _ = resolved(reader, thread_id)
+    reader, _ = threads.resolved(reader, thread_id)
     found = reader.compaction(thread_id, number)
     verdicts = _verdicts(reader, thread_id)
-    copy = (copied(reader, [thread_id]))[0].get(thread_id)
+    copy = (threads.copied(reader, [thread_id]))[0].get(thread_id)
     shared: dict[str, Any] = {
         "record": found, "inside": inside(reader, found), "undone": _undone(reader, found),
         "copied": copy if copy is not None and found.pos <= copy.pos else None,
@@ -107,7 +98,9 @@ def record(
     replaced = [text[: facts.MESSAGE_PAGE] for text in texts[: facts.ROWS]]
     start = max(after, found.start_seq - 1)
     # Seqs have no gaps, so this reads one message more than the page has.
-    originals = first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + facts.ROWS + 1)))
+    originals = threads.first(
+        reader.replay(thread_id, after=start, until=min(found.end_seq, start + facts.ROWS + 1))
+    )
     names = NameReader()
     is_whole = start < found.start_seq and not originals.more
     sources = Sources(found, replaced, names)
@@ -165,13 +158,13 @@ def record_list(
     """
     start = None if after is None else reader.compaction(*after)
     if thread_id is not None:
-        reader, _ = resolved(reader, thread_id)
-    listed = first(bounded(reader.compactions(thread_id, newest_first=True, after=start, **wanted)))
-    copies, more = copied(reader, [found.thread_id for found in listed.rows])
+        reader, _ = threads.resolved(reader, thread_id)
+    listed = threads.first(bounded(reader.compactions(thread_id, newest_first=True, after=start, **wanted)))
+    copies, more = threads.copied(reader, [found.thread_id for found in listed.rows])
     costs = None
     if with_costs or (after is None and not listed.more):
         matching = bounded(reader.compactions(thread_id, newest_first=True, **wanted))
-        costs = summed_costs(reader, matching, thread_id)
+        costs = threads.summed_costs(reader, matching, thread_id)
     return facts.RecordList(listed, copies, more, costs)
 
 
@@ -202,7 +195,7 @@ def sample(
 
 def _verdicts(reader: Reader, thread_id: str) -> facts.ListPage:
     """Returns the newest verdicts on the records of a thread, oldest first."""
-    events = first(reader.audit.events(thread_id, kind="verdict", newest_first=True), MOST_EVENTS)
+    events = threads.first(reader.audit.events(thread_id, kind="verdict", newest_first=True), threads.MOST_EVENTS)
     found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
     return facts.ListPage(found, events.more)
 
@@ -212,7 +205,7 @@ def _verdicts(reader: Reader, thread_id: str) -> facts.ListPage:
 
 def message(reader: Reader, thread_id: str, seq: int, part: int = 1, *, content: bool) -> facts.MessagePage:
     """Reads a message, the records that covered it, its erasure, and its receipt if it is a reply."""
-    reader, found = resolved(reader, thread_id)
+    reader, found = threads.resolved(reader, thread_id)
     explained = reader.audit.explain(thread_id, seq, records=facts.ROWS + 1)
     is_shown = content and not explained.message.redacted
     words = said(explained.message.payload) if is_shown else ""
@@ -240,10 +233,10 @@ def text(
     seq: int | None = None,
 ) -> facts.TextPage:
     """Reads all fields of an event, a record or a message, or of the thread itself, as JSON."""
-    reader, found = resolved(reader, thread_id)
+    reader, found = threads.resolved(reader, thread_id)
     value: Thread | Event | Compaction | Message = found
     if pos is not None:
-        value = event(reader, thread_id, pos)
+        value = threads.event(reader, thread_id, pos)
     elif number is not None:
         value = reader.compaction(thread_id, number)
     elif seq is not None:
@@ -261,7 +254,7 @@ def reply(reader: Reader, thread_id: str, seq: int, start: int = 0) -> facts.Rep
 
     If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
     """
-    reader, _ = resolved(reader, thread_id)
+    reader, _ = threads.resolved(reader, thread_id)
     explained = reader.audit.explain(thread_id, seq, records=1)
     role, pos = explained.message.role, explained.message.pos - 1
     if explained.receipt is None and seq > 1 and "request" not in (explained.message.meta or {}):
