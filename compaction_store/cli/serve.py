@@ -29,15 +29,7 @@ from compaction_store.audit.safe_text import named, shown
 from compaction_store.cli import choices, options, values
 from compaction_store.cli.bundles import REFUSED, misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
-from compaction_store.cli.options import (
-    DeedOptions,
-    PrintOptions,
-    Reserve,
-    ServerOptions,
-    Target,
-    TenantOptions,
-    Trigger,
-)
+from compaction_store.cli.options import PrintOptions, Reserve, ServerOptions, Target, TenantOptions, Trigger
 from compaction_store.cli.output import Output, note, private
 from compaction_store.cli.verify import LogFile, PublicKeys, open_log
 from compaction_store.errors import DatabaseError, MissingExtra, SchemaOutOfDate, own_text
@@ -275,7 +267,7 @@ def worker(
     idle: float = option("--idle MINUTES", default=0.0, min=0, max=525_600),
     once: bool = option("--once", default=False),
     *,
-    deed: DeedOptions,
+    deed: options.DeedOptions,
     db: ServerOptions,
     tenant: list[str] = option(
         "--tenant NAME", default=["default"], envvar="COMPACTION_STORE_TENANT", show_default="default"

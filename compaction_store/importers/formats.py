@@ -9,26 +9,9 @@ from typing import Any, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput, InvalidSource
-from compaction_store.importers import (
-    chatgpt,
-    claude_ai,
-    claude_code,
-    codex,
-    conversations,
-    databases,
-    exports,
-    langgraph,
-)
-from compaction_store.importers.conversations import (
-    ANTHROPIC,
-    CHAT,
-    RESPONSES,
-    Conversations,
-    answered,
-    request,
-    said_in,
-)
-from compaction_store.importers.exports import Export
+from compaction_store.importers import chatgpt, claude_ai, claude_code, codex, conversations, databases, langgraph
+from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
+from compaction_store.importers.exports import Export, first_conversation
 from compaction_store.importers.line_files import Files, LineFile, found_in
 from compaction_store.importers.sources import Source
 from compaction_store.messages.parts import row_of
@@ -198,7 +181,7 @@ def of_files(path: Path) -> str:
 
 
 def _of_export(path: Path) -> str | None:
-    found = exports.first_conversation(path)
+    found = first_conversation(path)
     if found is None:
         return None
     if chatgpt.is_conversation(found):
@@ -233,13 +216,12 @@ def _of_line(found: dict[str, Any]) -> str | None:
         return claude_code.FORMAT
     if codex.is_line(found):
         return codex.FORMAT
-    if (asked := request(found)) is None:
-        if (parts := answered(found)) is not None:
-            return RESPONSES if found.get("object") == "response" else CHAT if parts else None
-        return next(of_messages([found]), None)
-    if "messages" not in asked:
-        return RESPONSES
-    return ANTHROPIC if "system" in asked or "params" in found else next(of_messages(said_in(asked)), None)
+    asked = conversations.request(found)
+    if asked is None and (parts := conversations.answered(found)) is not None:
+        return RESPONSES if found.get("object") == "response" else CHAT if parts else None
+    if asked is not None and ("messages" not in asked or "system" in asked or "params" in found):
+        return ANTHROPIC if "messages" in asked else RESPONSES
+    return next(of_messages([found] if asked is None else conversations.said_in(asked)), None)
 
 
 def of_messages(messages: list[Any]) -> Iterator[str]:
@@ -262,6 +244,6 @@ def of_messages(messages: list[Any]) -> Iterator[str]:
 
 
 def _is_plain(found: dict[str, Any]) -> bool:
-    asked = request(found)
-    messages = [found] if asked is None else said_in(asked)
+    asked = conversations.request(found)
+    messages = [found] if asked is None else conversations.said_in(asked)
     return any(conversations.is_message(message, CHAT) for message in messages)

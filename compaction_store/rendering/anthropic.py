@@ -16,17 +16,7 @@ from compaction_store.messages import framing
 from compaction_store.messages.parts import row_of
 from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
-from compaction_store.rendering.blocks import (
-    BEGINNING,
-    BY_NAME,
-    NO_RESULT,
-    OF_ERASED,
-    OF_NO_CALL,
-    PlacedBlock,
-    paired,
-    parts,
-    refuse,
-)
+from compaction_store.rendering import blocks
 from compaction_store.rendering.given import set_in_messages, without_mark
 
 SIGNED_BETA = "compact-2026-09-04"
@@ -59,7 +49,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     system, turns = _turns(messages, results, in_place=options.system_messages == "in_place")
     turns = list(_finished(turns))
     if turns and turns[0].role == "assistant" and turns[0].blocks[0].get("type") != "compaction":
-        turns.insert(0, _Message(0, "user", [{"type": "text", "text": BEGINNING}]))
+        turns.insert(0, _Message(0, "user", [{"type": "text", "text": blocks.BEGINNING}]))
     _mark(turns, cache := options.cache)
     written = [{"role": turn.role, "content": _short(turn.blocks)} | turn.fields for turn in turns]
     arguments: Payload = {"messages": written}
@@ -83,7 +73,7 @@ def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
     spoken = False
     for index, element in enumerate(elements):
         for place, payload in enumerate(shown(element)):
-            found = parts(element.seq, payload)
+            found = blocks.parts(element.seq, payload)
             if (index, place) < start[:2]:
                 found = [part for part in found if part.role == "system"]
             elif (index, place) == start[:2]:
@@ -124,28 +114,28 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
         for place, payload in enumerate(element.messages if element.kind is None else ()):
             content = payload.get("content") if payload.get("role") == "assistant" else None
             if isinstance(content, list) and any(map(_is_compaction, content)):
-                blocks = [part.block for part in parts(element.seq, payload)]
-                last = index, place, max(number for number, block in enumerate(blocks) if _is_compaction(block))
+                found = [part.block for part in blocks.parts(element.seq, payload)]
+                last = index, place, max(number for number, block in enumerate(found) if _is_compaction(block))
     return last
 
 
-def _ours(part: PlacedBlock, element: Element, *, first: bool) -> PlacedBlock:
+def _ours(part: blocks.PlacedBlock, element: Element, *, first: bool) -> blocks.PlacedBlock:
     """Keeps a record's compaction block at the beginning, its only valid place. Elsewhere, makes framed notes of it."""
     if not _is_compaction(part.block) or first:
         return part
-    return PlacedBlock(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
+    return blocks.PlacedBlock(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
 
 
 def notes(block: Payload, element: Element) -> str:
     """Converts a compaction block to the text of framed notes."""
     text = block.get("content")
     if not isinstance(text, str):
-        refuse(element.seq, 0, "an encrypted summary cannot be converted to the requested format")
+        blocks.refuse(element.seq, 0, "an encrypted summary cannot be converted to the requested format")
     framed: str = framing.frame(text, element.seq, element.end_seq)["content"]
     return framed
 
 
-def _messages(found: list[PlacedBlock], payload: Payload) -> Iterator[_Message]:
+def _messages(found: list[blocks.PlacedBlock], payload: Payload) -> Iterator[_Message]:
     """Yields the parts of a payload as messages of one role each. This is nearly always one message."""
     seq, message = (found[0].seq, None) if found else (0, None)
     for part in found:
@@ -168,41 +158,41 @@ def _messages(found: list[PlacedBlock], payload: Payload) -> Iterator[_Message]:
 
 def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
     """Removes the results from the messages and makes ids unique. Returns the results by the id() of their calls."""
-    blocks = [(message, block) for message in messages for block in message.blocks]
-    rows = [row_of(block) for _, block in blocks]
+    placed = [(message, block) for message in messages for block in message.blocks]
+    rows = [row_of(block) for _, block in placed]
     steps = [
         (place, name, row.step == "call")
-        for place, (row, (_, block)) in enumerate(zip(rows, blocks, strict=True))
+        for place, (row, (_, block)) in enumerate(zip(rows, placed, strict=True))
         if row.is_clients and (name := row.id_of(block)) is not None
     ]
-    pairs = paired(steps)
+    pairs = blocks.paired(steps)
     taken: set[str] = set()
     results: dict[int, Payload] = {}
     for place, name, is_call in steps:
         if is_call:
             new = _unused(name, taken)
-            call = blocks[place][1]
+            call = placed[place][1]
             answer = pairs.answers.get(place)
             if answer is None:
-                result: Payload = {"type": rows[place].answer, "content": NO_RESULT, "is_error": True}
+                result: Payload = {"type": rows[place].answer, "content": blocks.NO_RESULT, "is_error": True}
             else:
-                result = blocks[answer][1]
+                result = placed[answer][1]
             if new != name:
                 call = {**call, rows[place].id[0]: new}
-                message, old = blocks[place]
+                message, old = placed[place]
                 message.blocks = [call if b is old else b for b in message.blocks]
             results[id(call)] = {**result, row_of(result).id[0]: new}
     for message in messages if steps else ():
         message.blocks = [b for b in message.blocks if not ((row := row_of(b)).step == "result" and row.is_clients)]
-    note = OF_ERASED if erased else OF_NO_CALL
+    note = blocks.OF_ERASED if erased else blocks.OF_NO_CALL
     for place in pairs.orphans:
-        blocks[place][0].blocks.append({"type": "text", "text": note})
+        placed[place][0].blocks.append({"type": "text", "text": note})
     return results
 
 
 def _unused(name: str, taken: set[str]) -> str:
     """Returns an id unchanged if the API accepts it and no other call has it, or else a similar id."""
-    plain = name.removeprefix(BY_NAME)
+    plain = name.removeprefix(blocks.BY_NAME)
     stem = plain if _ID.fullmatch(plain) else re.sub(r"[^a-zA-Z0-9_-]", "_", plain) or "call"
     new, count = stem, 1
     while new in taken:
@@ -230,7 +220,7 @@ def _settle_server_calls(messages: list[_Message]) -> None:
             if row.by_provider:
                 open_[str(row.id_of(block))] = message, block
             elif row.step == "result" and open_.pop(str(row.id_of(block)), None) is None:
-                note = {"type": "text", "text": OF_NO_CALL}
+                note = {"type": "text", "text": blocks.OF_NO_CALL}
                 message.blocks = [note if b is block else b for b in message.blocks]
 
 

@@ -19,19 +19,6 @@ from compaction_store.messages.stand_ins import shown
 from compaction_store.models import Element, Payload
 from compaction_store.rendering import blocks
 from compaction_store.rendering.anthropic import notes
-from compaction_store.rendering.blocks import (
-    BY_NAME,
-    EMPTY,
-    NO_RESULT,
-    OF_ASSISTANT,
-    OF_ERASED,
-    OF_NO_CALL,
-    PlacedBlock,
-    claims_reply,
-    paired,
-    parts,
-    refuse,
-)
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
 _GIVEN_FIELDS = ("role", "content", "name", "tool_call_id")
@@ -61,7 +48,7 @@ def _read(element: Element, payload: Payload) -> Iterator[_Said]:
     if (message := as_it_is(payload)) is not None:
         calls = message.get("tool_calls", [])
         if not isinstance(calls, list):
-            refuse(element.seq, "tool_calls", "it is not a list of calls")
+            blocks.refuse(element.seq, "tool_calls", "it is not a list of calls")
         if message.get("content") or any(message.get(name) for name in _SAYS) or message["role"] == "tool":
             yield _Said(element.seq, message, calls=[*calls])
     else:
@@ -92,11 +79,11 @@ def as_it_is(payload: Payload) -> Payload | None:
         return None
     known = _FIELDS if role == "assistant" else _GIVEN_FIELDS
     message = {name: payload[name] for name in known if payload.get(name) not in (None, [])}
-    if role != "assistant" and claims_reply(payload):
-        note = {"type": "text", "text": OF_ASSISTANT}
-        content = [*content, note] if isinstance(content, list) else f"{content or ''}\n\n{OF_ASSISTANT}".strip()
+    if role != "assistant" and blocks.claims_reply(payload):
+        note = {"type": "text", "text": blocks.OF_ASSISTANT}
+        content = [*content, note] if isinstance(content, list) else f"{content or ''}\n\n{blocks.OF_ASSISTANT}".strip()
     if role == "user" and not content:
-        content = EMPTY
+        content = blocks.EMPTY
     if content is not None:
         message["content"] = content
     return message
@@ -104,51 +91,53 @@ def as_it_is(payload: Payload) -> Payload | None:
 
 def converted(element: Element, payload: Payload, image: Callable[[int, Payload], Payload]) -> Iterator[Payload]:
     """Converts a message of another format to chat messages."""
-    found = [_summary(part, element) for part in parts(element.seq, payload)]
+    found = [_summary(part, element) for part in blocks.parts(element.seq, payload)]
     kept = [part for part in found if part is not None]
     for is_result, same in groupby(kept, lambda part: row_of(part.block).step == "result"):
         if is_result:
             for part in same:
                 row = row_of(part.block)
                 if not row.is_clients:
-                    refuse(element.seq, "content", f"a {row.name} block cannot be converted to the requested format")
+                    blocks.refuse(
+                        element.seq, "content", f"a {row.name} block cannot be converted to the requested format"
+                    )
                 content = _text(part.seq, row.name, part.block.get(row.returns, ""))
                 yield {"role": "tool", "tool_call_id": part.block[row.id[0]], "content": content}
             continue
         for role, of_role in groupby(same, lambda part: part.role):
-            blocks = [part.block for part in of_role]
+            listed = [part.block for part in of_role]
             if role == "assistant":
-                yield _reply(element.seq, blocks)
+                yield _reply(element.seq, listed)
             elif role == "system":
-                yield {"role": "system", "content": _text(element.seq, "content", blocks)}
+                yield {"role": "system", "content": _text(element.seq, "content", listed)}
             else:
-                yield {"role": "user", "content": _content(element.seq, blocks, image)}
+                yield {"role": "user", "content": _content(element.seq, listed, image)}
 
 
-def _summary(part: PlacedBlock, element: Element) -> PlacedBlock | None:
+def _summary(part: blocks.PlacedBlock, element: Element) -> blocks.PlacedBlock | None:
     """Converts a compaction block to framed notes. Returns None for thinking and for a failed compaction."""
     kind = part.block["type"]
     if row_of(part.block).is_thinking or (kind == "compaction" and not part.block.get("content")):
         return None
     if kind == "compaction":
-        return PlacedBlock(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
+        return blocks.PlacedBlock(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
     return part
 
 
-def _text(seq: int, part: int | str, blocks: Any) -> str:
-    if isinstance(blocks, str):
-        return blocks
-    texts = [block["text"] if isinstance(block, dict) and block.get("type") == "text" else None for block in blocks]
+def _text(seq: int, part: int | str, listed: Any) -> str:
+    if isinstance(listed, str):
+        return listed
+    texts = [block["text"] if isinstance(block, dict) and block.get("type") == "text" else None for block in listed]
     if None in texts:
-        refuse(seq, part, "content that is not text cannot be converted to the requested format")
+        blocks.refuse(seq, part, "content that is not text cannot be converted to the requested format")
     return "\n\n".join(text for text in texts if text is not None)
 
 
-def _content(seq: int, blocks: list[Payload], image: Callable[[int, Payload], Payload]) -> Any:
-    if all(block["type"] == "text" for block in blocks) and len(blocks) == 1:
-        return blocks[0]["text"]
+def _content(seq: int, listed: list[Payload], image: Callable[[int, Payload], Payload]) -> Any:
+    if all(block["type"] == "text" for block in listed) and len(listed) == 1:
+        return listed[0]["text"]
     content = []
-    for block in blocks:
+    for block in listed:
         if block["type"] == "text":
             content.append({"type": "text", "text": block["text"]})
         elif block["type"] == "image":
@@ -156,7 +145,7 @@ def _content(seq: int, blocks: list[Payload], image: Callable[[int, Payload], Pa
         elif block["type"] == "document" and _source(block).get("type") == "text":
             content.append({"type": "text", "text": str(_source(block).get("data"))})
         else:
-            refuse(seq, "content", f"a {block['type']} block cannot be converted to the requested format")
+            blocks.refuse(seq, "content", f"a {block['type']} block cannot be converted to the requested format")
     return content
 
 
@@ -171,7 +160,7 @@ def image_url(seq: int, block: Payload) -> str:
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
     if not isinstance(url := source.get("url"), str):
-        refuse(seq, "image", "an image without a URL or its data cannot be converted to the requested format")
+        blocks.refuse(seq, "image", "an image without a URL or its data cannot be converted to the requested format")
     return url
 
 
@@ -179,21 +168,21 @@ def _image(seq: int, block: Payload) -> Payload:
     return {"type": "image_url", "image_url": {"url": image_url(seq, block)}}
 
 
-def _reply(seq: int, blocks: list[Payload]) -> Payload:
+def _reply(seq: int, listed: list[Payload]) -> Payload:
     texts: list[Payload] = []
     calls: list[Payload] = []
-    for block in blocks:
+    for block in listed:
         row = row_of(block)
         if row.step == "call" and row.is_clients:
             text = json.dumps(block.get(row.input[0]), ensure_ascii=False, separators=(",", ":"))
             name = str(row.id_of(block))
-            if name.startswith(BY_NAME):
-                name = name.removeprefix(BY_NAME)
+            if name.startswith(blocks.BY_NAME):
+                name = name.removeprefix(blocks.BY_NAME)
             calls.append({"id": name, "type": "function", "function": {"name": block.get("name"), "arguments": text}})
         elif block["type"] == "text":
             texts.append(block)
         else:
-            refuse(seq, "content", f"a {block['type']} block cannot be converted to the requested format")
+            blocks.refuse(seq, "content", f"a {block['type']} block cannot be converted to the requested format")
     message: Payload = {"role": "assistant", "content": _text(seq, "content", texts) if texts else None}
     return message | ({"tool_calls": calls} if calls else {})
 
@@ -225,14 +214,14 @@ def _ordered(said: list[_Said], *, erased: bool) -> Iterator[_Said]:
                 calls.append((len(owners), name, True))
                 owners.append((index, place))
             else:
-                refuse(one.seq, "tool_calls", "a call has no id")
+                blocks.refuse(one.seq, "tool_calls", "a call has no id")
         if one.message["role"] == "tool":
             if not isinstance(name := one.message.get("tool_call_id"), str):
-                refuse(one.seq, "tool_call_id", "it names no call")
+                blocks.refuse(one.seq, "tool_call_id", "it names no call")
             calls.append((len(owners), name, False))
             owners.append((index, -1))
-    pairs = paired(calls)
-    note = OF_ERASED if erased else OF_NO_CALL
+    pairs = blocks.paired(calls)
+    note = blocks.OF_ERASED if erased else blocks.OF_NO_CALL
     left_out = {owners[place][0] for place in pairs.orphans}
     answers = {owners[call]: owners[result][0] for call, result in pairs.answers.items()}
     for index, one in enumerate(said):
@@ -253,7 +242,7 @@ def _answered(said: list[_Said], index: int, answers: dict[tuple[int, int], int]
         name = _unused(call["id"], names)
         one.calls[place] = call if name == call["id"] else {**call, "id": name}
         found = answers.get((index, place))
-        message = {"role": "tool", "content": NO_RESULT} if found is None else said[found].message
+        message = {"role": "tool", "content": blocks.NO_RESULT} if found is None else said[found].message
         content = message.get("content")
         result = {"role": "tool", "tool_call_id": name, "content": "" if content is None else content}
         results.append(_Said(one.seq, result))
