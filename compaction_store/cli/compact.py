@@ -14,7 +14,7 @@ import typer
 from compaction_store.audit.safe_text import named
 from compaction_store.cli import choices, options, values
 from compaction_store.cli.bundles import REFUSED, argument, exit_code, misuse, option
-from compaction_store.cli.options import ReadOptions, Reserve, Target, Thread, Trigger, Window, WriteOptions
+from compaction_store.cli.options import Number, ReadOptions, Reserve, Target, Thread, Trigger, Window, WriteOptions
 from compaction_store.cli.output import Column, Output, ProgressBar, figures, note, number
 from compaction_store.errors import BatchTooLarge, CompactionStoreError, InvalidMessage, NoProgress, raised_at
 from compaction_store.jsonable import time_text
@@ -299,7 +299,7 @@ def _show_errors(errors: Iterable[Exception]) -> None:
         note(f"  {what}" if place is None else f"  {what}, at {place}")
 
 
-def revoke(thread: Thread, record: options.Number, reason: Reason = None, *, call: WriteOptions) -> None:
+def revoke(thread: Thread, record: Number, reason: Reason = None, *, call: WriteOptions) -> None:
     with call.store() as store:
         written = store.revoke(thread, record, reason=reason, **call.given)
         now = store.thread(thread, hidden=True)
@@ -361,12 +361,7 @@ def _show_hidden(out: Output, thread: str, written: tuple[Compaction, ...], now:
 
 
 def repair(
-    thread: Thread,
-    record: options.Number,
-    summarizer: list[str] = SUMMARIZER,
-    reason: Reason = None,
-    *,
-    call: WriteOptions,
+    thread: Thread, record: Number, summarizer: list[str] = SUMMARIZER, reason: Reason = None, *, call: WriteOptions
 ) -> None:
     summarize = choices.summarize(summarizer)
     if summarize is None:
