@@ -136,10 +136,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return known
 
     async def _compact(self, name: str, known: _KnownLines) -> _KnownLines:
-        """Writes a compaction record for each boundary that a message line follows. That line may be the summary.
-
-        No record is written if the view shows nothing that the boundary replaced.
-        """
+        """Writes a record for each boundary that a message line follows, if the view has what it replaced."""
         for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
             while True:
                 view = await self._call("view", name)

@@ -106,10 +106,7 @@ def items_in(view: View | None) -> list[ViewItem]:
 
 
 def as_user(payload: Payload) -> Payload:
-    """Converts a system message to a user message that keeps the original role in a field; returns others unchanged.
-
-    The store accepts no system message as a replacement.
-    """
+    """Converts a system message, which no replacement may have, to a user message with the original role in a field."""
     if payload.get("role") not in {"system", "developer"}:
         return payload
     return {**payload, "role": "user", _ROLE: payload["role"]}
@@ -284,10 +281,7 @@ class Threads:
         return None if thread.erased_pos else thread.head
 
     def _covered(self, view: View, state: list[Payload]) -> Work[Covered]:
-        """Maps the number of each of the store's own compactions to the identities of the messages that it replaces.
-
-        Compactions whose replacement is in the state are left out.
-        """
+        """Maps the store's own compactions, whose results are not in the state, to the identities of their messages."""
         there = {name(payload) for payload in state}
         found: dict[int, frozenset[str]] = {}
         for element in view.elements:

@@ -52,11 +52,7 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload) -> Any:
-    """Converts a stored message back.
-
-    Null or missing content becomes an empty text. Any other content that is neither text nor a list becomes text, as
-    JSON.
-    """
+    """Converts a stored message back. Missing content becomes an empty text, and other content JSON, as text."""
     payload = as_given(payload)
     ours = payload.get(OURS)
     ours = ours if isinstance(ours, dict) else {}

@@ -178,10 +178,7 @@ def _loaded(text: Any) -> Any:
 
 
 def compared(payload: Payload) -> Payload:
-    """Returns the part of a message that stays the same when a client sends it back.
-
-    Ids of replies, cache hints and thinking are left out, because a client may leave them out too.
-    """
+    """Returns a message without ids of replies, cache hints and thinking, which a client may leave out."""
     found: Payload = {"role": payload.get("role"), "content": _content(payload.get("content"))}
     if calls := payload.get("tool_calls"):
         found["calls"] = [[c.get("id"), c.get("function", {}).get("name"), c.get("function", {}).get("arguments")]
@@ -224,9 +221,7 @@ def has_compaction(payload: Payload) -> bool:
 
 
 def after_compaction(messages: list[Payload]) -> list[Payload]:
-    """Returns the messages that a provider does not ignore: the system prompt, and everything from the last compaction
-    block on. The block becomes a separate message.
-    """
+    """Returns the system prompt, the last compaction block as a message, and all after it: what a provider reads."""
     place = max((place for place, each in enumerate(messages) if has_compaction(each)), default=None)
     if place is None:
         return messages

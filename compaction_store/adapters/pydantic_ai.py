@@ -237,10 +237,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return end, path[place:]
 
     async def _hide(self, name: str, after: int, reason: str) -> None:
-        """Hides all messages after a seq, unless another writer came first.
-
-        That writer has hidden the messages already, or has added one that must stay visible.
-        """
+        """Hides all messages after a seq, unless another writer hid them first, or added one that must stay."""
         view = await self.view(name)
         try:
             if view is not None:

@@ -257,10 +257,7 @@ def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
 
 
 def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
-    """Checks that no turn ends in thinking.
-
-    With manual thinking, also checks that every turn with thinking, and the current turn, begin with thinking.
-    """
+    """Checks that no turn ends in thinking, and with manual thinking, that turns with it and the last begin with it."""
     for place, turn in enumerate(turns):
         if turn[0].role != "assistant":
             continue

@@ -49,10 +49,7 @@ def too_long(error: BaseException) -> TooLong | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error and the errors that it wraps, because frameworks wrap the errors of SDKs.
-
-    An exception group of one error wraps that error too.
-    """
+    """Yields an error and the errors that it wraps, as frameworks and exception groups of one error do."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen and len(seen) < _LONGEST_CHAIN:

@@ -66,10 +66,7 @@ def _without(text: str, negatives: Iterable[_Negative]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Returns the letters and digits of a text.
-
-    If the text contains a name, the result contains the letters and digits of the name's key.
-    """
+    """Returns the letters and digits of a text, among which are those of the key of each name in it."""
     return _NO_LETTERS.sub("", text.casefold())
 
 
@@ -251,10 +248,7 @@ def replacements(record: Compaction) -> list[str]:
 
 
 def original(message: Message, kept: KnownFacts | None, *, content: bool, whole: bool = False) -> ShownMessage:
-    """Returns a message as it is shown in a list. Its text is cut unless `whole`.
-
-    Names and quotations that `kept` lacks are marked as lost.
-    """
+    """Returns a message for a list, cut unless `whole`. Names and quotations that `kept` lacks are marked as lost."""
     head = f"{message.seq:,} {message.role or '—'}, {message.tokens:,} tokens"
     if message.redacted or not content:
         return ShownMessage(head, message.seq, [], 0, erased=message.redacted)

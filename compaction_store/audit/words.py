@@ -303,10 +303,7 @@ def _ranges(given: Any, one: str, many: str) -> str:
 
 
 def without_text(record: Compaction) -> str:
-    """Returns what to show in place of a replacement's text if a record has none.
-
-    This is the reason or, for a revocation, what the view shows again.
-    """
+    """Returns what to show for a record without a text: its reason or, for a revocation, what the view shows again."""
     if record.outcome == "failed":
         return "nothing: the attempt failed, and the view stayed as it was"
     if record.outcome == "rejected":

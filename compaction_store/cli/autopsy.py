@@ -207,10 +207,7 @@ class FileGroup(NamedTuple):
 
 
 def parts_of(paths: Sequence[Path], unread: list[str]) -> list[FileGroup]:
-    """Returns the transcripts in files and folders. All files of one session are in the same part.
-
-    Adds to `unread` the files in which nothing was recognised.
-    """
+    """Returns the transcripts in files and folders, each session in one part. Adds unrecognised files to `unread`."""
     from compaction_store import importers
     from compaction_store.importers.formats import SESSIONS
 
@@ -267,10 +264,7 @@ def is_much(parts: Sequence[FileGroup]) -> bool:
 def load_transcripts(
     store: Store, url: str, tenant: str, parts: Sequence[FileGroup], unread: list[str], wanted: int | None = None
 ) -> list[str]:
-    """Imports transcripts, and returns the names of their threads. What cannot be read is named and left out.
-
-    Adds to `unread` the threads in whose files nothing was recognised.
-    """
+    """Imports transcripts and returns their threads. Names unreadable ones, and adds unrecognised ones to `unread`."""
     number = evaluate.process_count(wanted, len(parts))
     names: dict[str, None] = {}
     if number == 1 or (wanted is None and not is_much(parts)):

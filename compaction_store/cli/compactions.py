@@ -164,10 +164,7 @@ def explain(
 
 
 def _appended(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Yields the facts to print about when a message was appended.
-
-    For a copy in a fork, these are the time of the copy, and the place and, if known, the time of the original.
-    """
+    """Yields when a message was appended and, for a copy in a fork, the original's place and, if known, time."""
     if (origin := found.origin) is None:
         yield "appended", moment(found.message.created_at)
         return

@@ -206,10 +206,7 @@ class ReplayOptions(Bundle):
         return Setup(check_policies([*own, *self._policies()], settings), settings)
 
     def _policies(self) -> Iterator[Policy]:
-        """Yields a policy for each combination of options.
-
-        The name of a policy gives the strategy, and the other options that differ between policies.
-        """
+        """Yields a policy for each combination of options, named by the strategy and the options that differ."""
         from compaction_store.evaluation import Policy
 
         specs, windows = self.strategy or (), self.window or ()

@@ -171,10 +171,7 @@ class TenantsListOptions(ListOptions, TenantsOptions):
 
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
-    """Yields the URL of the database. If none is given, runs the embedded server.
-
-    The server keeps running for a while after the context ends.
-    """
+    """Yields the database's URL: the given one, or that of the embedded server, which runs on for a while."""
     from compaction_store import embedded
     from compaction_store.postgres.calling import engines
 

@@ -378,10 +378,7 @@ class _Loop:
         return f"{counts}{replaced if self.covered else ''}"
 
     def round(self, pool: ThreadPoolExecutor) -> bool:
-        """Starts runs for the threads that are due.
-
-        Returns whether any run was started or is under way, or whether the database failed and must be asked again.
-        """
+        """Starts the runs that are due. Returns whether any run is under way, or the database must be asked again."""
         begun = 0
         self._ended.clear()
         try:

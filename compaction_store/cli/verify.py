@@ -74,10 +74,7 @@ def verify(
 
 
 class _Counted(NamedTuple):
-    """The numbers of verified items and of findings, and the unit of the items. Without a unit, no total is printed.
-
-    `unchecked` says what the verification of files did not compare.
-    """
+    """The numbers of verified items and findings, the unit for a total, if any, and the parts not compared."""
 
     verified: int
     findings: int

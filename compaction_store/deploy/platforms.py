@@ -62,9 +62,7 @@ class Address(NamedTuple):
 
 
 class Login(NamedTuple):
-    """The connected login. `ungrantable` lists the schema's roles, except the owner's, that it may not grant; None if
-    there are none.
-    """
+    """The connected login. `ungrantable` are the schema's roles, except the owner's, that it may not grant, or None."""
 
     name: str
     is_superuser: bool

@@ -134,10 +134,7 @@ def _revoke(connection: Connection, login: str, role: Role, name: str) -> None:
 
 
 def _change(connection: Connection, kind: LogEvent, login: str, role: Role, statement: sql.Composed) -> None:
-    """Changes who has a role and, if this changes something, records it in the log of the database.
-
-    On a cluster, these are two transactions, because the log may be on another node.
-    """
+    """Changes who has a role, and records a change in the log, on a cluster in a second transaction on its node."""
     was = role in direct_roles(connection, login)
     with nullcontext() if cluster.is_distributed(connection) else together(connection):
         _send(connection, statement, ROLES[role].group)

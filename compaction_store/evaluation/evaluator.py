@@ -183,10 +183,7 @@ def summed(
 
 
 def _digest(thread: RecordedThread) -> str:
-    """Returns the SHA-256 of a thread's messages and records, with their tokens and usage.
-
-    The times of storing are left out, so two imports of one transcript have the same digest.
-    """
+    """Returns the SHA-256 of a thread's messages and records, which two imports of one transcript have in common."""
     whole = hashlib.sha256(json.dumps(thread.thread_id).encode())
     for message in thread.messages:
         text = message.text if message.text is not None else json.dumps(message.payload, sort_keys=True)

@@ -205,10 +205,7 @@ def _of_fold(
 
 
 def _modelled_summary(run: Replayed, fold: ReplayedFold, model: ModelPrice) -> float | None:
-    """Returns the price of a summary that a program wrote by itself; None if its size is unknown.
-
-    This assumes that the model read the view once more, mostly from the cache, and wrote the summary.
-    """
+    """Returns the price of a summary by a program, as if the view was mostly read from the cache; None if unknown."""
     if not fold.tokens_after:
         return None
     cached = run.calls[fold.first_call - 1].tokens if fold.first_call else 0

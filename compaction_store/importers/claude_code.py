@@ -243,10 +243,7 @@ _UNANSWERED = "it is a call beside the conversation, or one that failed: the fil
 
 
 def _said(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the message of a person or of the model in a line, even if the type of the line is not known.
-
-    A message that the user typed while a tool ran is stored as an attachment.
-    """
+    """Returns the message in a line of any type, also one that the user typed while a tool ran, as an attachment."""
     kind, message = text(found.get("type")), found.get("message")
     if isinstance(message, dict) and (
         kind in ("user", "assistant") or (kind not in _LINE_TYPES and message.get("role") in ("user", "assistant"))

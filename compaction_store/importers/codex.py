@@ -171,10 +171,7 @@ def _header(file: LineFile) -> dict[str, Any]:
 
 
 def session_of(file: LineFile) -> str:
-    """Returns the id in the first header, or else the file's name.
-
-    A reverted session goes on in another file with the same id, whose name has the id of the rollout after it.
-    """
+    """Returns the id in the first header, or the name of the file in which a reverted session goes on."""
     name = file.path.stem
     own = text(_header(file).get("id")) or name
     after = name.partition(own)[2]

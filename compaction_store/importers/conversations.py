@@ -52,10 +52,7 @@ class Conversations(Files):
             yield from self._each_value(of_messages, self._field)
 
     def _each_value(self, files: list[LineFile], field: str) -> Iterator[SourceThread]:
-        """Yields a thread for each value of a field.
-
-        Memory grows only with the number of times that the value changes from one line to the next.
-        """
+        """Yields a thread for each value of a field. Memory grows with the changes of the value from line to line."""
         threads: dict[str, list[tuple[LineFile, list[LineRange]]]] = {}
         notes = Notes(self.skip_bad)
         for file in files:
@@ -159,10 +156,7 @@ def said_in(asked: dict[str, Any]) -> list[Any]:
 
 
 def answered(found: dict[str, Any]) -> list[_LineMessage] | None:
-    """Returns the messages of an OpenAI response, or None. Of several choices, only the first is returned.
-
-    Anthropic's response is itself a message.
-    """
+    """Returns the messages of an OpenAI response, of several choices the first, or None, as for Anthropic's."""
     kind = found.get("object")
     about = {"occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model"))}
     if kind == "response" and isinstance(found.get("output"), list):

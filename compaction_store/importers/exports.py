@@ -49,10 +49,7 @@ class Exported:
                 self.size = archive.getinfo(member).file_size
 
     def conversations(self, notes: Notes) -> Iterator[tuple[str, Conversation]]:
-        """Yields each conversation with its place in the file.
-
-        Notes each value that is left out because it is too long, cannot be read or is not a JSON object.
-        """
+        """Yields each conversation with its place, and notes values that are too long, unreadable or no JSON object."""
         for number, data in enumerate(self._elements(), 1):
             where = f"conversation {number:,} of {self.name}"
             if data is None:

@@ -56,10 +56,7 @@ class _Pairs(list[tuple[Any, Any]]):
 
 
 def decode(data: bytes, depth: int = 0) -> Any:
-    """Decodes the bytes of exactly one value.
-
-    They are checked first, because msgpack would allocate memory for each element that the header of an array claims.
-    """
+    """Decodes exactly one value, checked first, as msgpack allocates memory for all elements that a header claims."""
     unpacker = _unpacker(data)
     with _translated():
         unpacker.skip()

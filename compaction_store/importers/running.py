@@ -208,10 +208,7 @@ def _foreign(error: errors.SequenceConflict) -> errors.ThreadExists:
 
 
 class _Begun(NamedTuple):
-    """A thread whose result has not been yielded yet.
-
-    If `is_loading`, the store will return the result. Otherwise, the thread has no messages or was refused.
-    """
+    """A thread whose result was not yielded yet. Unless `is_loading`, it has no messages or was refused."""
 
     thread: SourceThread
     is_loading: bool
@@ -320,10 +317,7 @@ class _Import:
             self._progress(Progress(self.source.done, self.source.total, self.source.unit, name))
 
     def results(self, done: ThreadLoaded | None) -> Iterator[ThreadImported]:
-        """Yields the results of the threads before a loaded thread, and then the result of this thread.
-
-        If `done` is None, yields all results that are left.
-        """
+        """Yields the results before a loaded thread and then its own; all results that are left if `done` is None."""
         while self._begun:
             begun = self._begun.popleft()
             if begun.is_loading:

@@ -146,10 +146,7 @@ def count(value: Any) -> int | None:
 
 
 def moment(value: Any) -> str | None:
-    """Returns a time as text. A text is returned as it is.
-
-    A number of seconds or milliseconds since 1970 is converted to ISO 8601. For any other value, returns None.
-    """
+    """Returns a text as it is, and seconds or milliseconds since 1970 in ISO 8601; None for any other value."""
     if isinstance(value, str):
         return value or None
     if type(value) not in (int, float) or value < 0:

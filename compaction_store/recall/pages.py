@@ -79,10 +79,7 @@ class ResultPage:
         return added
 
     def beginning(self, text: str, write: Callable[[str], str], room: int) -> str:
-        """Cuts `text` at its end, so that `write(text)` has at most `room` tokens.
-
-        The result has at least one character, even if that does not fit.
-        """
+        """Cuts `text`, so that `write(text)` has at most `room` tokens, but to no less than one character."""
         most = room if text else 0
         while most > 0:
             kept = self._counter.cut(text, most, mark="")
@@ -97,10 +94,7 @@ class ResultPage:
         return self.beginning(value, dump, _COLUMN_TOKENS) if isinstance(value, str) else None
 
     def written(self, after: Payload | None) -> Recalled:
-        """Returns the result. `after` has the arguments for the next call, or is None if nothing follows the entries.
-
-        If the whole is too long, the last entries are left for the next call.
-        """
+        """Returns the result, with the arguments of the next call, which also gets entries that are too many."""
         while True:
             text = self._framed({} if after is None else {"next": after})
             if len(self._entries) <= 1 or self._counter.text(text) <= self._max_tokens:

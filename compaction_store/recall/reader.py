@@ -299,9 +299,7 @@ def _searched(search: Search, after_seq: int) -> Payload:
 
 
 def _described(page: ResultPage, record: Compaction, room: int, part: PartName | None = None) -> str:
-    """Returns a record as JSON, without the prompt and without the provider's data. `part` leaves out the other parts
-    of its summary.
-    """
+    """Returns a record as JSON without prompt and provider's data; `part` leaves out the summary's other parts."""
     entry: Payload = {"record": record.number, "kind": record.kind, "outcome": record.outcome}
     span = None if record.start_seq is None else [record.start_seq, record.end_seq]
     tokens = None if record.tokens_before is None else [record.tokens_before, record.tokens_after]

@@ -31,10 +31,7 @@ _Steps = tuple[str | int, ...]
 
 
 class Given(NamedTuple):
-    """The messages of an append, encoded. `replies` has the object of the caller that each message came from.
-
-    `answers` has the indexes of the first messages of whole answers.
-    """
+    """The encoded messages of an append, the callers' objects of replies, and the first indexes of whole answers."""
 
     encoded: list[encoding.Encoded]
     replies: list[Any]
@@ -90,10 +87,7 @@ def has_content(payload: Payload) -> bool:
 
 @cache
 def _requests(found: PartType) -> frozenset[str]:
-    """Returns the APIs of which one request can have a part together with their other parts.
-
-    Many parts of OpenAI's APIs are converted for Anthropic's.
-    """
+    """Returns the APIs whose requests can have a part; Anthropic's have many parts of OpenAI's, converted."""
     is_seen = found.media in ("image", "file") and (found.chat or found.in_message) is not None
     apis = {
         "anthropic": found.anthropic or found.text or found.is_thinking or is_seen,

@@ -252,10 +252,7 @@ NOTHING = SentMessages([], "the line of the request is missing")
 
 
 def places(receipt: Payload) -> Iterator[tuple[int, int | None]]:
-    """Yields the ranges of lines to read for a request, as `after` and `until`.
-
-    The receipt says which lines have it, to save reading all of them. A file that was rewritten has them elsewhere.
-    """
+    """Yields the ranges of lines to read for a request: first the receipt's, as a rewritten file may move them."""
     first, last = receipt.get("first"), receipt.get("line")
     if type(first) is int and type(last) is int and 1 <= first <= last < 2**63:
         yield first - 1, last

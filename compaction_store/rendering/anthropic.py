@@ -203,10 +203,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _settle_server_calls(messages: list[_Message]) -> None:
-    """Removes calls of server tools that a user message interrupted, which can get no result any more.
-
-    A result of a server tool that has no call is replaced with a text.
-    """
+    """Removes interrupted calls of server tools, which get no result any more, and makes lone results a text."""
     open_: dict[str, tuple[_Message, Payload]] = {}
     for message in messages:
         if message.role == "user" and message.blocks:

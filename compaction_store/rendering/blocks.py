@@ -110,10 +110,7 @@ def _content(seq: int, content: Any, *, is_reply: bool = False, leaves_out: bool
 
 
 def _given(seq: int, place: int, part: Any) -> Any:
-    """Returns a part of a message that is no reply, or None if only the assistant can write it.
-
-    A compaction block outside a reply does not come from the API, so it becomes text.
-    """
+    """Returns a part of a message that is no reply, with a compaction block as text; None if only replies have it."""
     row = row_of(part)
     if row.name == "compaction":
         text = part.get("content") or ""
@@ -300,10 +297,7 @@ NO_RESULT = "(There is no result: the call was not answered.)"
 
 
 class Pairs(NamedTuple):
-    """The result of pairing. `answers` maps the position of a call to the position of its result.
-
-    `orphans` has the positions of results without a call.
-    """
+    """The places of results by those of their calls (`answers`), and those of results without one (`orphans`)."""
 
     answers: dict[int, int]
     orphans: list[int]

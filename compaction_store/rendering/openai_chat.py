@@ -58,10 +58,7 @@ def _read(element: Element, payload: Payload) -> Iterator[_Said]:
 
 
 def as_it_is(payload: Payload) -> Payload | None:
-    """Returns a chat message without empty texts and without fields that the API would refuse.
-
-    Returns None for a message of another format.
-    """
+    """Returns a chat message without blank texts and fields that the API refuses; None for another format's message."""
     role, content = payload.get("role"), payload.get("content")
     if role not in ("system", "developer", "user", "assistant", "tool", "function"):
         return None

@@ -123,10 +123,7 @@ def _image(seq: int, block: Payload) -> Payload:
 
 
 def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payload]:
-    """For each unanswered call, adds an output that says that there is no result, after the group of calls.
-
-    A result without a call is replaced with a text.
-    """
+    """Adds an output to each unanswered call, after its group of calls, and makes a text of a result without a call."""
     steps = []
     called: set[tuple[str, str]] = set()
     rows = [row_of(item) for _, item in items]

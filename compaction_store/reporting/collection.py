@@ -96,10 +96,7 @@ def _thread(
     checkpoints: CheckpointLog | None,
     stated: Collection[Finding],
 ) -> document.ReportedThread:
-    """Reads a thread, and starts again if the thread was written to meanwhile.
-
-    `stated` are findings about the whole store, which are not repeated for the thread.
-    """
+    """Reads a thread, again if it was written to meanwhile. It does not repeat the `stated` findings of the store."""
     level: Level = "content" if checkpoints is None else "checkpoint"
     for _ in range(_TRIES):
         thread = reader.thread(name, hidden=True)

@@ -193,10 +193,7 @@ def _check_blocks(elements: Iterable[Element]) -> None:
 
 
 def _check_kept(request: Request) -> None:
-    """Raises NativeRefused if the span's last turn continues after the span, or if a system message follows the span.
-
-    The API would join the two parts of such a turn.
-    """
+    """Raises NativeRefused if the span's last turn, or a system message, goes on after it: the API would join turns."""
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:

@@ -330,10 +330,7 @@ def _is_stream(body: bytes) -> bool:
 
 
 def _streamed_completion(body: bytes) -> Payload:
-    """Returns the chat completion of a stream.
-
-    Raises AnsweredError if the stream has an error, and Interrupted if it ended before the answer.
-    """
+    """Returns a stream's chat completion. Raises AnsweredError for an error in it, and Interrupted without its end."""
     whole: Payload = {}
     texts: list[str] = []
     refusals: list[str] = []
@@ -363,10 +360,7 @@ def _streamed_completion(body: bytes) -> Payload:
 
 
 def _streamed_response(body: bytes) -> Payload:
-    """Returns the response at the end of a stream.
-
-    Raises AnsweredError if the stream has an error, and Interrupted if it ended before the response.
-    """
+    """Returns a stream's last response. Raises AnsweredError for an error in it, and Interrupted without its end."""
     for event in _events(body):
         given = _object(event)
         if given.get("type") in _ENDS:

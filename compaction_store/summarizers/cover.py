@@ -160,9 +160,7 @@ class Cover:
         covered.update(self._parts[index])
 
     def _is_worth_listing(self, name: str) -> bool:
-        """Returns whether a name is worth listing. Short names and likely names of fields in results are not, nor are
-        words, and figures that only results have.
-        """
+        """Returns whether a name is worth listing, unlike short names, words, fields and figures of results."""
         if name.isalpha() or (name not in self._used and not any(c.isalpha() for c in name)):
             return False
         is_field = name not in self._used and not any(c.isdigit() or c in "/\\@" for c in name)

@@ -105,10 +105,7 @@ def check_parameters(parameters: Mapping[str, Any] | None, unfit: Sequence[str])
 
 
 def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Work[Summary]:
-    """Runs work that returns a summary, and judges the summary.
-
-    Adds the model, the settings and the cost to a SummarizerError, for the record.
-    """
+    """Runs and judges work that returns a summary. A SummarizerError gets the model, settings and cost to record."""
     try:
         summary = yield from work
         judge(summary.text, request)
@@ -132,10 +129,7 @@ def answered(send: Send, document_: str, deadline: Deadline, asked: Asked, name:
 
 
 def prompt_for(instructions: str | None, max_tokens: int, request: Request, stays: Sequence[ElementJson] = ()) -> str:
-    """Returns the prompt for a summary or for the repair of a summary.
-
-    It asks for fewer than `max_tokens`, so that a slightly longer answer is not cut off.
-    """
+    """Returns the prompt for a summary or its repair. It asks for less than `max_tokens`, as answers get longer."""
     if request.repair is None:
         rules = RULES.format(tokens=_room(max_tokens, request))
         return "\n\n".join([instructions or INSTRUCTIONS, *([STAYS] if stays else []), rules])
@@ -311,10 +305,7 @@ def finished(text: str, reason: Any, *, refused: bool, full: bool, whole: bool) 
 def _notes(
     send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked, stays: Sequence[ElementJson]
 ) -> Work[list[Note]]:
-    """Returns one note on the pieces or, if they are too long together, the notes on each half.
-
-    Halves are shown without `stays` if these would be more than a quarter of the document.
-    """
+    """Returns one note on the pieces or, if they are too long, on each half, which drops `stays` that are too long."""
     try:
         text = yield from send(document(pieces, stays), asked, deadline)
     except errors.SourceTooLong:

@@ -223,9 +223,7 @@ async def form(request: Request) -> dict[str, str]:
 
 
 def log_failure(request: Request, error: Exception) -> None:
-    """Logs the type of a page's error and its place in the code. Only the package's own errors never have content, so
-    only their text is logged.
-    """
+    """Logs the type of a page's error, its place in the code, and only of the package's own errors the text."""
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
     entry = {"page": request.scope["path"][:200], "error": type(error).__name__, "at": places[-8:]}
     if isinstance(error, CompactionStoreError):
@@ -277,10 +275,7 @@ class Refusal(Exception):
 
 
 def answer_to(error: CompactionStoreError) -> tuple[int, str, str]:
-    """Returns the status, the title and the text for an error of the store.
-
-    A failure to connect names the database's host, which is for the operator and not for the reader.
-    """
+    """Returns the status, the title and the text for an error, without the host that a failure to connect names."""
     status, title = next(answer for kind, answer in ERRORS if isinstance(error, kind))
     if isinstance(error, _AWAY):
         return status, title, "The database does not answer now. Try again soon. The server's log has the reason"

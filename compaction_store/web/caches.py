@@ -26,10 +26,7 @@ _MOST_CHARTS = 32
 
 
 class ChartCache:
-    """The charts of threads, by the thread and its head.
-
-    Only a new entry, such as an erasure, changes a chart, and every entry changes the head.
-    """
+    """The charts of threads by thread and head. Every entry changes the head, and only an entry changes a chart."""
 
     def __init__(self, reader: AsyncReader) -> None:
         self._reader = reader
@@ -81,10 +78,7 @@ class Verifications:
         self.newest_first = dict(kept[:ROWS])
 
     def of(self, thread: Thread) -> tuple[datetime, Report] | None:
-        """Returns the last verification of a thread.
-
-        Compares the thread_uid, because the name may have belonged to another thread when it was verified.
-        """
+        """Returns the last verification of the thread with this thread_uid, as its name may have been another's."""
         found = self.newest_first.get(thread.thread_id)
         return None if found is None or found[1].thread_uid != thread.thread_uid else found
 

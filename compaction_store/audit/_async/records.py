@@ -250,10 +250,7 @@ def _fields(value: Thread | Event | Compaction | Message) -> str:
 
 
 async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int = 0) -> facts.ReplyPage:
-    """Reads the view that a reply was written from.
-
-    If the reply has a receipt, the whole view is read to compare it with the receipt. Otherwise, one page is read.
-    """
+    """Reads the view that a reply was written from: the whole view to compare it with a receipt, or else one page."""
     reader, _ = await threads.resolved(reader, thread_id)
     explained = await reader.audit.explain(thread_id, seq, records=1)
     role, pos = explained.message.role, explained.message.pos - 1
