@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput, ThreadErased, UnknownEntry
 from compaction_store.integrity import erasure
 from compaction_store.models import Thread
-from compaction_store.postgres.queries import ThreadKey
+
+if TYPE_CHECKING:
+    from compaction_store.postgres.queries import ThreadKey
 
 # Any store or reader. This module must not import them, because they import it.
 S = TypeVar("S", bound=Any)
@@ -56,6 +58,9 @@ class KnownThreads:
 
 def thread_key(tenant: str, thread_id: str) -> ThreadKey:
     """Returns the key of a thread to read. `thread_id` may be the name of an erased thread's stub."""
+    # The help of a command needs this module, and no database.
+    from compaction_store.postgres.queries import ThreadKey  # noqa: PLC0415
+
     arguments.check_thread_id(thread_id)
     return ThreadKey(None, tenant, thread_id)
 
