@@ -148,11 +148,7 @@ Covered = Mapping[int, frozenset[str]]
 
 
 class StateItem(NamedTuple):
-    """A message of the view, with its element.
-
-    `payload` is None if the message was erased. An element without messages, such as a removal, is one item, with
-    `is_message` set to False.
-    """
+    """A message of the view, None if erased, with its element. An element without messages is an item that is none."""
 
     payload: Payload | None
     element: Element

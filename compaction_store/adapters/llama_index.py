@@ -77,10 +77,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         self._store.append(key, to_payload(message), raw=True)
 
     def delete_messages(self, key: str) -> list[Any] | None:
-        """Hides the messages or erases the thread, as `on_delete` says. Returns the messages that were in the view.
-
-        If the view has no messages, changes nothing and returns None.
-        """
+        """Hides the messages or erases the thread, as `on_delete` says. Returns them; None if there are none."""
         view = self._view(key)
         if not _items(view):
             return None

@@ -195,10 +195,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return True
 
     async def _align(self, state: _State, record: Any, parent: str | None) -> tuple[int, list[Stored]] | None:
-        """Returns the seq up to which the view shows the history of an entry, and the entries that the view lacks.
-
-        If the view goes on after this history, rewinds it and returns None.
-        """
+        """Returns the seq to which the view has an entry's history, and the missing entries; None after a rewind."""
         name = record.conversation_id
         messages = await self._messages(name) if state.thread is not None else []
         if messages and not any(entry_id(each) or each.redacted or OURS in (each.payload or {}) for each in messages):

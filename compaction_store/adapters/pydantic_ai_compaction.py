@@ -102,10 +102,7 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
 
 
 def _end(messages: list[Any], known: list[Any]) -> int | None:
-    """Returns how many messages at the start together have the same parts as `known`; None if the parts differ.
-
-    Parts are compared, because the framework joins consecutive requests into one message.
-    """
+    """Returns how many first messages have the parts of `known`, as the framework joins requests; None if none do."""
     wanted, place = _parts(known), 0
     for count, message in enumerate(messages):
         if place == len(wanted):

@@ -85,10 +85,7 @@ def numbered(text: str) -> str:
 
 
 def json_shown(text: str) -> str:
-    """Returns JSON for the same value in which unsafe characters are JSON escapes.
-
-    Raw control characters below U+0020 become spaces, because in valid JSON they occur only between tokens.
-    """
+    """Returns JSON of the same value with unsafe characters escaped. Raw ones between tokens become spaces."""
     text = _CONTROLS.sub(" ", text)
     if text.isascii() and text.isprintable():
         return text

@@ -67,10 +67,7 @@ def environment(folder: Path, *, cut: bool = False) -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Escapes the control, direction and invisible characters in a text, so that they can be seen.
-
-    A text that is not `Lines` is a name or another value, so different texts must look different.
-    """
+    """Escapes control, direction and invisible characters. Different names look different, unlike `Lines`."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     if isinstance(value, Lines):

@@ -161,10 +161,7 @@ def _until(event: Event) -> datetime | None:
 
 
 def described(event: Event, *, content: bool = True) -> str:
-    """Describes an event in words, without `content` also without the names of metadata.
-
-    Leaves out values of the wrong type, because a bundle's body may be any JSON.
-    """
+    """Describes an event, without `content` also without metadata's names. Leaves out values of wrong types."""
     if event.kind == "metadata" and not content:
         return ""
     describe = _WORDS.get(event.kind)

@@ -296,11 +296,7 @@ def _is_bundle(file: Path) -> bool | None:
 
 
 def found_in(source: Path) -> list[Path]:
-    """Returns the bundles in a folder; for a file, the file itself if it is a bundle.
-
-    A file that cannot be read counts as a bundle if it is given by itself or lies beside a bundle, so that its import
-    says why it cannot be read.
-    """
+    """Returns a folder's bundles, or the file if it may be one. Unreadable files count, as the import says why."""
     if not source.is_dir():
         return [] if _is_bundle(source) is False else [source]
     found = {file: _is_bundle(file) for file in sorted(source.glob(f"*{_SUFFIX}")) if not file.is_dir()}

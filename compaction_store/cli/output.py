@@ -461,11 +461,7 @@ def csv_cell(value: object) -> str:
 
 
 def _begins_as_formula(text: str) -> bool:
-    """Returns whether the first visible character begins a formula.
-
-    Other forms of such a character, for example the full-width form, count too, because some spreadsheets read them as
-    the ASCII character.
-    """
+    """Returns whether the first visible character begins a formula, also in another form, such as full width."""
     first = next((each for each in text if not each.isspace() and unicodedata.category(each)[0] != "C"), "")
     return bool(first) and unicodedata.normalize("NFKC", first)[0] in _FORMULAS
 

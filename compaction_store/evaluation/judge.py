@@ -33,10 +33,7 @@ Ask = Callable[[str, str], "Summary | str"]
 
 
 class JudgeVerdict(NamedTuple):
-    """How often a judge gave each answer about a summary.
-
-    `unclear` answers are neither yes nor no, and `failed` is the number of calls without an answer.
-    """
+    """How often a judge said yes, no, or neither (`unclear`), and how many calls gave no answer (`failed`)."""
 
     yes: int
     no: int
@@ -150,10 +147,7 @@ def labels_of(events: Iterable[Any]) -> Mapping[int, bool]:
 
 
 class Usage(NamedTuple):
-    """The input tokens of a call, as the model's API reported them.
-
-    `fresh` tokens were neither read from the API's cache nor written to it.
-    """
+    """A call's input tokens, as the API reported them. `fresh` ones were not read from its cache or written to it."""
 
     fresh: int
     cache_read: int
@@ -162,10 +156,7 @@ class Usage(NamedTuple):
 
 @dataclass
 class SummarizerUse:
-    """The tokens that summarizers read and wrote, as they reported them.
-
-    `without_usage` counts the calls of models that reported no tokens, so their cost is unknown.
-    """
+    """The tokens that summarizers reported. `without_usage` counts calls without a report, whose cost is unknown."""
 
     attempts: int = 0
     without_usage: int = 0

@@ -64,11 +64,7 @@ class FoldMoney(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class MoneySum(AsDict):
-    """The costs and savings on one basis.
-
-    `needed` and `unknown` are the numbers of compactions that are left out: those that were needed, and those of which
-    the cost of the summarizer is unknown.
-    """
+    """Costs and savings on one basis, without the compactions that were `needed` or have `unknown` costs."""
 
     requests: float = 0.0
     compared: int = 0

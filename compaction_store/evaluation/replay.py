@@ -102,9 +102,7 @@ def replay(
     judge: Judge | None = None,
     ask: Examiner | None = None,
 ) -> Replayed:
-    """Replays a thread under a policy. If `policy` is None, replays the thread's own records, with `window` as the
-    model's context window.
-    """
+    """Replays a thread under a policy, or for None under its own records with `window`, the model's context window."""
     started = time.perf_counter()
     walk: _Walk = _Recorded(thread, window, counter) if policy is None else _Simulated(thread, policy, counter)
     walk.judge, walk.examiner = judge, ask
@@ -431,10 +429,7 @@ def _occurred(message: Message) -> datetime:
 def read_thread(
     reader: Any, thread_id: str, *, labels: bool = False, names: NameReader | None = None
 ) -> RecordedThread:
-    """Reads a thread of a `Reader` or `Store`; with `labels`, also the verdicts of people on its records.
-
-    Threads that share `names`, a reader of names, are probed faster.
-    """
+    """Reads a thread; with `labels`, also people's verdicts. Threads that share `names` are probed faster."""
     found = reader.replay(thread_id), reader.compactions(thread_id), reader.audit.events(thread_id)
     thread = recorded(thread_id, *found, labels=labels, names=names)
     sent = {

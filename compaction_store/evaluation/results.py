@@ -88,10 +88,7 @@ class Judged(AsDict):
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """The results of a policy on all threads. All figures cover all `replicates` together.
-
-    `rounds` counts probes by type and round. The first fold of a thread is round 1.
-    """
+    """The results of a policy on all threads and `replicates`. `rounds` counts probes by type and fold, from 1."""
 
     policy: str
     rates: Mapping[ProbeType, Rate]

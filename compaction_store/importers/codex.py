@@ -48,10 +48,7 @@ def _is_old_header(found: dict[str, Any]) -> bool:
 
 
 class Codex(Files):
-    """A rollout, or a folder of them such as ~/.codex/sessions.
-
-    `traces` is the folder of the traces; by default, $CODEX_ROLLOUT_TRACE_ROOT.
-    """
+    """A rollout, or a folder of them. `traces` is the folder of traces; by default, $CODEX_ROLLOUT_TRACE_ROOT."""
 
     format = FORMAT
 

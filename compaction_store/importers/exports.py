@@ -171,10 +171,7 @@ def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Export:
-    """The files of an export. `read` yields a conversation's messages.
-
-    `ids` names the fields that may hold its id, and `title` the field of its title.
-    """
+    """The files of an export: `read` yields messages, `ids` are the fields of the id, `title` that of the title."""
 
     unit = "bytes"
 

@@ -114,11 +114,7 @@ _BUNDLE = "compaction-store/bundle/"
 
 
 def detect(source: str | Path) -> str:
-    """Returns the name of a source's format.
-
-    Plain text messages look the same in OpenAI's chat format and in Anthropic's format. For these, the result is
-    `openai-chat`.
-    """
+    """Returns the name of a source's format; `openai-chat` for plain texts, which Anthropic's format has too."""
     database = databases.open_database(source)
     if database is None:
         return of_files(Path(source))

@@ -119,10 +119,7 @@ class Source(Protocol):
 def to_load(
     message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None
 ) -> Iterator[ToLoad]:
-    """Yields the message to load. If the store would refuse the message, refuses it with `notes` and yields nothing.
-
-    The message is checked here, because the store would not know its place in the source.
-    """
+    """Yields the message to load, or refuses it with `notes`, which have its place, if the store would refuse it."""
     kept = {name: value for name, value in meta.items() if value is not None}
     why = None
     try:

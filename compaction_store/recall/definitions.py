@@ -17,9 +17,7 @@ _MAX_INTEGER = 10**15
 
 
 class Field(NamedTuple):
-    """An argument of a tool. A number has bounds, a text has a maximum length and may have a pattern, and a part is the
-    name of a part of a state summary.
-    """
+    """An argument of a tool: a number with bounds, a text with a maximum length and a pattern, a flag or a part."""
 
     description: str
     kind: Literal["integer", "text", "flag", "part"] = "integer"

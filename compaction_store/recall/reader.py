@@ -45,11 +45,7 @@ class Reading:
         self.tools = {tool.name: tool for tool in tools(max_tokens)}
 
     def call(self, name: Any, given: Any) -> Work[Recalled]:
-        """Runs a call. Returns an error result if it cannot be carried out.
-
-        The call may be wrong, the thread or the record may not exist, or the thread may have an entry that this version
-        does not know.
-        """
+        """Runs a call. Returns an error result for a wrong call, thread or record, or for an entry of unknown kind."""
         try:
             tool = self.tools.get(name) if isinstance(name, str) else None
             if tool is None:

@@ -131,10 +131,7 @@ class AnswerableCall(NamedTuple):
 
 
 def read_call(given: Any) -> AnswerableCall:
-    """Parses a tool call from a model's reply, given as a dict or as an object of the API's SDK.
-
-    The call is a `tool_use` block, a `function_call` item or an entry of `tool_calls`.
-    """
+    """Parses a call from a model's reply: a `tool_use` block, a `function_call` item or an entry of `tool_calls`."""
     kind, function = field(given, "type"), field(given, "function")
     row = row_of({"type": kind})
     if row.answer is not None and isinstance(name := field(given, row.id[0]), str):

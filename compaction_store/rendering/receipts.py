@@ -18,10 +18,7 @@ _LAST_POS = 2**63 - 1
 
 
 def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
-    """Makes the receipt of a reply as JSON. It has the view's pos, the renderer and hashes, but no content.
-
-    If `durable` is false, the receipt also says that the append did not wait for the disk.
-    """
+    """Makes a reply's receipt as JSON: the view's pos, renderer and hashes, and whether the append is not durable."""
     if isinstance(seen, View):
         fields = {"pos": seen.pos, "renderer": rendering.MESSAGES, "options": {}, "sha256": digest(seen.messages)}
     else:

@@ -36,10 +36,7 @@ def gather(
     content: bool = True,
     checkpoints: CheckpointLog | None = None,
 ) -> document.ReportDocument:
-    """Reads the threads that `threads` names.
-
-    If `threads` is None, these are all threads that began before the period ended and changed after it began.
-    """
+    """Reads the named threads, or for None all that began before the period's end and changed after its beginning."""
     period = document.Period(
         since=None if since is None else time_text(since), until=None if until is None else time_text(until)
     )

@@ -109,10 +109,7 @@ class Gone(_Frozen):
 
 
 class ReportedCompleteness(_Frozen):
-    """The numbers of the tenant's threads in the store, in this report, and in the newest checkpoint, if there is one.
-
-    `gone` are the threads that only the checkpoint has.
-    """
+    """The numbers of threads in the store, the report and the newest checkpoint, and those only there (`gone`)."""
 
     stored: int
     reported: int

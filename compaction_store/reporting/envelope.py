@@ -132,10 +132,7 @@ _LIBRARIES = ("jinja2", "markupsafe")
 
 @cache
 def build() -> str:
-    """Returns the SHA-256 of everything that a page depends on, except for its data.
-
-    This is the source, data and template files of this package, and the versions of Jinja, MarkupSafe and Unicode.
-    """
+    """Returns the SHA-256 of the package's files, and of the versions of Jinja, MarkupSafe and Unicode."""
     found = hashlib.sha256()
     for name in (*map(_version, _LIBRARIES), unicodedata.unidata_version):
         found.update(f"{name}\n".encode())

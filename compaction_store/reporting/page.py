@@ -56,10 +56,7 @@ class Section:
 
 
 def render(document: ReportDocument, data: str | None = None) -> bytes:
-    """Returns the bytes of the page. `data` is the packed document, if an existing page has it already.
-
-    Raises ValueError, without quoting content, if a bundle in the document cannot be read.
-    """
+    """Returns the page; `data` is the packed document, if known. Raises ValueError, without content, for a bad one."""
     sections = [_section(document, number, contents_of(thread)) for number, thread in enumerate(document.threads, 1)]
     page = _environment().get_template("report.html").render(
         described=partial(described, content=document.content), without_text=without_text,

@@ -107,10 +107,7 @@ def _refused(why: str) -> Response:
 
 
 class Guard:
-    """ASGI middleware that checks the Host header and the reader, and sets the headers of every response.
-
-    It refuses all methods except GET, HEAD, and POST to the address of a form.
-    """
+    """ASGI middleware that checks host and reader, adds headers, and refuses all but GET, HEAD, and POST of forms."""
 
     def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str], forms: Iterable[str] = ()) -> None:
         self._app = app

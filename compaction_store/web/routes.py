@@ -64,10 +64,7 @@ class Parameters:
     """Reads the parameters of an address. Raises InvalidInput, whose text says what a parameter must be."""
 
     def __init__(self, request: Request, known: Sequence[str]) -> None:
-        """Raises InvalidInput for a parameter that the page does not know, and for one that is given twice.
-
-        A mistyped filter would list everything, and of two values of a filter one would be left out.
-        """
+        """Raises InvalidInput for a parameter that is given twice, or that the page does not know, such as a typo."""
         self._given = request.query_params
         for name in self._given:
             if len(self._given.getlist(name)) > 1:

@@ -210,10 +210,7 @@ async def verified(reader: AsyncReader) -> Event | None:
 async def copied(
     reader: AsyncReader, names: Iterable[str] | None, most: int | None = MOST_EVENTS
 ) -> tuple[dict[str, facts.Copied], bool]:
-    """Returns the origins of the copied records of forks, by the fork's name, and whether a fork may be missing.
-
-    `names` are the threads to look at, or None for all threads of the tenant.
-    """
+    """Returns the origins of forks' copies by fork, and whether one may be missing. For None, of all threads."""
     events, more = await _events_of(reader, names, ("origin",), most)
     origins = {name: its[-1] for name, its in events.items() if its[-1].pos == 1}
     uids = {name: _uid_of(origin.body.get("parent")) for name, origin in origins.items()}
