@@ -145,7 +145,7 @@ _SVG = ModuleData(__file__).text("svg")
 WIDTH, HEIGHT = 800, 320
 LEFT, RIGHT, _TOP, _BOTTOM = 70, 780, 40, 280
 _MOST_POINTS, _MOST_FALLS = 1000, 500
-_LINES = 4
+_LINES = 5
 
 
 def x(pos: int, last_pos: int) -> float:
@@ -153,10 +153,18 @@ def x(pos: int, last_pos: int) -> float:
     return round(LEFT + (RIGHT - LEFT) * (pos - 1) / max(1, last_pos - 1), 1)
 
 
+def ticks(top: int) -> range:
+    """Returns about five round numbers from 0 to at least `top`, for an axis."""
+    unit = 10 ** (len(str(max(1, top // _LINES))) - 1)
+    step = next(unit * size for size in (1, 2, 5, 10) if unit * size * _LINES >= top)
+    return range(0, max(1, -(-top // step)) * step + 1, step)
+
+
 def svg(line: Course, title: str) -> str:
     """Draws the course as an SVG file, with dots where the tokens fell, at most about 500 of them."""
     last = line.points[-1].pos if line.points else 1
-    top = max(1, line.top)
+    marks = ticks(line.top)
+    top = marks[-1]
 
     def y(tokens: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * tokens / top
@@ -175,8 +183,8 @@ def svg(line: Course, title: str) -> str:
     area = f"{path} L{places[-1][0]} {_BOTTOM} L{places[0][0]} {_BOTTOM} Z" if steps else ""
     grid = "\n".join(
         f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" class="grid"/>'
-        f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{round(mark):,}</text>'
-        for mark in (top * part / _LINES for part in range(_LINES + 1))
+        f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{mark:,}</text>'
+        for mark in marks
     )
     falls = "\n".join(f'<circle cx="{at}" cy="{to}" r="3" class="fall"/>' for at, to, fell in places if fell)
     return _SVG.format(

@@ -46,7 +46,7 @@ _SERVERS_OWN, _UNAVAILABLE = 500, 503
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
 # Addresses that have no alarms, because they are no pages.
-_WITHOUT_ALARMS = ("/chart.svg", "/style.css", VERDICT)
+_WITHOUT_ALARMS = ("/chart.svg", "/icon.svg", "/style.css", VERDICT)
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
 # The longest search in seconds. Longer searches are run on the command line.
@@ -421,3 +421,6 @@ class _AuditPages:
 
     async def style(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")
+
+    async def icon(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
+        return Response(self._templates.get_template("icon.svg").render(), media_type="image/svg+xml")

@@ -54,6 +54,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "/sample": SAMPLE,
     "/chart.svg": ("id",),
     "/style.css": (),
+    "/icon.svg": (),
     VERDICT: (),
 }
 _MOST_DIGITS = 15

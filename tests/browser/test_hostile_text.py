@@ -216,7 +216,7 @@ def test_a_tenant_with_a_payload_as_its_name_is_as_inert(browser: Browser, url: 
     def fulfil(route: Route) -> None:
         answer = answers.get(route.request.url)
         if answer is None:
-            if not route.request.url.endswith(("/style.css", "/chart.svg?id=t")):
+            if not route.request.url.endswith(("/style.css", "/icon.svg", "/chart.svg?id=t")):
                 elsewhere.append(route.request.url)
             route.fulfill(status=404)
         else:

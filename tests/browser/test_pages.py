@@ -135,7 +135,7 @@ def test_the_chart_is_drawn_and_its_marks_are_links(context: BrowserContext) -> 
     page.goto(PAGES["thread"])
     page.wait_for_load_state("networkidle")
     assert [status for url, status in answers if "/chart.svg" in url] == [200]
-    marks = page.locator("figure svg a")
+    marks = page.locator("figure svg a[aria-label]")
     assert marks.count() >= 4
     marks.first.click()
     page.wait_for_url("**/record?**")
@@ -173,7 +173,7 @@ def test_no_column_of_records_and_events_is_cut_off(
     page = context.new_page()
     page.emulate_media(media=media)
     page.set_viewport_size({"width": width, "height": 900})
-    for address in ("./records", f"./thread?id={name}", "./erasures"):
+    for address in ("./records", f"./records?id={name}", "./erasures"):
         page.goto(address)
         boxes = page.locator(".cards").evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
         assert boxes

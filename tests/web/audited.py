@@ -92,6 +92,7 @@ ADDRESSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/sample", {}),
     ("/chart.svg", {"id": THREAD}),
     ("/style.css", {}),
+    ("/icon.svg", {}),
 )
 
 
