@@ -1,6 +1,6 @@
 """Sentences of users, written before they were tried: those that bind from then on, and those that do not.
 
-The recognizer was extended after the first set had been counted, and a little after the second. `docs/evaluation.md`
+The recognizer was extended after the first set had been counted, and a little after the second. `docs/results.md`
 has the counts before and after.
 """
 
