@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, get_args
 
+from compaction_store.module_data import ModuleData
+
 Kind = Literal["summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"]
 Outcome = Literal["applied", "rejected", "failed", "observed"]
 # The status of a record is its outcome, unless it was applied to a view and may have been undone since.
@@ -52,20 +54,5 @@ def sql_list(words: Iterable[str]) -> str:
 
 
 #: The most bytes of each column, and of two texts in the bodies of records and events.
-MOST_BYTES = {
-    **dict.fromkeys(
-        ("tenant", "thread_id", "subject", "actor", "callback", "trigger", "model", "counter", "login", "lease_actor"),
-        255,
-    ),
-    "role": 64,
-    # A key that a caller gives has at most 255 bytes. The key of a chunk of a load has the chunk's number besides.
-    "key": 272,
-    "receipt": 64 * 1024,
-    "payload": 16 * 1024 * 1024,
-    "body": 16 * 1024 * 1024,
-    "meta": 8 * 1024,
-    "metadata": 8 * 1024,
-    "reason": 8 * 1024,
-    "prompt": 64 * 1024,
-}
+MOST_BYTES: dict[str, int] = ModuleData(__file__).values["most_bytes"]
 NAME_BYTES = MOST_BYTES["thread_id"]

@@ -43,7 +43,8 @@ _TABLES = [table.name for table in tables.metadata.sorted_tables]
 # Queries across threads; each runs in a read transaction with the tenant in it.
 _ACROSS = {
     "same_names": "for verify_all, how many threads have one of a page's names",
-    "_ALL_HEADS": "a checkpoint's list",
+    "all_heads": "a checkpoint's list",
+    "heads": "the figures of a tenant",
     "_HEADS": "the same of one tenant",
     "uid": "the key of a name",
 }

@@ -22,19 +22,13 @@ import psycopg
 from psycopg import pq
 
 from compaction_store.errors import CompactionStoreError
+from compaction_store.module_data import ModuleData
 from compaction_store.waiting import Call, Work, drive, drive_async
 
 # Every parameter that libpq takes from the environment or a service file, except the parameters that the URL has or the
 # engine sets. libpq does not replace an empty value. With a password, libpq does not read a password file, and the
 # embedded server asks for no password.
-_GIVEN = {
-    "hostaddr": "", "password": "unused", "require_auth": "none", "options": "", "target_session_attrs": "any",
-    "load_balance_hosts": "disable", "channel_binding": "disable", "gssencmode": "disable", "sslmode": "disable",
-    "sslnegotiation": "postgres", "sslcompression": "0", "sslcert": "", "sslkey": "", "sslpassword": "",
-    "sslcertmode": "disable", "sslrootcert": "", "sslcrl": "", "sslcrldir": "", "sslsni": "0", "sslkeylogfile": "",
-    "ssl_min_protocol_version": "TLSv1.2", "ssl_max_protocol_version": "", "requirepeer": "", "replication": "",
-    "min_protocol_version": "3.0", "max_protocol_version": "3.0", "krbsrvname": "postgres", "gssdelegation": "0",
-}  # fmt: skip
+_GIVEN: dict[str, str] = ModuleData(__file__).values["given"]
 # Environment variables that no parameter overrides, each with a word from libpq's error about a bad value. After such
 # an error, the variable is removed from the environment while connecting. This breaks no other code, because none in
 # this process can connect with the bad value.

@@ -19,10 +19,7 @@ from compaction_store.postgres.driver.cursor import Connection, fetch, literal
 from compaction_store.postgres.queries.across_threads import NESTED
 
 _SQL = ModuleData(__file__).values
-_ALL_HEADS = (
-    "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
-    " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
-)
+_ALL_HEADS: str = _SQL["all_heads"]
 _HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
 # Every thread is found by its key. Without statistics, the planner might read whole tables instead.
 _BY_KEY = "SET LOCAL enable_seqscan = off"

@@ -34,6 +34,8 @@ from compaction_store.postgres.queries.functions import (
 from compaction_store.postgres.queries.listing import HAS_HEAD, listed, of_page
 
 _SQL = ModuleData(__file__).values
+# Rows are added to a call until its JSON has this many characters.
+_MOST_CHARACTERS = 4 * 1024 * 1024
 
 
 def name_uid(tenant: str, thread_id: str) -> UUID:
@@ -68,25 +70,13 @@ def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[StoredT
     ]
 
 
-_JOIN = "SELECT * FROM compaction_store.join_transaction(%b::uuid, %b::text, %b::text)"
-# OFFSET 0 keeps the planner from calling the function once for each column.
-_ON_NODE = """
-    SELECT (called.result).* FROM (
-        SELECT {} AS result FROM compaction_store.heads AS h WHERE h.thread_uid = %b::uuid OFFSET 0
-    ) AS called
-"""
-CLAIM = "SELECT * FROM compaction_store.claim_name(%b::uuid, %b::text, %b::text, %b::uuid)"
-_END_TURNS = "SELECT * FROM compaction_store.end_turns(%b::text, %b::text, %b::bool)"
-_UNNAME = "SELECT * FROM compaction_store.unname_thread(%b::uuid, %b::text, %b::text, %b::uuid)"
-
-
 def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, *arguments: Any) -> ForkRow:
     """Does the same as `fork`, and adds the new thread's name to the table of names in the same transaction."""
     with together(connection):
         row = ForkRow._make(_on_node(connection, FORK, key, (new_thread_id, *arguments)))
         if not row.replayed:
             name = key.tenant, new_thread_id
-            fetch(connection, CLAIM, (name_uid(*name), *name, row.child_uid))
+            fetch(connection, _SQL["claim"], (name_uid(*name), *name, row.child_uid))
     return row
 
 
@@ -94,11 +84,11 @@ def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) ->
     """Does the same as `erase`. If this erases the thread, also ends the thread's turns and frees its name."""
     name = key.tenant, key.thread_id
     with together(connection):
-        fetch(connection, _END_TURNS, (*name, False))
+        fetch(connection, _SQL["end_turns"], (*name, False))
         row = EraseRow._make(_on_node(connection, ERASE, key, arguments))
         if row.event_pos is not None:
-            fetch(connection, _END_TURNS, (*name, True))
-            fetch(connection, _UNNAME, (name_uid(*name), *name, key.uid))
+            fetch(connection, _SQL["end_turns"], (*name, True))
+            fetch(connection, _SQL["unname"], (name_uid(*name), *name, key.uid))
     return row
 
 
@@ -106,13 +96,10 @@ def _on_node(connection: Connection, statement: str, key: ThreadKey, arguments: 
     """Calls a function on the node that has a thread, in the current transaction."""
     fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(key.tenant)}")
     fetch(connection, NESTED)
-    fetch(connection, _JOIN, tuple(key))
-    return fetch(connection, _ON_NODE.format(statement.removeprefix("SELECT * FROM ")), (*key, *arguments, key.uid))[0]
-
-
-_STAGE = "SELECT * FROM compaction_store.stage(%b::uuid, %b::text, %b::text, %b::text)"
-# Rows are added to a call until its JSON has this many characters.
-_MOST_CHARACTERS = 4 * 1024 * 1024
+    fetch(connection, _SQL["join"], tuple(key))
+    return fetch(
+        connection, _SQL["on_node"].format(statement.removeprefix("SELECT * FROM ")), (*key, *arguments, key.uid)
+    )[0]
 
 
 def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
@@ -124,10 +111,12 @@ def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import
         with together(connection):
             # An erased thread has no row in the table of names.
             if erasure.stub_uid(key.thread_id) is None:
-                fetch(connection, CLAIM, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
+                fetch(
+                    connection, _SQL["claim"], (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid)
+                )
             for kind in import_rows.KINDS:
                 for rows in _pages(staged, kind):
-                    fetch(connection, _STAGE, (key.uid, key.tenant, kind, rows))
+                    fetch(connection, _SQL["stage"], (key.uid, key.tenant, kind, rows))
             return not loads.is_there(staged, fetch(connection, FINISH_IMPORT, loads.finishing(key, staged)), about)
 
 

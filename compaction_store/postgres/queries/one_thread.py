@@ -239,14 +239,6 @@ def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> lis
     return [dict(zip(_APPLIED, row, strict=True)) for row in rows]
 
 
-_TOGETHER = (
-    "SELECT * FROM compaction_store.append_together"
-    "(%b::uuid[], %b::text[], %b::text[], %b::int4[], %b::text[], %b::text[], %b::text[], %b::int8[], %b::bool[],"
-    " %b::bytea[], %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[], %b::text[],"
-    " %b::text[], %b)"
-)
-
-
 class Append(NamedTuple):
     """The arguments of one append."""
 
@@ -271,7 +263,7 @@ def append_together(connection: Connection, appends: Sequence[Append]) -> list[W
     calls = [appends[i] for i in order]
     new = list(chain.from_iterable(call.new for call in calls))
     rows = cursor.call(
-        connection, _TOGETHER,
+        connection, _SQL["together"],
         (
             [call.thread.uid for call in calls], [call.thread.tenant for call in calls],
             [call.thread.thread_id for call in calls], [len(call.new) for call in calls],

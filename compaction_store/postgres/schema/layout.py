@@ -13,6 +13,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
 
 
@@ -73,17 +74,9 @@ def _joined(folder: str) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in sorted(_folder(folder).glob("*.sql")))
 
 
-_COUNT = """
-    SELECT count(*) FROM pg_catalog.pg_inherits AS i
-    JOIN pg_catalog.pg_class AS c ON c.oid = i.inhparent
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store' AND c.relname = 'messages' AND c.relkind = 'p'
-"""
-
-
 def count_partitions(connection: Connection) -> int:
     """Returns the number of partitions of the table of messages, which may be 0."""
-    return int(queries.fetch(connection, _COUNT)[0][0])
+    return int(queries.fetch(connection, ModuleData(__file__).text("count"))[0][0])
 
 
 def expected_partitions(found: Mapping[str, str], triggers: str) -> dict[str, str]:

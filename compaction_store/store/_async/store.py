@@ -344,15 +344,13 @@ class AsyncStore(AsyncReader):
         try:
             run = await compactions.compact_measured(work, view, budget)
             view = run.view
-        except SpanConflict as error:
-            log_failure(thread_id, error)
-            failure = error
-            view = await compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         except InvalidInput:
             raise
         except CompactionStoreError as error:
             log_failure(thread_id, error)
             failure = error
+            if isinstance(error, SpanConflict):
+                view = await compactions.measured_view(self, self._db, self._scope.key(thread_id), budget)
         fitted = FittedView.of(view, run)
         if budget.fits(view):
             return fitted
