@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, NamedTuple
 
 from compaction_store.jsonable import AsDict
@@ -140,6 +141,14 @@ def strip(elements: Sequence[Element], *, width: int) -> str:
     return "".join("▒" if len(cell) > 1 else next(iter(cell)) for cell in cells)
 
 
+def ticks(top: float, least: float = 1) -> list[float]:
+    """Returns round numbers from 0 to `top`, or to just above it, for an axis. `least` is the smallest step."""
+    rough = max(top / _LINES, least)
+    power = 10.0 ** floor(log10(rough))
+    step = next(each for each in (power, 2 * power, 5 * power, 10 * power) if each >= rough)
+    return [round(step * each, 9) for each in range(max(1, ceil(top / step)) + 1)]
+
+
 # The SVG file, as a template.
 _SVG = ModuleData(__file__).text("svg")
 WIDTH, HEIGHT = 800, 320
@@ -151,13 +160,6 @@ _LINES = 5
 def x(pos: int, last_pos: int) -> float:
     """Returns the x coordinate of a pos in the chart."""
     return round(LEFT + (RIGHT - LEFT) * (pos - 1) / max(1, last_pos - 1), 1)
-
-
-def ticks(top: int) -> range:
-    """Returns about five round numbers from 0 to at least `top`, for an axis."""
-    unit = 10 ** (len(str(max(1, top // _LINES))) - 1)
-    step = next(unit * size for size in (1, 2, 5, 10) if unit * size * _LINES >= top)
-    return range(0, max(1, -(-top // step)) * step + 1, step)
 
 
 def svg(line: Course, title: str) -> str:
@@ -183,7 +185,7 @@ def svg(line: Course, title: str) -> str:
     area = f"{path} L{places[-1][0]} {_BOTTOM} L{places[0][0]} {_BOTTOM} Z" if steps else ""
     grid = "\n".join(
         f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" class="grid"/>'
-        f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{mark:,}</text>'
+        f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{round(mark):,}</text>'
         for mark in marks
     )
     falls = "\n".join(f'<circle cx="{at}" cy="{to}" r="3" class="fall"/>' for at, to, fell in places if fell)

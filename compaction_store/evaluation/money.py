@@ -23,6 +23,7 @@ from compaction_store.evaluation.judge import SummarizerUse
 from compaction_store.evaluation.replay import ModelCall, Replayed, ReplayedFold
 from compaction_store.jsonable import AsDict
 from compaction_store.messages import documents
+from compaction_store.models import Compaction
 
 Basis = Literal["measured", "modelled"]
 BASES: tuple[Basis, ...] = ("measured", "modelled")
@@ -302,6 +303,19 @@ class Prices:
             price for name, price in self.models.items()
             if model.startswith(name) and _VERSION.fullmatch(model, len(name))
         ), None)  # fmt: skip
+
+    def spent(self, record: Compaction) -> float | None:
+        """Returns what the calls for a record cost, those that failed included; None if a price or usage is unknown."""
+        calls = record.failed_before
+        # If all summarizers failed, the last one is in the list.
+        if not calls or record.outcome != "failed":
+            calls = [*calls, {"model": record.model, "usage": record.usage}]
+        uses: dict[str, SummarizerUse] = {}
+        for call in calls:
+            name, usage = call.get("model"), call.get("usage")
+            use = uses.setdefault(name if isinstance(name, str) else "", SummarizerUse())
+            use.add(usage if isinstance(usage, Mapping) else None, by_model=bool(name))
+        return _cost(uses, self)
 
     @classmethod
     def read(cls, path: Path) -> Prices:
