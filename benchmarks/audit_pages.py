@@ -30,6 +30,7 @@ def _addresses(thread: cs.models.Thread) -> list[tuple[str, dict[str, Any]]]:
     of_thread = {"id": name}
     return [
         ("/", {}),
+        ("/threads", {}),
         *((route, of_thread) for route in ("/thread", "/view", "/records", "/erasures", "/chart.svg")),
         ("/view", {**of_thread, "at": middle}),
         ("/view", {**of_thread, "at": middle, "beside": thread.last_pos}),

@@ -14,12 +14,23 @@ from compaction_store.models import Compaction, Verdict
 from compaction_store.models.vocabulary import NO_ATTEMPTS, OUTCOMES
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from compaction_store.audit.charts import ChartMark
     from compaction_store.audit.marks import MarkedPiece
     from compaction_store.audit.words import Kept
-    from compaction_store.models import Comparison, Element, Event, Explanation, Finding, Message, Payload, Thread
+    from compaction_store.models import (
+        Comparison,
+        Element,
+        Event,
+        Explanation,
+        Figures,
+        Finding,
+        Message,
+        Payload,
+        Thread,
+    )
 
 #: The most rows of a list, elements of a view, or originals of a record on one page.
 ROWS = 50
@@ -60,6 +71,35 @@ class SummedCosts(AsDict):
     dearest: tuple[Compaction, Cost] | None
     is_cut: bool
     more_copies: bool
+
+
+@dataclass
+class Day(AsDict):
+    """The compactions of a day in UTC, what those that were applied saved, and what the newest records cost."""
+
+    at: datetime
+    done: int = 0
+    failed: int = 0
+    saved: int = 0
+    spent: float = 0.0
+
+
+@dataclass(frozen=True)
+class Overview(AsDict):
+    """The first page: figures, each of the last days, and what is due, kept and erased.
+
+    The `costs` are those of the newest `records`, without copies. `unpriced` of them have an unknown cost.
+    """
+
+    figures: Figures
+    days: list[Day]
+    due: ListPage | None
+    kept: dict[str, Kept]
+    more_kept: bool
+    erasures: ListPage
+    records: ListPage
+    costs: Costs
+    unpriced: int
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,6 @@ def _in_shell(character: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in character.encode(errors="surrogatepass"))
 
 
-_CHECKPOINT = " --checkpoints LOG --public-key HEX"
-
-
 def tenant_option(tenant: str) -> str:
     """Returns the command line option for a tenant, with a space before it, or nothing for the default tenant."""
     return "" if tenant == "default" else f" {option('--tenant', tenant)}"
@@ -166,23 +163,3 @@ def as_csv(tenant: str, verb: str, options: Mapping[str, str | None], last: str 
     words = [word(f"{name}={text}" if text else name) for name, text in options.items() if text is not None]
     end = ["--", word(last)] if last else []
     return " ".join([f"compaction-store {verb}{tenant_option(tenant)}", *words, "--csv", *end])
-
-
-def check_one(tenant: str, thread_id: str, *, has_checkpoint: bool) -> str:
-    """Returns the commands that export a thread and check it elsewhere."""
-    signed = _CHECKPOINT if has_checkpoint else ""
-    key = " --public-key HEX" if has_checkpoint else ""
-    return (
-        f"compaction-store export{tenant_option(tenant)}{signed} {argument(thread_id)} > thread.jsonl\n"
-        f"python -m compaction_store.offline thread.jsonl{key}"
-    )
-
-
-def check_all(tenant: str, *, has_checkpoint: bool) -> str:
-    """Returns the commands that verify every thread in the database, and from files elsewhere."""
-    signed, level, key = (_CHECKPOINT, " --level checkpoint", " --public-key HEX") if has_checkpoint else ("", "", "")
-    return (
-        f"compaction-store verify{tenant_option(tenant)} --all{level}{signed}\n"
-        f"compaction-store export{tenant_option(tenant)} --all{signed} --to FOLDER\n"
-        f"python -m compaction_store.offline FOLDER/*.jsonl{key}"
-    )

@@ -52,6 +52,7 @@ def serve(
     reserve: options.Reserve = 0,
     trigger: options.Trigger = "0.8",
     target: options.Target = "0.5",
+    prices: Path | None = option("--prices FILE", default=None),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     access_log: Path | None = option("--access-log FILE", default=None),
@@ -73,8 +74,10 @@ def serve(
         raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
     # Imported here, because the import is slow and needs an extra.
     from compaction_store import web
+    from compaction_store.evaluation import Prices
 
     budget = options.budget(window, reserve, trigger, target)
+    costs = None if prices is None else Prices.read(prices)
     log = open_log(checkpoints, public_key)
     log_access_to(access_log)
     access = web.OneTimeToken(actor or options.user_at_host()) if auth is None else web.BehindProxy(auth)
@@ -92,8 +95,8 @@ def serve(
                     AsyncStore.open(address, tenant=db.tenant, pool_size=1, role=None if as_login else REVIEWER)
                 )
             app = web.audit_app(
-                reader, access=access, hosts=hosts, tenant=db.tenant, content=content, budget=budget, checkpoints=log,
-                reviews=reviews, allow_empty=allow_empty,
+                reader, access=access, hosts=hosts, tenant=db.tenant, content=content, budget=budget, prices=costs,
+                checkpoints=log, reviews=reviews, allow_empty=allow_empty,
             )  # fmt: skip
             await web.warm_up(reader, connections=_CONNECTIONS)
             # Garbage collections then skip everything that exists now, which is most of the memory.

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from compaction_store import __version__, errors
 from compaction_store.audit import charts, safe_text
-from compaction_store.audit._async import records, threads
+from compaction_store.audit._async import overview, records, threads
 from compaction_store.audit.facts import MOST_DRAWN, OutOfTime
 from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.safe_text import CUT
@@ -38,8 +38,11 @@ except ImportError as error:
     raise errors.MissingExtra("the web server", "web") from error
 
 from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
-from compaction_store.web.caches import Alarms, ChartCache, Verifications
+from compaction_store.web.caches import Alarms, ChartCache, Figures, Verifications
 from compaction_store.web.routes import PARAMETERS, SAMPLE, SAMPLE_FILTERS, VERDICT, Parameters, as_object, exact
+
+if TYPE_CHECKING:
+    from compaction_store.evaluation import Prices
 
 _T = TypeVar("_T")
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
@@ -76,6 +79,7 @@ def audit_app(
     tenant: str = "default",
     content: bool = True,
     budget: TokenBudget | None = None,
+    prices: Prices | None = None,
     checkpoints: CheckpointLog | None = None,
     reviews: AsyncStore | None = None,
     allow_empty: bool = False,
@@ -85,8 +89,9 @@ def audit_app(
     The pages show only the threads of the reader's tenant; `tenant` is the name that they show for it. Open `reader`
     with the auditor's role. `access` decides who may read. `hosts` are the host names of the pages; requests to any
     other host are refused. Without `content`, the pages do not show the words of messages and summaries. With a
-    `budget`, they list the threads that are due; with `checkpoints`, they show the newest checkpoint, and are red if
-    the store lacks threads that it has. A tenant without threads makes them red too, unless `allow_empty` is true.
+    `budget`, they list the threads that are due, and with `prices`, they show what summaries cost. With `checkpoints`,
+    they show the newest checkpoint, and are red if the store lacks threads that it has. A tenant without threads makes
+    them red too, unless `allow_empty` is true.
 
     With `reviews`, readers can record verdicts on compaction records. `reviews` is the store that writes them; open it
     with the role `compaction_store_reviewer`, which can write nothing else. Without `reviews`, nothing can be written.
@@ -95,7 +100,7 @@ def audit_app(
         raise errors.InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
     reader = impatient(reader, _PATIENCE)
     alarms = Alarms(reader, tenant, checkpoints, allow_empty=allow_empty)
-    pages = _AuditPages(reader, tenant, content, budget, checkpoints, reviews, alarms)
+    pages = _AuditPages(reader, tenant, content, budget, prices, checkpoints, reviews, alarms)
     forms = (VERDICT,) if reviews is not None else ()
     routes = [Route(path, pages.page(path)) for path in PARAMETERS if path != VERDICT]
     routes += [Route(path, pages.page(path), methods=["POST"]) for path in forms]
@@ -115,6 +120,7 @@ class _AuditPages:
     _tenant: str
     _content: bool
     _budget: TokenBudget | None
+    _prices: Prices | None
     _checkpoints: CheckpointLog | None
     _reviews: AsyncStore | None
     _alarms: Alarms
@@ -123,6 +129,8 @@ class _AuditPages:
         self._form_tokens = FormTokens()
         self._verified = Verifications(self._checkpoints)
         self._charts = ChartCache(self._reader)
+        spent = (lambda _: 0.0) if self._prices is None else self._prices.spent
+        self._figures = Figures(partial(overview.overview, self._reader, self._budget, spent))
         self._templates = environment(Path(__file__).parent / "templates", cut=True)
         self._templates.filters |= {"hex": bytes.hex}
         self._templates.globals |= {
@@ -131,7 +139,7 @@ class _AuditPages:
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
             "filters_of_records": FILTERS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
-            "csv": partial(safe_text.as_csv, self._tenant),
+            "csv": partial(safe_text.as_csv, self._tenant), "commands": safe_text,
         }  # fmt: skip
         # Compile all templates now, so that no request has to.
         for template in self._templates.list_templates():
@@ -143,7 +151,7 @@ class _AuditPages:
 
     def page(self, path: str) -> Callable[[Request], Awaitable[Response]]:
         """Wraps a page so that every error, such as a wrong address or a missing thread, becomes an error page."""
-        show = getattr(self, path.strip("/").partition(".")[0] or "threads")
+        show = getattr(self, path.strip("/").partition(".")[0] or "overview")
 
         async def shown_page(request: Request) -> Response:
             try:
@@ -195,6 +203,10 @@ class _AuditPages:
             log_access(request, page, **what)
 
     # ---- pages
+
+    async def overview(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
+        more = {"stored": self._alarms, "now": datetime.now(UTC), "prices": self._prices, "ticks": charts.ticks}
+        return await self._html(request, "overview.html", more, await self._figures.now())
 
     async def threads(self, request: Request, asked: Parameters) -> Response:
         after = asked.optional("after") or ""
@@ -366,7 +378,6 @@ class _AuditPages:
             "findings": await reader.audit.verify_entry(name, pos=pos),
             "title": f"{found.event.kind} of {name} at pos {pos}", "newest": newest, "signed_pos": signed,
             "now": datetime.now(UTC), "verified": self._verified.of(found.thread),
-            "command": safe_text.check_one(self._tenant, found.thread.thread_id, has_checkpoint=bool(signed)),
         }  # fmt: skip
         return await self._html(request, "certificate.html", more, found)
 
@@ -388,8 +399,7 @@ class _AuditPages:
         more = {
             "thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name,
             "most": _MOST_VERIFIED, "level": chosen, "levels": LEVELS, "verified": self._verified.newest_first,
-            "all_threads": self._alarms.verification, "keys": self._checkpoints.keys if self._checkpoints else (),
-            "command": safe_text.check_all(self._tenant, has_checkpoint=newest is not None),
+            "stored": self._alarms, "keys": self._checkpoints.keys if self._checkpoints else (),
         }  # fmt: skip
         return await self._html(request, "integrity.html", more)
 

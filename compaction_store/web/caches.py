@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
 
-from compaction_store.arguments import DATABASE
+from compaction_store.arguments import DATABASE, LOG
 from compaction_store.audit import charts
 from compaction_store.audit._async import records, threads
-from compaction_store.audit.facts import ROWS
+from compaction_store.audit.facts import ROWS, Overview
 from compaction_store.audit.safe_text import named
 from compaction_store.checkpoints import Checkpoint, CheckpointLog
 from compaction_store.checkpoints.heads import HeadsFile, file_name, tenant_hash
 from compaction_store.errors import CompactionStoreError, InvalidCheckpoint
-from compaction_store.models import Event, Report, Thread
+from compaction_store.models import Event, Finding, Report, Thread
 from compaction_store.store import AsyncReader
 
 # The most charts that stay in memory. A chart takes at most 130 kB.
 _MOST_CHARTS = 32
+# For so many seconds, the figures of the overview stay as they were.
+_LONGEST_KEPT = 60.0
 
 
 class ChartCache:
@@ -61,6 +63,23 @@ class ChartCache:
     def _drop_failure(self, at: tuple[UUID, bytes], task: asyncio.Task[str]) -> None:
         if (task.cancelled() or task.exception() is not None) and self._drawn.get(at) is task:
             del self._drawn[at]
+
+
+class Figures:
+    """The facts of the overview. They are read again after a minute, because they count all threads."""
+
+    def __init__(self, read: Callable[[], Awaitable[Overview]]) -> None:
+        self._read = read
+        self._reading = asyncio.Lock()
+        self._found: Overview | None = None
+        self._next = 0.0
+
+    async def now(self) -> Overview:
+        async with self._reading:
+            if self._found is None or time.monotonic() >= self._next:
+                self._found = await self._read()
+                self._next = time.monotonic() + _LONGEST_KEPT
+            return self._found
 
 
 class Verifications:
@@ -145,6 +164,10 @@ class Alarms:
         self.reasons: tuple[str, ...] = ()
         #: The newest recorded result of a verification of all threads.
         self.verification: Event | None = None
+        #: The faults of the schema, the newest checkpoint, and how many of its threads the tenant has and lacks.
+        self.schema: tuple[Finding, ...] = ()
+        self.newest: Checkpoint | None = None
+        self.there = self.missing = 0
         self._reader = reader
         self._tenant = tenant
         self._checkpoints = checkpoints
@@ -176,8 +199,9 @@ class Alarms:
     async def _found(self) -> AsyncIterator[str]:
         if not self._allow_empty and self._tenant != DATABASE and await self._is_empty():
             yield f"The tenant {self._tenant!r} has no threads."
-        if findings := (await self._reader.audit.verify_schema()).findings:
-            yield f"The schema does not protect the threads: {findings[0].what}{_more(len(findings))}."
+        self.schema = (await self._reader.audit.verify_schema()).findings
+        if self.schema:
+            yield f"The schema does not protect the threads: {self.schema[0].what}{_more(len(self.schema))}."
         last = self.verification = await threads.verified(self._reader)
         if last is not None and last.body.get("findings") != 0:
             yield f"The verification of all threads at {last.created_at:%Y-%m-%d %H:%M:%S} UTC had findings."
@@ -194,7 +218,8 @@ class Alarms:
         return True
 
     async def _compared(self, log: CheckpointLog) -> AsyncIterator[str]:
-        newest = await asyncio.to_thread(log.last)
+        self.newest = newest = await asyncio.to_thread(log.last)
+        self.there = self.missing = 0
         if newest is None:
             yield "The log has no checkpoint."
         elif not newest.covers(self._tenant):
@@ -206,10 +231,14 @@ class Alarms:
     async def _missing(self, log: CheckpointLog, newest: Checkpoint) -> list[UUID]:
         signed = await asyncio.to_thread(self._signed, log, newest)
         missing: list[UUID] = []
+        there = 0
         for start in range(0, len(signed), _SOME):
             some = signed[start : start + _SOME]
-            there = await self._reader.audit.names_of(some)
-            missing += [uid for uid in some if uid not in there]
+            names = await self._reader.audit.names_of(some)
+            # The log of the tenant is no thread that a list has.
+            there += len(names) - (LOG in names.values())
+            missing += [uid for uid in some if uid not in names]
+        self.there, self.missing = there, len(missing)
         return missing
 
     def _signed(self, log: CheckpointLog, newest: Checkpoint) -> list[UUID]:

@@ -39,7 +39,8 @@ SAMPLE = ("seed", "count", *SAMPLE_FILTERS)
 VERDICT = "/verdict"
 #: The query parameters of each page.
 PARAMETERS: dict[str, tuple[str, ...]] = {
-    "/": ("after", "token"),
+    "/": ("token",),
+    "/threads": ("after",),
     "/thread": ("id", "at", "seq"),
     "/view": ("id", "at", "beside", "from", "all"),
     "/record": ("id", "number", "after", "sample"),
@@ -109,32 +110,26 @@ class Parameters:
         """Returns the value of a filter of records."""
         if row.form == "number":
             return self.number(row.name, 1)
-        readers = {"range": self.bounds, "time": self.moment, "uuid": self.uuid, "object": self.json_object}
-        return readers.get(row.form, self.optional)(row.name)
-
-    def bounds(self, name: str) -> tuple[int | None, int | None] | None:
-        text = self.optional(name)
-        try:
-            return None if text is None else written_bounds(text)
-        except ValueError:
-            raise InvalidInput(f"{name} must be a range such as 1000..5000, 1000.. or ..5000") from None
-
-    def moment(self, name: str) -> datetime | None:
-        text = self.optional(name)
-        return None if text is None else moment(text, name)
-
-    def uuid(self, name: str) -> UUID | None:
-        text = self.optional(name)
-        try:
-            return None if text is None else UUID(text)
-        except ValueError:
-            raise InvalidInput(f"{name} must be a UUID") from None
+        text = self.optional(row.name)
+        return text if text is None or row.form not in _READERS else _READERS[row.form](text, row.name)
 
     def json_object(self, name: str) -> dict[str, Any] | None:
         text = self.optional(name)
-        if text is None:
-            return None
-        return as_object(text, name)
+        return None if text is None else as_object(text, name)
+
+
+def _bounds(text: str, name: str) -> tuple[int | None, int | None]:
+    try:
+        return written_bounds(text)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a range such as 1000..5000, 1000.. or ..5000") from None
+
+
+def _uuid(text: str, name: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a UUID") from None
 
 
 def moment(text: str, name: str = "the value") -> datetime:
@@ -166,6 +161,9 @@ def as_object(text: str, name: str = "the value") -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InvalidInput(f'{name} must be a JSON object, such as {{"ticket":"X-1"}}')
     return found
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {"range": _bounds, "time": moment, "uuid": _uuid, "object": as_object}
 
 
 # How long a compaction waits for another one of the same thread, in seconds.

@@ -184,6 +184,7 @@ def test_a_report_of_them_is_as_inert(browser: Browser, url: str, store: cs.Stor
 _SITE = "http://127.0.0.1:8780"
 _PAGES_OF_TENANT = (
     "/",
+    "/threads",
     "/thread?id=t",
     "/records",
     "/erasures",

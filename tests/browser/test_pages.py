@@ -18,7 +18,8 @@ from compaction_store.reporting.page import render
 
 ID = quote(THREAD, safe="")
 PAGES = {
-    "threads": "./",
+    "overview": "./",
+    "threads": "./threads",
     "thread": f"./thread?id={ID}",
     "view": f"./view?id={ID}&at=5",
     "compare": f"./view?id={ID}&at=16&beside=17",

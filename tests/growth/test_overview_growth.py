@@ -11,6 +11,7 @@ import pytest
 from support.sent_statements import recorded
 
 import compaction_store as cs
+from compaction_store.audit._sync import overview as overview_page
 from compaction_store.models.roles import AUDITOR
 from compaction_store.postgres.queries import overview
 from growth.test_audit_views import many_records, nodes
@@ -37,6 +38,27 @@ def test_the_number_of_statements_does_not_grow(
             store.append(f"more {number}", [{"role": "user", "content": "hi"}] * 3)
             store.compact(f"more {number}", lambda ctx: ctx.compact(1, 2, "two"))
     assert _counted(url, monkeypatch) == 2
+
+
+def test_the_first_page_sends_as_many_statements_for_many_threads_as_for_few(
+    url: str, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_records(url, superuser, 510, analyzed=False)
+    found: list[int] = []
+    for _ in range(2):
+        with cs.Store.open(url) as store:
+            for number in range(15):
+                name = f"thread {len(found)} {number}"
+                store.append(name, [{"role": "user", "content": "hi"}] * 3)
+                store.compact(name, lambda ctx: ctx.compact(1, 2, "two"))
+                store.custody.hold(name, reason="a lawsuit")
+                store.custody.redact(name, [3], reason="asked", override="a court order")
+        with cs.Reader.open(url, role=AUDITOR) as reader, monkeypatch.context() as patch:
+            sent = recorded(patch)
+            page = overview_page.overview(reader, cs.TokenBudget(10), lambda _: None)
+            assert len(page.records.rows) == page.unpriced == 500
+            found.append(len([each for each in sent if "FROM compaction_store." in each]))
+    assert found[0] == found[1] <= 20
 
 
 @pytest.mark.one_server("the plan is that of the coordinator")

@@ -86,7 +86,7 @@ def test_every_page_of_a_large_thread_reads_about_as_much_as_that_of_a_small_one
             pages: dict[str, tuple[str, dict[str, Any]]] = {
                 # First, because the page of a thread has the chart drawn while other pages are read.
                 "chart": ("/chart.svg", {"id": name}),
-                "threads": ("/", {}),
+                "threads": ("/threads", {}),
                 "thread": ("/thread", {"id": name}),
                 "earlier in a thread": ("/thread", {"id": name, "at": hold + 100}),
                 "view": ("/view", {"id": name}),

@@ -69,6 +69,7 @@ def visit(url: str, steps: Visit, **options: Any) -> None:
 
 ADDRESSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/", {}),
+    ("/threads", {}),
     ("/thread", {"id": THREAD}),
     ("/view", {"id": THREAD}),
     ("/view", {"id": THREAD, "at": 5}),

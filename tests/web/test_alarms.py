@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from web.served import serving
 
 _RED = "This store is not as it should be"
 _PAGES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("/thread", {"id": THREAD}), ("/records", {}), ("/integrity", {}), ("/message", {"id": THREAD, "seq": 2}),
-    ("/thread", {"id": "nobody"}), ("/nowhere", {}),
+    ("/thread", {"id": THREAD}), ("/threads", {}), ("/records", {}), ("/integrity", {}),
+    ("/message", {"id": THREAD, "seq": 2}), ("/thread", {"id": "nobody"}), ("/nowhere", {}),
 )  # fmt: skip
 
 
@@ -99,6 +100,8 @@ def test_a_schema_that_protects_nothing_is_red(url: str, superuser: psycopg.Conn
             page = (await client.get("/")).text
             if _RED in page:
                 break
+            # The store is looked at for at most a twentieth of the time.
+            await asyncio.sleep(0.05)
         assert "The schema does not protect the threads: index heads_due_idx is missing, and 2 more." in page
 
     visit(url, steps)

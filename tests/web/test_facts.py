@@ -11,9 +11,10 @@ import pytest
 from support.compactable_thread import span
 
 import compaction_store as cs
+from compaction_store.audit._async import overview as overview_aio
 from compaction_store.audit._async import records as records_aio
 from compaction_store.audit._async import threads as threads_aio
-from compaction_store.audit._sync import records, threads
+from compaction_store.audit._sync import overview, records, threads
 from web.audited import THREAD
 
 Read = Callable[[Any, Any, Any], Any]
@@ -31,6 +32,13 @@ PAGES: dict[str, Read] = {
     "reply": lambda _, records, reader: records.reply(reader, THREAD, 4),
     "sample": lambda _, records, reader: records.sample(reader, {}, {}, 3, 10),
 }
+
+
+def test_both_forms_of_a_store_read_the_same_first_page(store: cs.Store, url: str) -> None:
+    budget = cs.TokenBudget(10)
+    found = overview.overview(store, budget, lambda _: 0.1).as_dict()
+    assert json.loads(json.dumps(found)) == found
+    assert read_async(url, lambda reader: overview_aio.overview(reader, budget, lambda _: 0.1)).as_dict() == found
 
 
 def read_async(url: str, read: Callable[[cs.AsyncReader], Any]) -> Any:

@@ -116,7 +116,7 @@ def test_a_form_of_a_thread_whose_name_was_used_again_is_refused(url: str) -> No
 
 def test_different_names_look_different_in_every_list(url: str, filled: list[str]) -> None:
     async def steps(client: Client) -> None:
-        for page in ("/", "/records", "/search?q=original"):
+        for page in ("/threads", "/records", "/search?q=original"):
             texts: set[str] = set()
             names: set[str] = set()
             address, after = page, ""

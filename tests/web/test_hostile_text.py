@@ -23,7 +23,7 @@ _ALLOWED = {
     "h2", "h3", "h4", "div", "dl", "dt", "dd", "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "form",
     "label", "input",
     "button", "select", "option", "svg", "image", "path", "figure", "figcaption", "span", "mark", "pre",
-    "article", "section",
+    "article", "section", "line", "rect", "text",
     "details", "summary", "strong", "code",
 }  # fmt: skip
 

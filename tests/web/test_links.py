@@ -66,8 +66,9 @@ def test_no_link_of_any_page_fails(url: str) -> None:
     visit(url, steps)
     assert len(pages) > 300
     shown = {address.partition("?")[0] for address in pages}
-    assert {"/", "/thread", "/view", "/record", "/message", "/reply", "/records", "/erasures", "/certificate",
-            "/integrity", "/sample", "/whole", "/chart.svg", "/style.css", "/icon.svg"} <= shown  # fmt: skip
+    assert {"/", "/threads", "/thread", "/view", "/record", "/message", "/reply", "/records",
+            "/erasures", "/certificate", "/integrity", "/sample", "/whole", "/chart.svg", "/style.css",
+            "/icon.svg"} <= shown  # fmt: skip
 
 
 def test_the_first_and_the_last_message_have_no_link_beyond_them(url: str) -> None:

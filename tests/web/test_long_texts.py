@@ -42,7 +42,7 @@ def long(url: str, superuser: psycopg.Connection[Any]) -> cs.Store:
 _PAGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/thread", {"id": "t"}), ("/view", {"id": "t"}), ("/view", {"id": "t", "at": 4, "beside": 5}), ("/records", {}),
     ("/record", {"id": "t", "number": 1}), ("/message", {"id": "t", "seq": 1}), ("/reply", {"id": "t", "seq": 3}),
-    ("/erasures", {}), ("/certificate", {"id": "t", "pos": 8}), ("/search", {"q": "é"}), ("/", {}),
+    ("/erasures", {}), ("/certificate", {"id": "t", "pos": 8}), ("/search", {"q": "é"}), ("/", {}), ("/threads", {}),
     ("/sample", {"seed": 1, "until": "2100-01-01T00:00:00+00:00"}), ("/integrity", {}), ("/whole", {"id": "t"}),
     ("/whole", {"id": "t", "pos": 8}), ("/whole", {"id": "t", "number": 1}), ("/whole", {"id": "t", "seq": 1}),
 )  # fmt: skip

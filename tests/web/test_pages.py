@@ -358,7 +358,7 @@ def test_the_command_lists_the_records_of_the_page(url: str, store: cs.Store) ->
 @pytest.mark.usefixtures("store")
 def test_every_list_names_the_command_that_lists_it_as_csv(url: str) -> None:
     for (page, given), command in {
-        ("/", ()): "threads --hidden --csv",
+        ("/threads", ()): "threads --hidden --csv",
         ("/erasures", ()): "events --csv",
         ("/erasures", (("id", THREAD), ("kind", "hold"))): f"events --kind=hold --csv -- {THREAD}",
         ("/search", (("q", "elm street"),)): "search --text --csv -- 'elm street'",
@@ -446,7 +446,7 @@ def test_due_threads_are_listed_with_a_budget(url: str, store: cs.Store) -> None
     store.append("large", {"role": "user", "content": "word " * 300})
 
     async def steps(client: Client) -> None:
-        text = text_of((await client.get("/")).text)
+        text = text_of((await client.get("/threads")).text)
         assert "large" in text.partition("Due for compaction")[2].partition("All, by name")[0]
 
     visit(url, steps, budget=cs.TokenBudget(200, trigger=0.5, target=0.3))
@@ -522,7 +522,7 @@ def test_no_page_shows_a_view_after_an_entry_of_a_later_release(store: cs.Store,
     page = text_of(shown(url, "/thread", id="later"))
     assert f"unknown from pos {POS} on" in page
     assert "active" not in page
-    assert "unknown" in text_of(shown(url, "/"))
+    assert "unknown" in text_of(shown(url, "/threads"))
     last = store.thread("later").last_number
     for number in (1, last):
         page = text_of(shown(url, "/record", id="later", number=number))

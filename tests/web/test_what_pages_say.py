@@ -90,11 +90,11 @@ def _fails(_: cs.CompactionContext) -> None:
 def test_a_hold_and_a_retention_are_a_state(url: str, store: cs.Store) -> None:
     store.custody.retain("other", datetime(2100, 1, 1, tzinfo=UTC), reason="law")
     assert "<dd>held</dd>" in shown(url, "/thread", id=THREAD)
-    listed = shown(url, "/")
+    listed = shown(url, "/threads")
     assert listed.count("<td>held</td>") == 1
     assert listed.count("retained until 2100-01-01") == 1
     store.custody.release(THREAD, reason="settled")
-    assert "<td>held</td>" not in shown(url, "/")
+    assert "<td>held</td>" not in shown(url, "/threads")
     assert "<dd>not held</dd>" in shown(url, "/thread", id=THREAD)
 
 
@@ -359,7 +359,7 @@ def test_the_csv_of_threads_says_what_is_held_and_retained_as_the_page_does(url:
     store.append("let go", {"role": "user", "content": "hello"})
     store.custody.hold("let go", reason="a lawsuit")
     store.custody.release("let go", reason="it is settled")
-    page = text_of(shown(url, "/"))
+    page = text_of(shown(url, "/threads"))
     assert "retained until 2036-01-01 12:00:00.000 UTC" in page
     assert "until 2036-01-01 12:00:00 UTC" in text_of(shown(url, "/thread", id="kept"))
     program = [sys.executable, "-m", "compaction_store", "threads", "--hidden", "--csv", "--url", url]
