@@ -312,7 +312,7 @@ class Loss:
 
 def losses_of(sessions: Sequence[Replayed]) -> list[Loss]:
     """Returns all failed probes. The probes that cost the most tokens come first."""
-    found = [Loss(run.thread_id, probe) for run in sessions for probe in run.probes if not probe.kept]
+    found = [Loss(run.thread_id, probe) for run in sessions for probe in run.probes if probe.is_loss]
     return sorted(found, key=lambda loss: (-(loss.probe.tokens or 0), loss.session, loss.probe.record))
 
 

@@ -212,7 +212,7 @@ def lost_in(thread: RecordedThread) -> list[Probe]:
     """Returns the failed probes of a thread's own compactions. Those that cost the most tokens come first."""
     if (reason := _unfit(thread)) is not None:
         raise InvalidInput(f"the thread must be whole: {reason}")
-    failed = [probe for probe in replay(thread, None, o200k_base()).probes if not probe.kept]
+    failed = [probe for probe in replay(thread, None, o200k_base()).probes if probe.is_loss]
     return sorted(failed, key=lambda probe: (-(probe.tokens or 0), probe.record))
 
 

@@ -9,9 +9,9 @@ from compaction_store.jsonable import AsDict
 from compaction_store.module_data import ModuleData
 
 ProbeType = Literal[
-    "needed_later", "used_name", "re_derivation", "standing_order", "invented", "stale", "artifact", "planted_rule",
-    "planted_constraint", "planted_fact", "planted_goal", "planted_preference", "asked_recall", "asked_artifact",
-    "asked_continuation", "asked_decision", "asked_whole",
+    "needed_later", "used_name", "re_derivation", "standing_order", "invented", "explained", "stale", "artifact",
+    "planted_rule", "planted_constraint", "planted_fact", "planted_goal", "planted_preference", "asked_recall",
+    "asked_artifact", "asked_continuation", "asked_decision", "asked_whole",
 ]  # fmt: skip
 
 #: The question of each type of probe. Each type is counted separately, and there is no total.
@@ -54,3 +54,8 @@ class Probe(AsDict):
     is_secret: bool = False
     tokens: int | None = None
     seconds: float | None = None
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether something was lost or invented. A name in a list is no loss before it is needed."""
+        return not self.kept and self.type != "explained"

@@ -193,6 +193,8 @@ class ThreadFacts:
             if said.kind == "user":
                 facts.orders.extend((said, order) for order in orders(said.text))
                 facts.needs.extend(self._needs_of_user(said))
+            elif said.kind == "assistant":
+                facts.needs.extend(need for low, high in _ends(said) for need in self._named(said, low, high))
             elif said.kind == "notes":
                 facts.orders.extend((said, order) for order in orders(said.text, whole=True))
             elif said.kind == "call" and len(said.text) <= _LONGEST_GIVEN:
@@ -204,8 +206,7 @@ class ThreadFacts:
         return facts
 
     def _needs_of_user(self, said: Said) -> Iterator[Need]:
-        size = len(said.text)
-        for start, end in [(0, size)] if size <= _LONGEST_USER else [(0, _ENDS), (size - _ENDS, size)]:
+        for start, end in _ends(said):
             yield from self._named(said, start, end)
             for low, high in quotations(said.text[start:end]):
                 text = said.text[start + low : start + high]
@@ -222,6 +223,12 @@ class ThreadFacts:
                 if is_secret:
                     self.secret_keys.add(name.key)
                 yield Need(name.key, name.kind, name.text, said, start + low, start + high, is_secret)
+
+
+def _ends(said: Said) -> list[tuple[int, int]]:
+    """Returns the part of a text that is read: all of it or, if it is long, its beginning and its end."""
+    size = len(said.text)
+    return [(0, size)] if size <= _LONGEST_USER else [(0, _ENDS), (size - _ENDS, size)]
 
 
 _QUOTATION = Name("", "identifier", "")

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from compaction_store.language.force import mentions_force
-from compaction_store.language.names import Name, NameReader, is_claim
+from compaction_store.language.names import Name, NameReader, is_claim, keys
 from compaction_store.language.orders import Order, rare_words, wanted_words
 from compaction_store.language.secrets import MASK, has_secret, masked
 from compaction_store.language.sentences import sentences
@@ -32,6 +32,9 @@ from compaction_store.probes.own_text import MOST_PIECES, blanked, piece_at_cut
 from compaction_store.probes.speech import MessageReading, Said
 
 _GONE = re.compile(ModuleData(__file__).pattern("gone"), re.IGNORECASE)
+_FIELD = re.compile(r"[\"'`*]{0,3}\s?[:=]")
+_BEHIND_FIELD = re.compile(r"\w[\"'`*]{0,3}\s?[:=]\s?[\"'`*]{0,3}\Z")
+_NEAR = 10
 _ESCAPE = re.compile(r"\\[nrt\"]")
 
 
@@ -67,6 +70,8 @@ class _Shown:
     planted: list[tuple[int, Planted]] = field(default_factory=list)
     replaced: list[_Shown] = field(default_factory=list)
     record: int | None = None
+    #: The names that a summary only lists.
+    listed: frozenset[str] = frozenset()
 
 
 class _Unsourced(NamedTuple):
@@ -91,6 +96,7 @@ class ThreadProbe:
         self._starts: list[int] = []
         self._visible = Counter[str]()
         self._in_notes = Counter[str]()
+        self._listed = Counter[str]()
         self._visible_calls = Counter[str]()
         # The record that folded a name, and the seq of the message that has the name.
         self._folded: dict[str, tuple[int, int]] = {}
@@ -140,11 +146,15 @@ class ThreadProbe:
         removed = self._shown[first:end]
         reading = [MessageReading(payload, is_summary=fold.is_summary) for payload in fold.replacement]
         texts = [said.text for one in reading for said in one.said]
-        texts += [said.text for payload in fold.also for said in MessageReading(payload).said]
+        listed = Passages(texts).listed(self._facts.reader) if fold.is_summary else frozenset[str]()
+        also = [said.text for payload in fold.also for said in MessageReading(payload).said]
+        listed -= self._facts.keys_in(also).keys()
+        texts += also
+        passages = Passages(texts)
         element = _Shown(
             fold.start_seq, fold.end_seq, list(self._facts.keys_in(texts)), None,
             [one for old in removed for one in old.orders], {}, [one for old in removed for one in old.superseded], [],
-            [one for old in removed for one in old.planted], removed, fold.record,
+            [one for old in removed for one in old.planted], removed, fold.record, listed,
         )  # fmt: skip
         for old in removed:
             element.files.update(old.files)
@@ -153,13 +163,12 @@ class ThreadProbe:
         self._starts[first:end] = [fold.start_seq]
         self._spans[fold.record] = fold.start_seq
         self._show(element)
-        passages = Passages(texts)
         asked = [
             *self._orders(fold, element, passages), *self._files(fold, element, passages),
             *self._stale(fold, element, reading, passages), *self._planted(fold, element, passages),
         ]  # fmt: skip
         if fold.is_summary:
-            self._invented(fold, reading)
+            self._invented(fold, reading, listed)
         self.probes += asked
         return asked
 
@@ -192,8 +201,9 @@ class ThreadProbe:
         for seq, facts in self._facts.messages.items():
             if start_seq <= seq <= end_seq:
                 for need in facts.needs:
-                    first.setdefault(need.key, (seq, need))
-                    times[need.key] += calls if need.said.kind == "user" else 1
+                    if need.said.kind != "assistant":
+                        first.setdefault(need.key, (seq, need))
+                        times[need.key] += calls if need.said.kind == "user" else 1
         for key, count in times.most_common():
             seq, need = first[key]
             if count >= calls and need.kind != "quotation":
@@ -229,6 +239,7 @@ class ThreadProbe:
 
     def _show(self, element: _Shown) -> None:
         visible, notes = self._visible, self._in_notes
+        self._listed.update(element.listed)
         for key in element.keys:
             visible[key] += 1
             if element.facts is None:
@@ -239,6 +250,7 @@ class ThreadProbe:
             self._visible_calls[signed] += 1
 
     def _hide(self, element: _Shown, record: int) -> None:
+        self._listed.subtract(element.listed)
         for key in element.keys:
             self._visible[key] -= 1
             if element.facts is not None:
@@ -262,9 +274,10 @@ class ThreadProbe:
         if folded is None:
             return
         record, seq = folded
-        kept = self._visible[need.key] > 0
-        in_notes = self._in_notes[need.key] > 0
-        where = ("in a summary" if in_notes else "in a message") if kept else None
+        # A name in a list is of no use to somebody who does not know what it is.
+        kept = self._visible[need.key] > self._listed[need.key]
+        in_notes, listed = self._in_notes[need.key], self._listed[need.key]
+        where = "in a summary" if in_notes > listed else "in a message" if kept else "in a list" if listed else None
         place = self._place(seq, need.key)
         again = place_of(facts.seq, need.said, need.start, need.end)
         self.probes.append(
@@ -365,7 +378,7 @@ class ThreadProbe:
             asked: Any = f"planted_{one.kind}"
             yield _probe(asked, one.kind, fold.record, place, one.text, kept=kept)
 
-    def _invented(self, fold: Fold, reading: Sequence[MessageReading]) -> None:
+    def _invented(self, fold: Fold, reading: Sequence[MessageReading], listed: frozenset[str]) -> None:
         sources = fold.sources or (fold.start_seq, fold.end_seq)
         for number, one in enumerate(reading):
             for said in one.said:
@@ -374,6 +387,8 @@ class ThreadProbe:
                 for kind, start, end, name in _claims(plain, self._facts.reader):
                     place = Place(where, start, end, record=fold.record)
                     probe = _probe("invented", kind, fold.record, place, said.text[start:end], kept=True)
+                    if name is not None:
+                        self.probes.append(replace(probe, type="explained", kept=name.key not in listed))
                     if name is not None and self._facts.has(name.key, *sources):
                         self.probes.append(probe)
                     else:
@@ -478,6 +493,26 @@ class Passages:
             for word in rare:
                 found[word].append(index)
         return found
+
+    def listed(self, reader: NameReader) -> frozenset[str]:
+        """Returns the keys of the names that no passage describes.
+
+        A passage describes its names if it has half as many other words, and at least two if it has several names. It
+        also describes a name behind the name of a field, as in `id: A-7`.
+        """
+        found: dict[bool, set[str]] = {True: set(), False: set()}
+        for text, start, end in self._places:
+            passage = self.texts[text][start:end]
+            at = [one for one in reader.at(passage) if not _FIELD.match(passage, one[2])]
+            plain = list(passage)
+            for _, low, high in at:
+                plain[low:high] = " " * (high - low)
+            said = {word for word in words("".join(plain)) if not any(c.isdigit() for c in word)}
+            names = {name.key for name, _, _ in at}
+            says = len(said) >= max(len(names) / 2, min(len(names), 2))
+            for name, low, _ in at:
+                found[says or _BEHIND_FIELD.search(passage[max(0, low - _NEAR) : low]) is not None].update(keys(name))
+        return frozenset(found[False] - found[True])
 
     def says(self, order: str) -> bool:
         """Returns whether one passage, or two neighbours, have the rare words of an order and a word of force."""

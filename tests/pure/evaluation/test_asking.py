@@ -81,10 +81,13 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["anthropic", "openai"])
-def answer(request: pytest.FixtureRequest, server: Server) -> Any:
+def answer(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
     if request.param == "anthropic":
-        return AnthropicSummarizer(Anthropic(base_url=server.url, api_key="k", max_retries=0), model="m").answer
-    return OpenAISummarizer(OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0), model="m").answer
+        with Anthropic(base_url=server.url, api_key="k", max_retries=0) as client:
+            yield AnthropicSummarizer(client, model="m").answer
+    else:
+        with OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as openai:
+            yield OpenAISummarizer(openai, model="m").answer
 
 
 def asked(answer: Any, given: list[Policy | str], **options: Any) -> Evaluation:
