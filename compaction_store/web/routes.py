@@ -1,4 +1,4 @@
-"""The routes of the API: one row for each, most of which call a method of the store.
+"""The parameters of the pages, and the routes of the API: one row for each, most of which call a method of the store.
 
 The types of the method's parameters and of its result make the models of the request and of the answer, and these make
 the OpenAPI document.
@@ -164,6 +164,9 @@ def as_object(text: str, name: str = "the value") -> dict[str, Any]:
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {"range": _bounds, "time": moment, "uuid": _uuid, "object": as_object}
+
+
+# ---- the routes of the API
 
 
 # How long a compaction waits for another one of the same thread, in seconds.
