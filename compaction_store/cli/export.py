@@ -324,6 +324,7 @@ def report(
     subject: Subject = None,
     to: str = option("--to FILE", default="report.html"),
     as_json: bool = option("--json", default=False),
+    whole: bool = option("--all", default=False),
     content: bool = option("--content/--no-content", default=True),
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
@@ -343,7 +344,7 @@ def report(
         document = gather(
             reader, threads if threads or subject else None, tenant=db.tenant, made_by=options.user_at_host(),
             since=options.moment(since, "--since"), until=options.moment(until, "--until"),
-            content=content, checkpoints=log,
+            content=content, checkpoints=log, whole=whole,
         )  # fmt: skip
     data = envelope.sealed(document) if as_json else page.render(document)
     if to == _STDOUT:

@@ -20,6 +20,8 @@ from compaction_store.store import Reader
 
 #: The maximum number of threads in a report. For more threads, the caller must make several reports.
 MOST_THREADS = 1000
+#: A report of more threads is short, unless the caller wants the whole.
+MOST_WHOLE = 5
 #: The maximum number of replies of a thread in a report. If a thread has more, the report has the last ones.
 MOST_REPLIES = 500
 _TRIES = 3
@@ -35,8 +37,12 @@ def gather(
     until: datetime | None = None,
     content: bool = True,
     checkpoints: CheckpointLog | None = None,
+    whole: bool = False,
 ) -> document.ReportDocument:
-    """Reads the named threads, or for None all that began before the period's end and changed after its beginning."""
+    """Reads the named threads, or for None all that began before the period's end and changed after its beginning.
+
+    If there are more than a few, the page of the report is short unless `whole` is true.
+    """
     period = document.Period(
         since=None if since is None else time_text(since), until=None if until is None else time_text(until)
     )
@@ -67,7 +73,8 @@ def gather(
     gone = () if compared is None else compared.gone[:MOST_THREADS]
     return document.ReportDocument(
         format=document.FORMAT, version=__version__, build=build(), made_at=time_text(datetime.now(UTC)),
-        made_by=made_by, tenant=tenant, content=content, period=period,
+        made_by=made_by, tenant=tenant, content=content,
+        short=len(names) > MOST_WHOLE and not whole, period=period,
         completeness=document.ReportedCompleteness(
             stored=len(stored), reported=len(found), signed=None if compared is None else compared.signed,
             gone=[document.Gone(thread_uid=str(uid), pos=pos) for uid, pos in gone],

@@ -133,7 +133,7 @@ class Period(_Frozen):
 
 
 class ReportDocument(_Frozen):
-    """The data of a whole report."""
+    """The data of a whole report. The page of a `short` report leaves out messages, replies and what was summarized."""
 
     format: Format
     version: str
@@ -142,6 +142,7 @@ class ReportDocument(_Frozen):
     made_by: str
     tenant: str
     content: bool
+    short: bool
     period: Period
     completeness: ReportedCompleteness
     #: Findings about the schema, the checkpoints and threads that are gone, and notes about the schema.

@@ -166,7 +166,7 @@ def test_a_report_of_them_is_as_inert(browser: Browser, url: str, store: cs.Stor
     for name, payload in zip(names, PAYLOADS, strict=True):
         fill(store, name, payload)
     file = tmp_path / "report.html"
-    document = gather(store, names, tenant=PAYLOADS[0], made_by=PAYLOADS[1])
+    document = gather(store, names, tenant=PAYLOADS[0], made_by=PAYLOADS[1], whole=True)
     file.write_bytes(render(document))
     asked: list[str] = []
     page = browser.new_page()
