@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _SERVERS_OWN, _UNAVAILABLE = 500, 503
+_TIMES = ("since", "until")
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
 # Addresses that have no alarms, because they are no pages.
@@ -257,6 +259,7 @@ class _AuditPages:
         reader = pinned(self._reader, name, found.record.thread_uid)
         more = {
             "title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back,
+            "place": asked.number("place", 1),
             "findings": await reader.audit.verify_entry(name, number=number),
         }  # fmt: skip
         return await self._html(request, "record.html", more, found)
@@ -297,7 +300,7 @@ class _AuditPages:
         if sample is None:
             return RedirectResponse(f"{root}/record?{urlencode({'id': name, 'number': number})}", status_code=303)
         parameters = {key: value for key, value in sample.items() if key in SAMPLE}
-        return RedirectResponse(f"{root}/sample?{urlencode(parameters)}", status_code=303)
+        return RedirectResponse(f"{root}/sample?{urlencode(parameters | {'next': 1})}", status_code=303)
 
     async def message(self, request: Request, asked: Parameters) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
@@ -342,7 +345,7 @@ class _AuditPages:
             self._seen(request, "records", thread_id=thread_id)
         given = {key: asked.optional(key) for key in ("id", *FILTERS)}
         # The command gets exact times, because it reads times in the time zone of its machine.
-        times = {key: at.isoformat() for key in ("since", "until") if (at := wanted[key]) is not None}
+        times = {key: at.isoformat() for key in _TIMES if (at := wanted[key]) is not None}
         more = {
             "given": given, "options": {FILTERS[name].flag: (given | times)[name] for name in FILTERS},
             "has_more": any(given[row.name] for row in FILTERS.values() if not row.is_of_samples),
@@ -362,9 +365,18 @@ class _AuditPages:
         thread_id, kind = asked.optional("id"), asked.optional("kind")
         name, pos = asked.optional("after_id"), asked.number("after", 1)
         after = (name, pos) if name is not None and pos is not None else None
-        found = await threads.event_list(self._reader, thread_id, kind, after)
+        wanted = {"actor": asked.optional("actor"), **{key: asked.filter(FILTERS[key]) for key in _TIMES}}
+        found = await threads.event_list(self._reader, thread_id, kind, after, **wanted)
         self._seen(request, "erasures", thread_id=thread_id)
-        more = {"id": thread_id, "kind": kind, "events": found, "kinds": threads.ERASURES}
+        given = {"id": thread_id, "kind": kind, **{name: asked.optional(name) for name in wanted}}
+        more = {
+            "kinds": threads.ERASURES,
+            "events": found,
+            "given": given,
+            "wanted": wanted,
+            "id": thread_id,
+            "kind": kind,
+        }
         return await self._html(request, "erasures.html", more)
 
     async def certificate(self, request: Request, asked: Parameters) -> Response:
@@ -418,7 +430,7 @@ class _AuditPages:
         count = min(asked.number("count", 1) or 10, MOST_DRAWN)
         fixed = {
             **{key: value for key, value in given.items() if value is not None},
-            **{key: wanted[key].isoformat() for key in ("since", "until") if wanted[key] is not None},
+            **{key: wanted[key].isoformat() for key in _TIMES if wanted[key] is not None},
             "until": (wanted["until"] or datetime.now(UTC)).isoformat(),
         }
         if fixed != {key: value for key, value in given.items() if value is not None}:
@@ -426,6 +438,16 @@ class _AuditPages:
             address = urlencode({"seed": seed, "count": count, **fixed})
             return RedirectResponse(f"{root}/sample?{address}", status_code=303)
         found = await records.sample(self._reader, wanted, fixed, seed, count)
+        if asked.optional("next") is not None:
+            for place, (record, verdict) in enumerate(found.drawn, 1):
+                if verdict is None:
+                    of = {
+                        "id": record.thread_id,
+                        "number": record.number,
+                        "sample": json.dumps(found.name),
+                        "place": place,
+                    }
+                    return RedirectResponse(f"{request.scope.get('root_path', '')}/record?{urlencode(of)}", 303)
         self._seen(request, "sample", found=len(found.drawn))
         return await self._html(request, "sample.html", {"given": given}, found)
 

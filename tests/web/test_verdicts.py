@@ -88,6 +88,13 @@ def test_a_sample_is_drawn_judged_and_says_how_many_records_are_bad(url: str, st
             answer = await client.post("/verdict", data=form)
             assert answer.status_code == 303
             back = await client.get(answer.headers["location"])
+            if verdict == "good":
+                # The next record without a verdict is shown.
+                assert back.status_code == 303
+                assert parse_qs(urlsplit(back.headers["location"]).query)["place"] == ["2"]
+                following = (await client.get(back.headers["location"])).text
+                assert "Record 2 of 2 of the sample" in following
+                assert 'id="your-verdict"' in following
         assert "Judged 2 of 2: 1 good, 1 bad, 0 unsure" in back.text
         assert "With 95 % confidence, 1 to 2 of all 3 records are bad" in back.text
         assert "it is bad &lt;b&gt;" in (await client.get(links[1])).text

@@ -390,3 +390,42 @@ def test_the_events_of_the_logs_are_listed_and_put_in_words(url: str, store: cs.
             assert "not as it should be" not in page
 
         visit(url, steps, tenant=tenant)
+
+
+def test_erasures_are_found_by_time_and_actor(url: str, store: cs.Store) -> None:
+    store.custody.redact(THREAD, [1], reason="the second", actor="dpo", override="a court order")
+    [first, second] = [event for event in store.audit.events() if event.kind == "redaction"]
+    for given, reasons in (
+        ({}, {"asked for", "the second"}), ({"actor": "dpo"}, {"the second"}), ({"actor": "nobody"}, set()),
+        ({"since": second.created_at.isoformat()}, {"the second"}), ({"until": "7d"}, set()),
+        ({"until": first.created_at.isoformat()}, {"asked for"}),
+        ({"id": THREAD, "actor": "privacy desk"}, {"asked for"}),
+    ):  # fmt: skip
+        page = shown(url, "/erasures", kind="redaction", **given)
+        assert {reason for reason in ("asked for", "the second") if reason in page} == reasons, given
+        for name, value in given.items():
+            assert name == "id" or f'value="{value}"' in page
+        assert ("--actor=dpo" in page) is (given.get("actor") == "dpo")
+
+
+def test_the_authority_the_settings_and_the_usage_of_a_record_are_tables(url: str, store: cs.Store) -> None:
+    store.append("t", [{"role": "user", "content": "word " * 300}] * 4)
+    made = cs.Summary("short", model="m", settings={"<b>": [1, None], "mode": "inline"}, usage={"input_tokens": 12345})
+    store.compact("t", lambda ctx: ctx.compact(1, 2, made), authority={"ticket": "X-1", "approved": True})
+    page = shown(url, "/record", id="t", number=1)
+    assert re.findall(r'<th scope="row">([^<]*)</th><td class="why">([^<]*)</td>', page) == [
+        ("ticket", "X-1"), ("approved", "true"), ("&lt;b&gt;", "[1,null]"), ("mode", "inline"),
+        ("input_tokens", "12,345"),
+    ]  # fmt: skip
+
+
+def test_no_table_of_a_record_is_shown_without_content(url: str, store: cs.Store) -> None:
+    store.append("t", [{"role": "user", "content": "word " * 300}] * 4)
+    store.compact("t", lambda ctx: ctx.compact(1, 2, "short"), authority={"ticket": "X-1"})
+    pages: list[str] = []
+
+    async def steps(client: Client) -> None:
+        pages.append((await client.get("/record", params={"id": "t", "number": 1})).text)
+
+    visit(url, steps, content=False)
+    assert "X-1" not in pages[0]

@@ -251,7 +251,11 @@ async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
 
 
 async def event_list(
-    reader: AsyncReader, thread_id: str | None = None, kind: str | None = None, after: tuple[str, int] | None = None
+    reader: AsyncReader,
+    thread_id: str | None = None,
+    kind: str | None = None,
+    after: tuple[str, int] | None = None,
+    **wanted: Any,
 ) -> facts.ListPage:
     """Reads a page of erasures and holds, newest first. `after` names the last event of the previous page."""
     if thread_id is not None:
@@ -259,7 +263,7 @@ async def event_list(
     last = 0 if after is None else await event(reader, *after)
     # The store refuses any other kind.
     kinds = (cast("EventKind", kind),) if kind else ERASURES
-    return await first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last))
+    return await first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last, **wanted))
 
 
 async def event_page(reader: AsyncReader, thread_id: str, pos: int) -> facts.EventPage:

@@ -252,7 +252,11 @@ def event(reader: Reader, thread_id: str, pos: int) -> Event:
 
 
 def event_list(
-    reader: Reader, thread_id: str | None = None, kind: str | None = None, after: tuple[str, int] | None = None
+    reader: Reader,
+    thread_id: str | None = None,
+    kind: str | None = None,
+    after: tuple[str, int] | None = None,
+    **wanted: Any,
 ) -> facts.ListPage:
     """Reads a page of erasures and holds, newest first. `after` names the last event of the previous page."""
     if thread_id is not None:
@@ -260,7 +264,7 @@ def event_list(
     last = 0 if after is None else event(reader, *after)
     # The store refuses any other kind.
     kinds = (cast("EventKind", kind),) if kind else ERASURES
-    return first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last))
+    return first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last, **wanted))
 
 
 def event_page(reader: Reader, thread_id: str, pos: int) -> facts.EventPage:
