@@ -13,7 +13,7 @@ from support.sent_statements import recorded
 import compaction_store as cs
 from compaction_store.audit._sync import overview as overview_page
 from compaction_store.models.roles import AUDITOR
-from compaction_store.postgres.queries import overview
+from compaction_store.postgres.queries import across_threads
 from growth.test_audit_views import many_records, nodes
 
 _SINCE = datetime(2026, 6, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ def test_the_days_are_read_by_the_index_on_time(url: str, superuser: psycopg.Con
     superuser.execute(f"SET ROLE {role or 'NONE'}".encode())
     superuser.execute("SET compaction_store.tenant = 'default'")
     given = {"tenant": "default", "since": _SINCE}
-    found: Any = superuser.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {overview._DAYS}".encode(), given).fetchone()
+    found: Any = superuser.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {across_threads._DAYS}".encode(), given).fetchone()
     plan = found[0][0]["Plan"]
     [scan] = [node for node in nodes(plan) if node.get("Relation Name") == "compactions"]
     names = [node.get("Index Name") for node in nodes(plan)]

@@ -12,5 +12,4 @@ from compaction_store.postgres.queries.functions import *
 from compaction_store.postgres.queries.listing import *
 from compaction_store.postgres.queries.loads import *
 from compaction_store.postgres.queries.one_thread import *
-from compaction_store.postgres.queries.overview import *
 from compaction_store.postgres.queries.server import *

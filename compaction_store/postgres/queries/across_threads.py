@@ -12,9 +12,9 @@ from uuid import UUID
 
 from compaction_store.compaction import records
 from compaction_store.integrity import erasure
-from compaction_store.models import Lease
+from compaction_store.models import DayFigures, Figures, Lease
 from compaction_store.models.record_filters import FILTERS, Form
-from compaction_store.models.vocabulary import CRITICAL_EVENTS, KINDS, OUTCOMES, sql_list
+from compaction_store.models.vocabulary import CRITICAL_EVENTS, KINDS, NO_ATTEMPTS, OUTCOMES, sql_list
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch, select_of, transaction
 from compaction_store.postgres.queries.functions import ReportedRow, ThreadRow
@@ -31,6 +31,7 @@ _TYPES: dict[Form, str] = {
 # The names with a prefix are before the prefix with this ending, because names have at most 255 bytes.
 LAST = "\U0010ffff" * 64
 EXPIRING: str = _SQL["expiring"]
+_DAYS: str = _SQL["days"].format(no_attempts=sql_list(NO_ATTEMPTS))
 _RESERVED = (("compaction-store:", "compaction-store;"), (erasure.STUB, erasure.AFTER_STUBS))
 
 
@@ -411,3 +412,11 @@ def tenant_events(
         conditions="".join(f" AND {condition}" for condition in conditions), desc=" DESC" if newest_first else ""
     )
     return [dict(zip(_EVENT, row, strict=True)) for row in select_of(connection, tenant, statement, given)]
+
+
+def figures(connection: Connection, tenant: str, since: datetime) -> Figures:
+    """Counts with two statements: one reads the records since a time by their index, the other one all heads."""
+    with transaction(connection, tenant, read_only=True):
+        [(threads, erased, messages, records, leased)] = fetch(connection, _SQL["heads"], {"tenant": tenant})
+        days = fetch(connection, _DAYS, {"tenant": tenant, "since": since})
+    return Figures(threads, erased, messages, records, leased, tuple(DayFigures(*row) for row in days))
