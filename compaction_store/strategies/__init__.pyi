@@ -4,7 +4,7 @@ from compaction_store.compaction.asks import Ask as Ask
 from compaction_store.compaction.callbacks import Strategy as Strategy
 from compaction_store.strategies.assistant_runs import AssistantRuns as AssistantRuns
 from compaction_store.strategies.assistant_runs import plan_assistant_runs as plan_assistant_runs
-from compaction_store.strategies.carry import Carry as Carry
+from compaction_store.strategies.base import Carry as Carry
 from compaction_store.strategies.clear_tool_results import ClearToolResults as ClearToolResults
 from compaction_store.strategies.clear_tool_results import plan_clear_tool_results as plan_clear_tool_results
 from compaction_store.strategies.compress import CompressResult as CompressResult

@@ -19,7 +19,7 @@ from compaction_store.messages import framing
 from compaction_store.models import Element, Payload
 from compaction_store.probes.living import LATEST, Line, block, living
 from compaction_store.strategies import AssistantRuns, Carry, Ladder, SlidingWindow, SummaryTree
-from compaction_store.strategies.carry import Carrier, _lines_of
+from compaction_store.strategies.base import Carrier, _lines_of
 from compaction_store.strategies.outline import elements_of
 
 STRATEGIES: dict[str, Callable[..., Any]] = {
