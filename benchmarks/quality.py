@@ -26,6 +26,7 @@ from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.compaction.summary_request import texts
 from compaction_store.evaluation import Policy, PolicyResult, Rate, RecordedThread, evaluate
+from compaction_store.language.names import NameReader
 from compaction_store.models import Element, Message, Payload
 from compaction_store.strategies import (
     AssistantRuns,
@@ -155,11 +156,21 @@ def head_and_tail(asked: Any) -> str:
     return counter.cut(text, min(room, room if request.budget is None else request.budget), "ends")
 
 
+def names_only(asked: Any) -> str:
+    """Returns a bare list of the names in the source, which any summary must beat."""
+    request = Request.of(asked)
+    counter, reader = tokens.o200k_base(), NameReader()
+    text = ", ".join(name.text for name in reader.names("\n".join(text for one in request for text in texts(one))))
+    room = sum(element.tokens for element in request) // 4
+    return counter.cut(text, min(room, room if request.budget is None else request.budget), "head")
+
+
 def summarizers() -> dict[str, Summarize]:
     return {
         "state": StateSummary(),
         "state, checked": StateSummary(checks=(KeepsOrders(), KeepsIdentifiers())),
         "head and tail": head_and_tail,
+        "names only": names_only,
     }
 
 
