@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from compaction_store.cli import options, values
 from compaction_store.cli.bundles import REFUSED, argument, misuse, option
 from compaction_store.cli.options import ListOptions, PrintOptions, ReadOptions, ServerOptions, TenantOptions, Thread
 from compaction_store.cli.output import Column, Output, line, note
+from compaction_store.cli.service import ServiceOptions
 from compaction_store.errors import CompactionStoreError
 from compaction_store.models.roles import ROLES, Role
 from compaction_store.module_data import ModuleData
@@ -219,6 +220,7 @@ def watch(
     install: bool = option("--install", default=False),
     yes: bool = option("--yes", default=False),
     *,
+    service: ServiceOptions,
     db: TenantOptions,
     printed: PrintOptions,
 ) -> None:
@@ -233,29 +235,28 @@ def watch(
     if not roots or not all(path.exists() for path in paths or ()):
         raise misuse(f"must be there, or without PATHS one of the folders {' and '.join(map(str, home))}", "PATHS")
     out = printed.output()
-    with db.reachable() as address:
+    with db.reachable() as address, ExitStack() as stack:
         # One watcher for each store and tenant.
         name = hashlib.sha256(f"{address}\n{db.tenant}".encode()).hexdigest()[:16]
         folder = watcher.state_folder() / name
         # A watcher must not wait long for a database that is away: it looks at the files instead.
+        waker = watcher.Waker(folder)
+        stack.enter_context(service.running("watch", waker.stop))
         opening = partial(
             compaction_store.Store.open, address, tenant=db.tenant, pool_size=2, actor=options.user_at_host(),
             deadline=5, connect_timeout=5,
         )  # fmt: skip
-        waker = watcher.Waker(folder)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: waker.stop())
-        loop = watcher.Watcher(opening, roots, folder, waker, every, partial(_show, out))
+        loop = watcher.Watcher(opening, roots, folder, waker, every, partial(_show, out, service))
         if not once:
-            note(f"watching {', '.join(line(str(root)) for root in roots)}")
+            service.say(f"watching {', '.join(line(str(root)) for root in roots)}")
             loop.run()
         elif not loop.run_once():
             raise typer.Exit(REFUSED)
 
 
-def _show(out: Output, report: WatchReport) -> None:
+def _show(out: Output, service: ServiceOptions, report: WatchReport) -> None:
     for finding in report.findings:
-        note(f"compaction-store: {line(finding)}")
+        service.say(f"compaction-store: {line(finding)}", logging.WARNING)
     if out.as_json:
         out.json(asdict(report) | {"files": sorted(report.files)})
     else:

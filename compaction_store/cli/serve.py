@@ -7,19 +7,18 @@ import gc
 import logging
 import os
 import secrets
-import signal
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from datetime import UTC, datetime
+from functools import cache, partial
 from importlib.util import find_spec
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -31,15 +30,21 @@ from compaction_store.cli.bundles import REFUSED, misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
 from compaction_store.cli.options import PrintOptions, Reserve, ServerOptions, Target, TenantOptions, Trigger
 from compaction_store.cli.output import Output, note, private
+from compaction_store.cli.service import ServiceOptions, listening, parsed_address
 from compaction_store.cli.verify import LogFile, PublicKeys, open_log
 from compaction_store.errors import DatabaseError, MissingExtra, SchemaOutOfDate, own_text
+from compaction_store.jsonable import time_text
 from compaction_store.models.roles import AUDITOR, REVIEWER
+from compaction_store.store import lease_keeper
 
 if TYPE_CHECKING:
     from compaction_store import CompactionRun, Store, Thread, TokenBudget
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
-_CONNECTIONS = 4
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_CONNECTIONS, _API_CONNECTIONS = 4, 16
+# For how many seconds a request may go on after SIGTERM.
+_GRACE = 20
 _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 
@@ -61,6 +66,7 @@ def serve(
     as_login: bool = option("--as-login", default=False),
     allow_empty: bool = option("--allow-empty", default=False),
     *,
+    service: ServiceOptions,
     db: TenantOptions,
 ) -> None:
     from compaction_store.store import AsyncReader, AsyncStore
@@ -69,8 +75,8 @@ def serve(
         raise misuse("must not be given with --no-content, because reviewers must see the text", "--review")
     if actor is not None and auth is not None:
         raise misuse("must not be given with --auth, which names the reader", "--actor")
-    host, port = parsed_address(listen, "--listen")
-    if auth is None and not _is_loopback(host):
+    host, _ = parsed_address(listen, "--listen")
+    if auth is None and host not in _LOOPBACK:
         raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
     # Imported here, because the import is slow and needs an extra.
     from compaction_store import web
@@ -79,7 +85,7 @@ def serve(
     budget = options.budget(window, reserve, trigger, target)
     costs = None if prices is None else Prices.read(prices)
     log = open_log(checkpoints, public_key)
-    log_access_to(access_log)
+    log_access_to(access_log, service)
     access = web.OneTimeToken(actor or options.user_at_host()) if auth is None else web.BehindProxy(auth)
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
 
@@ -101,33 +107,38 @@ def serve(
             await web.warm_up(reader, connections=_CONNECTIONS)
             # Garbage collections then skip everything that exists now, which is most of the memory.
             gc.freeze()
-            await serve_app(app, host, port, getattr(access, "path", ""), getattr(access, "token", None))
+            await serve_app(service, app, listen, getattr(access, "path", ""), getattr(access, "token", None))
 
-    with db.reachable() as address, options.naming(db.tenant):
+    with db.reachable() as address, options.naming(db.tenant), service.running("serve"):
         asyncio.run(run(address))
 
 
-def _is_loopback(host: str) -> bool:
-    return host in ("127.0.0.1", "localhost", "::1")
+class _AccessLog(WatchedFileHandler):
+    """A file that only its owner may read. If it was moved away, the next line begins a new one."""
+
+    def _open(self) -> Any:
+        private(Path(self.baseFilename))
+        return super()._open()
 
 
-def log_access_to(file: Path | None) -> None:
-    handler: logging.Handler = logging.StreamHandler()
+def log_access_to(file: Path | None, service: ServiceOptions) -> None:
+    log = logging.getLogger("compaction_store.web.access")
+    log.setLevel(logging.INFO)
+    # Without a file, a log for programs has these lines too.
+    log.propagate = file is None and service.log == "json"
     if file is not None:
         try:
-            handler = logging.FileHandler(private(file), encoding="utf-8")
+            log.addHandler(_AccessLog(file, encoding="utf-8"))
         except OSError as error:
             raise misuse(f"cannot write {shown(str(file))}: {error.strerror}", "--access-log") from None
-    log = logging.getLogger("compaction_store.web.access")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    elif not log.propagate:
+        log.addHandler(logging.StreamHandler())
 
 
 async def serve_app(
-    app: Any, host: str, port: int, path: str = "", token: str | None = None, *, proxy_headers: bool = True
+    service: ServiceOptions, app: Any, listen: str, path: str = "", token: str | None = None, **more: Any
 ) -> None:
-    """Serves an ASGI application under a path, and prints its address, with the token if it has one."""
+    """Serves an ASGI application under a path, and prints its address. `more` are settings of uvicorn."""
     if find_spec("uvicorn") is None:
         raise MissingExtra("the web server", "web")
     import uvicorn
@@ -136,21 +147,19 @@ async def serve_app(
 
     if path:
         app = Starlette(routes=[Mount(path, app)])
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, port))
-            # Listen before the address is printed, because its reader may connect before uvicorn is ready.
-            listening.listen()
-        except OSError as error:
-            raise misuse(f"cannot listen on {host}:{port}: {error.strerror}", "--listen") from None
-        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}{path}/"
-        note(f"serving {address}{f'?token={token}' if token else ''}")
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, proxy_headers=proxy_headers
-        )
-        await uvicorn.Server(config).serve(sockets=[listening])
+    # Listen before the address is printed, because its reader may connect before uvicorn is ready.
+    listener, address = listening(listen, "--listen")
+    with listener:
+        service.say(f"serving http://{address}{path}/{f'?token={token}' if token else ''}")
+        more |= {"log_config": None} if service.log == "json" else {}
+        more |= {"access_log": False, "server_header": False, "timeout_graceful_shutdown": _GRACE}
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", **more))
+        service.stop = partial(setattr, server, "should_exit", True)
+        server.handle_exit = service.handle  # type: ignore[assignment]
+        await server.serve(sockets=[listener])
+        # Those that had to be cancelled give back their leases.
+        if tasks := server.server_state.tasks:
+            await asyncio.wait(tasks, timeout=_GRACE)
 
 
 def mcp(
@@ -169,7 +178,7 @@ def mcp(
     from compaction_store.store import AsyncReader
 
     host, port = ("127.0.0.1", 0) if http is None else parsed_address(http, "--http")
-    if not os.environ.get(_TOKEN) and not _is_loopback(host):
+    if not os.environ.get(_TOKEN) and host not in _LOOPBACK:
         raise misuse(f"must be on 127.0.0.1 unless ${_TOKEN} is set, not {host!r}", "--http")
     # Imported here, because the import is slow and needs an extra.
     from compaction_store.adapters import mcp as adapter
@@ -179,35 +188,20 @@ def mcp(
     async def serve(address: str) -> None:
         async with AsyncReader.open(address, tenant=db.tenant, pool_size=4, role=role) as reader:
             served = adapter.McpTools(reader, thread_id=thread, max_tokens=max_tokens)
-            if http is None:
-                await adapter.run_stdio(served)
-            else:
-                await _serve_http(adapter, served, host, port)
+            await (adapter.run_stdio(served) if http is None else _serve_http(adapter, served, host, port))
 
     with db.reachable() as address:
         asyncio.run(serve(address))
 
 
-def parsed_address(text: str, option: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 <= int(port) < 65536:  # noqa: PLR2004 — the number of ports
-        raise misuse(f"must look like 127.0.0.1:8000, not {text!r}", option)
-    return host.strip("[]"), int(port)
-
-
 async def _serve_http(adapter: Any, served: Any, host: str, port: int) -> None:
     import uvicorn
 
-    token = os.environ.get(_TOKEN)
-    if not token:
-        token = secrets.token_urlsafe(24)
-        note(f"the token of this server: {token}")
+    if not (token := os.environ.get(_TOKEN)):
+        note(f"the token of this server: {(token := secrets.token_urlsafe(24))}")
     config = uvicorn.Config(adapter.http_app(served, token, host=host), host=host, port=port, log_level="warning")
     note(f"serving http://{host}:{port}/mcp")
     await uvicorn.Server(config).serve()
-
-
-_API_CONNECTIONS = 16
 
 
 def api(
@@ -219,6 +213,7 @@ def api(
     summarizer: list[str] = SUMMARIZER,
     access_log: Path | None = option("--access-log FILE", default=None),
     *,
+    service: ServiceOptions,
     db: ServerOptions,
 ) -> None:
     from compaction_store.store import AsyncStore
@@ -226,34 +221,29 @@ def api(
 
     if (token_file is None) == (not trust_proxy):
         raise misuse("or --trust-proxy must be given, and not both", "--token-file")
-    host, port = parsed_address(listen, "--listen")
+    parsed_address(listen, "--listen")
     callers: web.Callers = web.TrustedProxy(trust_proxy or ()) if token_file is None else web.TokenFile(token_file)
     strategies = {spec.partition(":")[0]: choices.strategy([spec], summarizer) for spec in strategy}
     if len(strategies) < len(strategy):
         raise misuse("must not be given twice with the same name", "--strategy")
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
-    log_access_to(access_log)
+    log_access_to(access_log, service)
 
     async def run(address: str) -> None:
         async with AsyncStore.open(address, pool_size=_API_CONNECTIONS) as store:
             app = web.api_app(store, callers=callers, strategies=strategies, hosts=hosts)
             # Another program could otherwise pretend to be at the address of the proxy.
-            await serve_app(app, host, port, proxy_headers=False)
+            await serve_app(service, app, listen, proxy_headers=False)
 
-    with db.reachable() as address:
+    with db.reachable() as address, service.running("api"):
         asyncio.run(run(address))
 
 
-# ---- the worker, which compacts the threads that are due, several at once, until it is stopped
-#
-# Any number of workers may run. Leases in the database ensure that only one worker at a time compacts a thread. If a
-# worker is killed, others take over its threads when its leases expire. After the first signal, a worker finishes its
-# runs and starts no new ones. After the second signal, it exits at once.
+# ---- the worker, which compacts the threads that are due until it is stopped; a lease gives a thread to one worker
 
 
-_FIRST_BACKOFF = 60.0
-_MAX_BACKOFF = 3600.0
-_POLL_SECONDS = 0.2
+_FIRST_BACKOFF, _MAX_BACKOFF = 60.0, 3600.0
+_POLL_SECONDS, _REST_SECONDS, _RELEASE_SECONDS = 0.2, 1.0, 2.0
 _NONE_DUE = "no thread is due; a thread whose last attempt made no progress is retried after it grows"
 
 
@@ -269,7 +259,9 @@ def worker(
     wait: Wait = 0.0,
     idle: float = option("--idle MINUTES", default=0.0, min=0, max=525_600),
     once: bool = option("--once", default=False),
+    grace: float = option("--grace SECONDS", default=100.0, min=0, max=86_400),
     *,
+    service: ServiceOptions,
     deed: options.DeedOptions,
     db: ServerOptions,
     tenant: list[str] = option(
@@ -285,10 +277,11 @@ def worker(
         raise misuse("is required", "--window")
     callback = choices.strategy(strategy, summarizer)
     out = printed.output()
+    stop = threading.Event()
     with (
         db.reachable() as address,
+        service.running("worker", stop.set),
         compaction_store.Store.open(address, pool_size=parallel + 1, actor=options.user_at_host()) as opened,
-        _stop_signal() as stop,
     ):
         # The stores of all tenants share one pool of connections.
         store_of = cache(opened.of_tenant)
@@ -299,53 +292,24 @@ def worker(
         for name in names():
             # A wrong name or a missing right fails at once. While the worker runs, it waits for the database instead.
             store_of(name)
-        loop = _Loop(store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, idle, stop, out)
+        loop = _Loop(
+            store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, idle, stop, out, service.say
+        )
+        service.reload = partial(setattr, loop, "again", True)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
-        note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
+        service.say(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
             while not stop.is_set() and (loop.round(pool) or not once):
                 loop.rest(0 if once else every)
-            loop.finish()
-        note(loop.summary)
+            loop.finish(grace)
+        service.say(loop.summary)
     if once and loop.failures:
         raise typer.Exit(REFUSED)
-
-
-@contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
-    stop = threading.Event()
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
-            # Exit without cleaning up, because a Python thread that waits for a summary cannot be interrupted.
-            os._exit(128 + number)
-        stop.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _ThreadKey(NamedTuple):
     tenant: str
     thread_id: str
-
-
-class _Ended(NamedTuple):
-    """The result or the error of a run, and its duration in seconds."""
-
-    result: CompactionRun | None
-    error: Exception | None
-    seconds: float
-
-
-@dataclass
-class _Backoff:
-    seconds: float
-    until: float
 
 
 @dataclass
@@ -363,19 +327,26 @@ class _Loop:
     idle: float
     stop: threading.Event
     out: Output
+    say: Callable[..., None]
     begun: int = 0
     compacted: int = 0
     failures: int = 0
     covered: int = 0
-    _busy: dict[Future[_Ended], _ThreadKey] = field(default_factory=dict)
-    _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
+    # The threads that are being compacted, since when, and the seconds and the ends of the pauses after failures.
+    _busy: dict[Future[CompactionRun], tuple[_ThreadKey, float]] = field(default_factory=dict)
+    _paused: dict[_ThreadKey, tuple[float, float]] = field(default_factory=dict)
     # The threads whose run ended in this round. The list of due threads was read before, so it may still contain them.
     _ended: set[_ThreadKey] = field(default_factory=set)
+    # Whether the loop must not rest.
+    again: bool = False
 
     @property
     def summary(self) -> str:
         if not self.begun:
-            return _NONE_DUE + self._leased()
+            with suppress(DatabaseError):
+                found = (self.store_of(name).leases(self.budget) for name in self.tenants())
+                return _NONE_DUE + leased([lease for leases in found for lease in leases])
+            return _NONE_DUE
         counts = f"{self.compacted:,} compacted, {self.failures:,} failed"
         replaced = f", {values.count(self.covered, 'failed summary')} replaced by another summarizer"
         return f"{counts}{replaced if self.covered else ''}"
@@ -391,7 +362,11 @@ class _Loop:
                 if self.stop.is_set():
                     break
                 if self._is_free(place):
-                    self._busy[pool.submit(self._compact, store, place.thread_id)] = place
+                    run = pool.submit(
+                        store.compact, place.thread_id, self.callback, budget=self.budget, wait=self.wait,
+                        actor=self.actor, authority=self.authority,
+                    )  # fmt: skip
+                    self._busy[run] = place, time.monotonic()
                     begun += 1
                     self.begun += 1
         except SchemaOutOfDate:
@@ -404,37 +379,31 @@ class _Loop:
         self._reap(_POLL_SECONDS if begun == 0 and self._busy else 0)
         return bool(begun or self._busy)
 
-    def _leased(self) -> str:
-        try:
-            leases = [lease for tenant in self.tenants() for lease in self.store_of(tenant).leases(self.budget)]
-        except DatabaseError:
-            return ""
-        return leased(leases)
-
-    def _compact(self, store: Store, thread_id: str) -> _Ended:
-        start, result, error = time.monotonic(), None, None
-        try:
-            result = store.compact(
-                thread_id, self.callback, budget=self.budget, wait=self.wait, actor=self.actor, authority=self.authority
-            )
-        except Exception as raised:  # noqa: BLE001 — reported as the result of this run
-            error = raised
-        return _Ended(result, error, time.monotonic() - start)
-
     def rest(self, seconds: float) -> None:
         """Waits until the next search, and reports each run when it ends."""
         end = time.monotonic() + seconds
-        while not self.stop.is_set() and (left := end - time.monotonic()) > 0:
+        while not (self.stop.is_set() or self.again) and (left := end - time.monotonic()) > 0:
             if self._busy:
                 self._reap(min(_POLL_SECONDS, left))
             else:
-                self.stop.wait(left)
+                self.stop.wait(min(_REST_SECONDS, left))
+        if self.again:
+            self.again = False
+            self._paused.clear()
+            self.say("SIGHUP: threads that failed are tried again now")
 
-    def finish(self) -> None:
+    def finish(self, grace: float) -> None:
+        """Waits for the runs under way. After a signal and `grace` seconds, gives their leases back and exits."""
         if self._busy and self.stop.is_set():
-            note(f"stopping after {values.count(len(self._busy), 'run')} under way; a second signal ends it at once")
+            runs = values.count(len(self._busy), "run")
+            self.say(f"stopping after {runs} under way, in at most {grace:g} s; a second signal ends it at once")
+        end = time.monotonic() + grace
         while self._busy:
             self._reap(_POLL_SECONDS)
+            if self._busy and self.stop.is_set() and time.monotonic() >= end:
+                lease_keeper.end_all(_RELEASE_SECONDS)
+                self.say(f"gave up {values.count(len(self._busy), 'run')}, with the leases", logging.WARNING)
+                os._exit(REFUSED)
 
     def _due(self) -> Iterator[tuple[Store, _ThreadKey]]:
         """Yields the threads that are due, from each tenant in turn, so that a large tenant does not block others."""
@@ -449,36 +418,34 @@ class _Loop:
                 turns.append((store, tenant, waiting))
 
     def _is_free(self, place: _ThreadKey) -> bool:
-        if place in self._ended or place in self._busy.values():
+        if place in self._ended or any(place == busy for busy, _ in self._busy.values()):
             return False
-        rest = self._paused.get(place)
-        return rest is None or rest.until <= time.monotonic()
+        return self._paused.get(place, (0, 0))[1] <= time.monotonic()
 
     def _reap(self, seconds: float) -> None:
         done, _ = wait(self._busy, timeout=seconds, return_when=FIRST_COMPLETED)
         for run in done:
-            place, ended = self._busy.pop(run), run.result()
+            place, start = self._busy.pop(run)
             self._ended.add(place)
-            result, error = ended.result, ended.error
-            if result is None:
+            took = time.monotonic() - start
+            if (error := run.exception()) is not None:
                 self._fail(place)
                 # An error from outside this package may quote a message, so print only its type.
                 name = type(error).__name__
-                text = (error and own_text(error)) or name
-                self._report(place, {"error": name, "seconds": round(ended.seconds, 3)}, text)
+                self._report(place, {"error": name, "seconds": round(took, 3)}, own_text(error) or name)
                 continue
+            result = run.result()
             self.compacted += result.applied
             if result.applied or not (result.records or result.errors):
                 self._paused.pop(place, None)
             else:
                 self._fail(place)
-            self._report_result(place, result, ended.seconds)
+            self._report_result(place, result, took)
 
     def _fail(self, place: _ThreadKey) -> None:
         self.failures += 1
-        rest = self._paused.get(place)
-        seconds = _FIRST_BACKOFF if rest is None else min(_MAX_BACKOFF, 2 * rest.seconds)
-        self._paused[place] = _Backoff(seconds, time.monotonic() + seconds)
+        seconds = min(_MAX_BACKOFF, 2 * self._paused.get(place, (_FIRST_BACKOFF / 2, 0))[0])
+        self._paused[place] = seconds, time.monotonic() + seconds
 
     def _report_result(self, place: _ThreadKey, result: CompactionRun, took: float) -> None:
         outcomes = [record.outcome for record in result.records]
@@ -496,7 +463,8 @@ class _Loop:
     def _report(self, place: _ThreadKey | None, parts: dict[str, Any], text: str) -> None:
         if self.out.as_json:
             where = {"tenant": None, "thread_id": None} if place is None else place._asdict()
-            self.out.json(where | parts)
+            level = "warning" if "error" in parts or parts["failed"] or parts["covered"] else "info"
+            self.out.json({"time": time_text(datetime.now(UTC)), "level": level} | where | parts)
         else:
             self.out.text(text if place is None else f"{named(place.thread_id)}: {text}")
         self.out.flush()

@@ -22,6 +22,15 @@ from compaction_store import waiting
 _T = TypeVar("_T")
 # The seconds that the end of a lease may take whose holder is gone.
 _PATIENCE = 2.0
+# The keepers of this process that may have a lease.
+_keepers: weakref.WeakSet[LeaseKeeper[Any]] = weakref.WeakSet()
+
+
+def end_all(seconds: float) -> None:
+    """Ends the leases of all threads of this process, which is about to end although their runs are under way."""
+    until = time.monotonic() + seconds
+    for keeper in list(_keepers):
+        keeper.end(max(0.0, until - time.monotonic()))
 
 
 class LeaseKeeper(Generic[_T]):
@@ -57,9 +66,11 @@ class LeaseKeeper(Generic[_T]):
     def start(self) -> None:
         """Begins to renew the lease."""
         self._thread.start()
+        _keepers.add(self)
 
     def stop(self) -> None:
         """Stops renewing a lease that has ended already."""
+        _keepers.discard(self)
         self._leave = lambda _: None  # type: ignore[assignment, return-value]
         self._end_soon()
 

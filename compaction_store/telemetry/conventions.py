@@ -117,7 +117,9 @@ _WITH_VIEW = ("view", "fit", "compact", "repair", "seen_by")
 
 def request_attributes(client: Any, parameters: Mapping[str, Any]) -> Attributes:
     """Returns the provider, the model and the server of a request as attributes."""
-    attributes: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _provider(client)}
+    kind = type(client).__name__
+    provider = next((provider for part, provider in _PROVIDERS.items() if part in kind), "anthropic")
+    attributes: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider}
     if isinstance(model := parameters.get("model"), str):
         attributes["gen_ai.request.model"] = plain(model)
     url = getattr(client, "base_url", None)
@@ -136,11 +138,6 @@ def request_settings(parameters: Mapping[str, Any]) -> Attributes:
         if isinstance(value := parameters.get(name), int | float):
             attributes[f"gen_ai.request.{name.replace('completion_', '')}"] = kind(value)
     return attributes
-
-
-def _provider(client: Any) -> str:
-    name = type(client).__name__
-    return next((provider for part, provider in _PROVIDERS.items() if part in name), "anthropic")
 
 
 def answer_attributes(answer: Mapping[str, Any]) -> Attributes:
@@ -181,7 +178,11 @@ def request_content(parameters: Mapping[str, Any]) -> Attributes:
     messages = parameters.get("messages") or ()
     if isinstance(text := parameters.get("input"), str):
         messages = ({"role": "user", "content": text},)
-    attributes: Attributes = {"gen_ai.input.messages": _json([_message(one) for one in messages])}
+    attributes: Attributes = {
+        "gen_ai.input.messages": _json(
+            [{"role": one.get("role"), "parts": _parts(one.get("content"))} for one in messages]
+        )
+    }
     if system := parameters.get("system", parameters.get("instructions")):
         attributes["gen_ai.system_instructions"] = _json(_parts(system))
     return attributes
@@ -190,10 +191,6 @@ def request_content(parameters: Mapping[str, Any]) -> Attributes:
 def answer_content(answer: Mapping[str, Any]) -> Attributes:
     message = {"role": "assistant", "parts": _parts(answer.get("content")), "finish_reason": answer.get("stop_reason")}
     return {"gen_ai.output.messages": _json([message])}
-
-
-def _message(given: Any) -> dict[str, Any]:
-    return {"role": given.get("role"), "parts": _parts(given.get("content"))}
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:

@@ -125,28 +125,16 @@ class Telemetry:
                 setattr(owner, name, self._instrumented(operation, method, tenant))
 
     def _instrumented(self, name: str, method: Callable[..., Any], tenant: str) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(method):
-
-            @functools.wraps(method)
-            async def awaited(*arguments: Any, **keywords: Any) -> Any:
-                return await self._awaited(method(*arguments, **keywords), name, tenant, arguments, keywords)
-
-            return awaited
-
-        if "Coroutine[" in str(inspect.signature(method).return_annotation):
-
-            @functools.wraps(method)
-            def begun(*arguments: Any, **keywords: Any) -> Any:
-                # An iterator has no span, and a coroutine has one while it is awaited.
-                started = method(*arguments, **keywords)
-                if not inspect.iscoroutine(started):
-                    return started
-                return self._awaited(started, name, tenant, arguments, keywords)
-
-            return begun
+        is_async = inspect.iscoroutinefunction(method)
+        is_async = is_async or "Coroutine[" in str(inspect.signature(method).return_annotation)
 
         @functools.wraps(method)
         def called(*arguments: Any, **keywords: Any) -> Any:
+            if is_async:
+                # An iterator has no span, and a coroutine has one while it is awaited.
+                started = method(*arguments, **keywords)
+                given = started, name, tenant, arguments, keywords
+                return self._awaited(*given) if inspect.iscoroutine(started) else started
             with self._operation(name, tenant, arguments, keywords) as span:
                 result = method(*arguments, **keywords)
                 self._record_result(span, name, result)
@@ -217,11 +205,7 @@ class Telemetry:
     def model_call(
         self, client: Any, parameters: Mapping[str, Any], thread: Attributes
     ) -> Iterator[Callable[[Any], Any]]:
-        """Opens the span of a request to a model.
-
-        Yields a function that must be called with the answer or the exception. The function returns what it was called
-        with.
-        """
+        """Opens the span of a request. Yields a function that must get the answer or the error, and returns it."""
         labels = conventions.request_attributes(client, parameters)
         attributes = {**thread, **conventions.request_settings(parameters)}
         if self._content:
@@ -248,10 +232,9 @@ class Telemetry:
 
 
 def model_call(client: Any, parameters: Mapping[str, Any]) -> AbstractContextManager[Callable[[Any], Any]]:
-    """Opens a span of OpenTelemetry for a request to a model, if a store's operation makes the request.
+    """Opens a span for a request to a model, if an operation of a store with telemetry makes the request.
 
-    Opens no span if the store has no telemetry. Yields a function that must be called with the answer or the exception.
-    The function returns what it was called with.
+    Yields a function that must be called with the answer or the exception, and returns it.
     """
     current = _current.get()
     if current is None:

@@ -1,0 +1,159 @@
+"""What the long-running commands do on signals, and their log for programs."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from reliability.rigs.proxy import Proxy
+
+import compaction_store as cs
+from cli.program import SECRET, Run
+
+_NAME = "the-name-of-a-thread"
+_CALLBACKS = """
+import pathlib, time, uuid
+
+def slow(ctx):
+    pathlib.Path(f"begun-{uuid.uuid4()}").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
+
+def mended(ctx):
+    if not pathlib.Path("go").exists():
+        raise ValueError(str(ctx.elements[0].message))
+    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _callbacks(run: Run) -> None:
+    (run.folder / "ours.py").write_text(_CALLBACKS)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+
+
+def served(path: Path) -> str:
+    """Waits for the address of the pages or of the API."""
+    until(lambda: "serving http" in path.read_text())
+    found = re.search(r"serving (http[^\s\"]+)", path.read_text())
+    assert found is not None
+    return found[1]
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def fill(store: cs.Store) -> None:
+    store.append(_NAME, [{"role": "user", "content": f"{SECRET} " + f"{i} and the tide " * 40} for i in range(12)])
+
+
+def test_a_run_that_takes_too_long_is_given_up_with_its_lease(run: Run, store: cs.Store) -> None:
+    fill(store)
+    with run.in_background("worker", "--window", "1000", "--strategy", "ours.slow", "--grace", "0.5") as (worker, path):
+        until(lambda: list(run.folder.glob("begun-*")))
+        assert len(store.leases(cs.TokenBudget(1000))) == 1
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 1
+        assert "gave up 1 run" in path.read_text()
+    assert store.leases(cs.TokenBudget(1000)) == ()
+    ask = ("--window", "1000", "--strategy", "ladder:keep_recent=2", "--once")
+    assert "1 compacted" in run("worker", *ask).stderr
+
+
+def test_sighup_makes_a_worker_try_again_and_ends_nothing(run: Run, store: cs.Store) -> None:
+    fill(store)
+    ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2")
+    with run.in_background("worker", *ask) as (worker, path):
+        until(lambda: lines(path))
+        (run.folder / "go").touch()
+        # The view has grown, so only the pause keeps the worker from another attempt.
+        fill(store)
+        worker.kill(signal.SIGHUP)
+        until(lambda: len(lines(path)) > 1)
+        assert [(line["applied"], line["level"]) for line in lines(path)] == [(0, "warning"), (1, "info")]
+        assert SECRET not in path.read_text()
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_the_log_can_be_lines_of_json(run: Run, store: cs.Store) -> None:
+    fill(store)
+    ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2", "--log", "json")
+    with run.in_background("worker", *ask) as (worker, path):
+        until(lambda: any("failed" in line for line in lines(path)))
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 0
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert SECRET not in path.read_text()
+    assert all(line["level"] in ("info", "warning") and re.fullmatch("20.*T.*Z", line["time"]) for line in found)
+    said = [line for line in found if "message" in line]
+    assert {line["logger"] for line in said} == {"compaction_store.worker", "compaction_store"}
+    assert any(line["message"].startswith("worker for tenant 'default'") for line in said)
+    [failure] = [line for line in said if line["level"] == "warning"]
+    assert failure["message"].startswith("a callback or summarizer failed: ValueError")
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("command", ["serve", "api"])
+def test_pages_and_api_outlive_sighup_and_end_at_a_signal(run: Run, command: str) -> None:
+    token = {"sha256": "0" * 64, "tenant": "default", "actor": "a", "rights": "write"}
+    (run.folder / "tokens").write_text(json.dumps(token))
+    given = ("--token-file", "tokens") if command == "api" else ()
+    with run.in_background(command, "--listen", "127.0.0.1:0", *given, "--log", "json") as (process, path):
+        address = served(path)
+        process.kill(signal.SIGHUP)
+        place = f"{address}healthz" if command == "api" else address
+        assert httpx.get(place).status_code == (200 if command == "api" else 303)
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+        loggers = {json.loads(line)["logger"] for line in path.read_text().splitlines()}
+    assert loggers <= {f"compaction_store.{command}", "compaction_store.web.access"}
+
+
+@pytest.mark.usefixtures("filled")
+def test_an_access_log_that_is_moved_away_is_begun_anew(run: Run) -> None:
+    log = run.folder / "access.jsonl"
+    with run.in_background("serve", "--listen", "127.0.0.1:0", "--access-log", str(log)) as (process, path):
+        reader = httpx.Client(follow_redirects=True)
+        reader.get(served(path)).raise_for_status()
+        page = served(path).partition("?")[0] + "thread?id=t-1"
+        reader.get(page).raise_for_status()
+        before = log.read_text()
+        log.rename(run.folder / "access.old")
+        process.kill(signal.SIGHUP)
+        reader.get(page).raise_for_status()
+        assert [line["page"] for line in lines(log)] == ["thread"]
+        assert (run.folder / "access.old").read_text() == before
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_second_signal_ends_the_pages_although_a_request_is_being_answered(run: Run, url: str) -> None:
+    with Proxy(url, random.Random(7)) as proxy:
+        run.url = proxy.url
+        with run.in_background("serve", "--listen", "127.0.0.1:0") as (process, path):
+            reader = httpx.Client(follow_redirects=True)
+            reader.get(served(path)).raise_for_status()
+            proxy.hush()
+            with pytest.raises(httpx.ReadTimeout):
+                reader.get(served(path).partition("?")[0] + "thread?id=t-1", timeout=0.5)
+            process.kill(signal.SIGTERM)
+            process.kill(signal.SIGTERM)
+            assert process.wait() in (0, 128 + signal.SIGTERM)
