@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -26,10 +27,11 @@ from compaction_store.cli.service import ServiceOptions
 from compaction_store.errors import CompactionStoreError
 from compaction_store.models.roles import ROLES, Role
 from compaction_store.module_data import ModuleData
+from compaction_store.telemetry.prometheus import Gauge
 
 if TYPE_CHECKING:
     from compaction_store.deploy.conditions import Remark
-    from compaction_store.watching.watcher import WatchReport
+    from compaction_store.watching.watcher import Watcher, WatchReport
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
 
@@ -211,6 +213,8 @@ def docs(page: str | None = argument("[PAGE]", default=None)) -> None:
 
 
 _TEXTS = ModuleData(__file__)
+# The longest that a look takes while the database is away.
+_LONGEST_LOOK = 120.0
 
 
 def watch(
@@ -241,17 +245,25 @@ def watch(
         folder = watcher.state_folder() / name
         # A watcher must not wait long for a database that is away: it looks at the files instead.
         waker = watcher.Waker(folder)
-        stack.enter_context(service.running("watch", waker.stop))
+        telemetry = stack.enter_context(service.running("watch", waker.stop))
         opening = partial(
             compaction_store.Store.open, address, tenant=db.tenant, pool_size=2, actor=options.user_at_host(),
-            deadline=5, connect_timeout=5,
+            deadline=5, connect_timeout=5, telemetry=telemetry,
         )  # fmt: skip
         loop = watcher.Watcher(opening, roots, folder, waker, every, partial(_show, out, service))
+        silence = every + _LONGEST_LOOK
+        service.answer(partial(_gauges, loop), lambda: not loop.is_away, lambda: time.time() - loop.looked_at < silence)
         if not once:
             service.say(f"watching {', '.join(line(str(root)) for root in roots)}")
             loop.run()
         elif not loop.run_once():
             raise typer.Exit(REFUSED)
+
+
+def _gauges(loop: Watcher) -> Iterator[Gauge]:
+    yield "database_up", {}, int(not loop.is_away)
+    yield "spool_bytes", {}, loop.spool.size
+    yield "look_timestamp_seconds", {}, loop.looked_at
 
 
 def _show(out: Output, service: ServiceOptions, report: WatchReport) -> None:

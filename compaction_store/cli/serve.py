@@ -30,15 +30,16 @@ from compaction_store.cli.bundles import REFUSED, misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
 from compaction_store.cli.options import PrintOptions, Reserve, ServerOptions, Target, TenantOptions, Trigger
 from compaction_store.cli.output import Output, note, private
-from compaction_store.cli.service import ServiceOptions, listening, parsed_address
+from compaction_store.cli.service import ServiceOptions, State, beating, listening, parsed_address
 from compaction_store.cli.verify import LogFile, PublicKeys, open_log
 from compaction_store.errors import DatabaseError, MissingExtra, SchemaOutOfDate, own_text
 from compaction_store.jsonable import time_text
 from compaction_store.models.roles import AUDITOR, REVIEWER
 from compaction_store.store import lease_keeper
+from compaction_store.telemetry.prometheus import Gauge
 
 if TYPE_CHECKING:
-    from compaction_store import CompactionRun, Store, Thread, TokenBudget
+    from compaction_store import CompactionRun, Store, Telemetry, Thread, TokenBudget
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -69,7 +70,7 @@ def serve(
     service: ServiceOptions,
     db: TenantOptions,
 ) -> None:
-    from compaction_store.store import AsyncReader, AsyncStore
+    from compaction_store.store import AsyncReader, AsyncStore, Reader
 
     if review and not content:
         raise misuse("must not be given with --no-content, because reviewers must see the text", "--review")
@@ -89,12 +90,17 @@ def serve(
     access = web.OneTimeToken(actor or options.user_at_host()) if auth is None else web.BehindProxy(auth)
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
 
-    async def run(address: str) -> None:
+    async def run(address: str, telemetry: Telemetry | None) -> None:
         role = None if as_login else AUDITOR
+        reading: dict[str, Any] = {"tenant": db.tenant, "role": role, "settings": _READ_ONLY}
         async with AsyncExitStack() as stack:
             reader = await stack.enter_async_context(
-                AsyncReader.open(address, tenant=db.tenant, pool_size=_CONNECTIONS, role=role, settings=_READ_ONLY)
+                AsyncReader.open(address, pool_size=_CONNECTIONS, telemetry=telemetry, **reading)
             )
+            if telemetry is not None:
+                ready = stack.enter_context(Reader.open(address, pool_size=1, **reading))
+                state = State(ready, reader, lambda: [(db.tenant, ready)], budget=budget, checkpoints=log)
+                service.answer(state.gauges, state.is_ready, beating())
             reviews = None
             if review:
                 reviews = await stack.enter_async_context(
@@ -109,8 +115,8 @@ def serve(
             gc.freeze()
             await serve_app(service, app, listen, getattr(access, "path", ""), getattr(access, "token", None))
 
-    with db.reachable() as address, options.naming(db.tenant), service.running("serve"):
-        asyncio.run(run(address))
+    with db.reachable() as address, options.naming(db.tenant), service.running("serve") as telemetry:
+        asyncio.run(run(address, telemetry))
 
 
 class _AccessLog(WatchedFileHandler):
@@ -216,7 +222,7 @@ def api(
     service: ServiceOptions,
     db: ServerOptions,
 ) -> None:
-    from compaction_store.store import AsyncStore
+    from compaction_store.store import AsyncStore, Reader
     from compaction_store.web import api as web
 
     if (token_file is None) == (not trust_proxy):
@@ -229,14 +235,20 @@ def api(
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
     log_access_to(access_log, service)
 
-    async def run(address: str) -> None:
-        async with AsyncStore.open(address, pool_size=_API_CONNECTIONS) as store:
+    async def run(address: str, telemetry: Telemetry | None) -> None:
+        async with (
+            AsyncStore.open(address, pool_size=_API_CONNECTIONS, telemetry=telemetry) as store,
+            AsyncExitStack() as stack,
+        ):
+            if telemetry is not None:
+                state = State(stack.enter_context(Reader.open(address, pool_size=1)), store)
+                service.answer(state.gauges, state.is_ready, beating())
             app = web.api_app(store, callers=callers, strategies=strategies, hosts=hosts)
             # Another program could otherwise pretend to be at the address of the proxy.
             await serve_app(service, app, listen, proxy_headers=False)
 
-    with db.reachable() as address, service.running("api"):
-        asyncio.run(run(address))
+    with db.reachable() as address, service.running("api") as telemetry:
+        asyncio.run(run(address, telemetry))
 
 
 # ---- the worker, which compacts the threads that are due until it is stopped; a lease gives a thread to one worker
@@ -280,8 +292,10 @@ def worker(
     stop = threading.Event()
     with (
         db.reachable() as address,
-        service.running("worker", stop.set),
-        compaction_store.Store.open(address, pool_size=parallel + 1, actor=options.user_at_host()) as opened,
+        service.running("worker", stop.set) as telemetry,
+        compaction_store.Store.open(
+            address, pool_size=parallel + 1, actor=options.user_at_host(), telemetry=telemetry
+        ) as opened,
     ):
         # The stores of all tenants share one pool of connections.
         store_of = cache(opened.of_tenant)
@@ -296,6 +310,10 @@ def worker(
             store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, idle, stop, out, service.say
         )
         service.reload = partial(setattr, loop, "again", True)
+        state = State(
+            opened, opened, lambda: ((name, store_of(name)) for name in names()), loop.gauges, budget=budget, idle=idle
+        )
+        service.answer(state.gauges, state.is_ready)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
         service.say(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
@@ -337,7 +355,8 @@ class _Loop:
     _paused: dict[_ThreadKey, tuple[float, float]] = field(default_factory=dict)
     # The threads whose run ended in this round. The list of due threads was read before, so it may still contain them.
     _ended: set[_ThreadKey] = field(default_factory=set)
-    # Whether the loop must not rest.
+    # When the due threads were last found out, and whether the loop must not rest.
+    _searched: float = field(default_factory=time.time)
     again: bool = False
 
     @property
@@ -369,6 +388,7 @@ class _Loop:
                     self._busy[run] = place, time.monotonic()
                     begun += 1
                     self.begun += 1
+            self._searched = time.time()
         except SchemaOutOfDate:
             raise
         except DatabaseError as error:
@@ -404,6 +424,13 @@ class _Loop:
                 lease_keeper.end_all(_RELEASE_SECONDS)
                 self.say(f"gave up {values.count(len(self._busy), 'run')}, with the leases", logging.WARNING)
                 os._exit(REFUSED)
+
+    def gauges(self) -> Iterator[Gauge]:
+        now = time.monotonic()
+        yield "worker_runs", {"state": "running"}, len(self._busy)
+        yield "worker_runs", {"state": "paused"}, sum(end > now for _, end in list(self._paused.values()))
+        yield "worker_slots", {}, self.parallel
+        yield "worker_search_timestamp_seconds", {}, self._searched
 
     def _due(self) -> Iterator[tuple[Store, _ThreadKey]]:
         """Yields the threads that are due, from each tenant in turn, so that a large tenant does not block others."""

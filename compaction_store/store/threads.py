@@ -6,7 +6,6 @@ is bound with `pinned`.
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -103,6 +102,8 @@ def pinned(store: S, thread_id: str, thread_uid: UUID) -> S:
 
 def impatient(store: S, seconds: float) -> S:
     """Returns a store of the same kind that stops trying to reach an unreachable server after some seconds."""
-    other = copy.copy(store)
-    other._db = store._db.with_patience(seconds)  # noqa: SLF001 — for this package only
+    # No plain copy: its methods that report to OpenTelemetry would be those of the store.
+    other: S = store.of_tenant(store._tenant)  # noqa: SLF001 — for this package only
+    other._db = store._db.with_patience(seconds)  # noqa: SLF001
+    other._uids = store._uids  # noqa: SLF001
     return other

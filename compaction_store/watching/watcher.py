@@ -254,11 +254,13 @@ class Watcher:
     ) -> None:  # fmt: skip
         self._open, self._waker, self._every, self._show = open_store, waker, every, show
         self._state = folder / "state"
-        self._spool = Spool(folder / "spool")
+        self.spool = Spool(folder / "spool")
         self._saved = self._load()
         self._scan = SessionScan(roots, self._saved.values())
         self._keeper: Keeper | None = None
-        self._is_away = False
+        self.is_away = False
+        #: When the files were last looked at.
+        self.looked_at = time.time()
         # The times of the next attempt to reach the database, look, save and report.
         self._retry = self._look_at = self._save_at = self._report_at = 0.0
         self._began = time.time_ns()
@@ -322,10 +324,10 @@ class Watcher:
         try:
             work()
         except DatabaseError as error:
-            self._is_away = True
+            self.is_away = True
             self._retry = time.monotonic() + _RETRY_SECONDS
             self._say(f"{_AWAY}{error}")
-        return not self._is_away
+        return not self.is_away
 
     def _reach(self) -> None:
         """Opens the store, and stores what the spool has."""
@@ -338,7 +340,7 @@ class Watcher:
                     # It is another store, a restored one, or one to which another program has written.
                     file.seq, file.state = -1, ""
             self._keeper = keeper
-        for part, kept in self._spool.replay(self._keeper) if self._spool.size else ():
+        for part, kept in self.spool.replay(self._keeper) if self.spool.size else ():
             self._report.lines += kept.added
             if (found := self._scan.files.get(part.path)) is not None and found.target == part.target:
                 found.seq, found.state = kept.seq if found.index == kept.length else -1, ""
@@ -354,8 +356,8 @@ class Watcher:
 
     def _look(self, *, everything: bool = False) -> None:
         """Keeps the lines that are new: in the store, or in the spool while the database is away."""
-        if not self._is_away or time.monotonic() >= self._retry:
-            self._is_away = False
+        if not self.is_away or time.monotonic() >= self._retry:
+            self.is_away = False
             if self._try(self._reach):
                 self._said = {text for text in self._said if not text.startswith(_AWAY)}
         changed = self._scan.changed(everything=everything)
@@ -371,7 +373,7 @@ class Watcher:
         if self._report != WatchReport() and now >= self._report_at:
             self._show(self._report)
             self._report, self._report_at = WatchReport(), now + _REPORT_SECONDS
-        self._look_at = now + self._every
+        self._look_at, self.looked_at = now + self._every, time.time()
 
     def _keep(self, file: SessionFile) -> None:
         try:
@@ -392,7 +394,7 @@ class Watcher:
     def _keep_open(self, file: SessionFile, opened: IO[bytes]) -> None:
         found = os.fstat(opened.fileno())
         is_old = found.st_mtime_ns < self._began - 60 * 10**9
-        if file.is_left or (self._is_away and not file.offset and is_old):
+        if file.is_left or (self.is_away and not file.offset and is_old):
             return
         is_same = found.st_size >= file.offset and edges(opened, file.offset) == file.mark if file.offset else True
         before, after = file.state.split(":"), state_of(found).split(":")
@@ -402,7 +404,7 @@ class Watcher:
             file.hasher = hashed(opened, file.offset)
             is_same = file.hasher.hexdigest() == file.whole
         end = end_of_lines(file.path, file.offset if is_same else 0)
-        if not (is_same and end == file.offset and (file.seq >= 0 or self._is_away)) and (end or file.offset):
+        if not (is_same and end == file.offset and (file.seq >= 0 or self.is_away)) and (end or file.offset):
             if not self._is_named(file):
                 return
             self._report.files.add(file.path)
@@ -413,10 +415,10 @@ class Watcher:
         file.state = state_of(found)
 
     def _store(self, file: SessionFile, opened: IO[bytes], end: int, *, is_same: bool) -> None:
-        if self._is_away and not is_same:
+        if self.is_away and not is_same:
             file.offset = file.index = 0
             file.seq, file.imported, file.hasher = -1, -1, None
-        if self._is_away or (is_same and file.seq >= 0):
+        if self.is_away or (is_same and file.seq >= 0):
             try:
                 self._add(file, opened, end, is_rewritten=not is_same)
             except Conflict:
@@ -433,9 +435,9 @@ class Watcher:
         try:
             for batch in batches(piece.message for piece in messages(opened, end)) if end else [[]]:
                 data = b"".join(map(bytes_of, batch))
-                if self._is_away:
+                if self.is_away:
                     part = Spooled(file.path, file.target, file.about, file.uid, file.index, file.seq, is_rewritten)
-                    if not self._spool.add(part, data):
+                    if not self.spool.add(part, data):
                         self._say("the spool is full: further lines wait in their files until the database is back")
                         return
                     self._report.spooled += len(batch)
@@ -478,7 +480,7 @@ class Watcher:
             file.prefix, file.source_id = f"{file.form}:", source_id
             files, place = self._scan.files.values(), file.about["file"]
             others = [f.path for f in files if f is not file and f.target == file.target]
-            if not others and not self._is_away and self._keeper is not None:
+            if not others and not self.is_away and self._keeper is not None:
                 stored = self._keeper.thread(file.target.thread)
                 its = place if stored is None else stored.metadata.get("file")
                 others = [f.path for f in files if its != place and f is not file and place_of(Path(f.path)) == its]
@@ -497,7 +499,7 @@ class Watcher:
             f for f in (*self._scan.files.values(), *gone)
             if f.source_id and f.seq >= 0 and not f.is_left and f.imported != f.offset and f.due <= before
         ]  # fmt: skip
-        if self._is_away or self._keeper is None or self._waker.is_stopped or not waiting:
+        if self.is_away or self._keeper is None or self._waker.is_stopped or not waiting:
             return False
         file = min(waiting, key=lambda f: f.due)
         offset, begin = file.offset, time.monotonic()

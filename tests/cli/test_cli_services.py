@@ -1,0 +1,289 @@
+"""What the long-running commands say about themselves, and what they do on signals."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from reliability.rigs.proxy import Proxy
+from support.agent_sessions import Session
+from support.scrapes import get, scraped
+
+import compaction_store as cs
+from cli.program import SECRET, Run, Running
+from compaction_store.telemetry.prometheus import GAUGES
+
+_NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
+_METRICS = ("--metrics", "127.0.0.1:0")
+_ASK = ("--window", "1000", "--strategy", "ladder:keep_recent=2", "--every", "0.2")
+_NAME = "the-name-of-a-thread"
+_CALLBACKS = """
+import pathlib, time, uuid
+
+def slow(ctx):
+    pathlib.Path(f"begun-{uuid.uuid4()}").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
+
+def mended(ctx):
+    if not pathlib.Path("go").exists():
+        raise ValueError(str(ctx.elements[0].message))
+    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
+"""
+
+
+class Service(NamedTuple):
+    """A command under way."""
+
+    process: Running
+    path: Path
+    metrics: str
+
+    @property
+    def said(self) -> str:
+        return self.path.read_text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.said.splitlines() if line.startswith("{")]
+
+    def served(self) -> str:
+        """Returns the address of the pages or of the API."""
+        until(lambda: "serving http" in self.said)
+        found = re.search(r"serving (http[^\s\"]+)", self.said)
+        assert found is not None
+        return found[1]
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(run: Run, *arguments: str, **more: str) -> Iterator[Service]:
+    (run.folder / "ours.py").write_text(_CALLBACKS)
+    with run.in_background(*arguments, *_METRICS, **more) as (process, path):
+        until(lambda: "/metrics" in path.read_text())
+        found = re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics", path.read_text())
+        assert found is not None
+        yield Service(process, path, found[1])
+
+
+def fill(store: cs.Store, name: str = _NAME) -> None:
+    store.append(name, [{"role": "user", "content": f"{SECRET} " + f"{i} and the tide " * 40} for i in range(12)])
+
+
+def test_a_worker_says_what_it_did_and_what_is_due(run: Run, store: cs.Store) -> None:
+    fill(store)
+    with running(run, "worker", *_ASK) as worker:
+        assert get(f"{worker.metrics}/healthz") == (200, "ok\n")
+        assert get(f"{worker.metrics}/readyz") == (200, "ready\n")
+        assert get(f"{worker.metrics}/other")[0] == 404
+        until(worker.lines)
+        until(lambda: scraped(worker.metrics).of("compaction_store_due_threads", tenant="default") == 0)
+        found = scraped(worker.metrics)
+        applied = found.of("compaction_store_compactions_total", compaction_store_outcome="applied")
+        assert applied == worker.lines()[0]["applied"]
+        calls = {"compaction_store_operation": "compact"}
+        assert found.of("compaction_store_operation_duration_seconds_count", **calls) == 1
+        assert found.of("compaction_store_operation_duration_seconds_bucket", le="+Inf", **calls) == 1
+        assert found.of("compaction_store_database_up") == 1
+        assert found.of("compaction_store_info", command="worker", version=cs.__version__) == 1
+        assert found.of("compaction_store_worker_runs", state="running") == 0
+        assert found.of("compaction_store_worker_slots") == 4
+        assert found.of("compaction_store_pool_size") == 5
+        assert found.of("compaction_store_worker_search_timestamp_seconds") > 1.7e9
+        text = get(f"{worker.metrics}/metrics")[1]
+        assert SECRET not in text
+        assert _NAME not in text
+        worker.process.kill(signal.SIGTERM)
+        assert worker.process.wait() == 0
+
+
+def test_leases_and_a_verification_are_metrics(run: Run, store: cs.Store) -> None:
+    for name in ("a", "b"):
+        fill(store, name)
+    store.audit.record_verification(level="content", threads=2, findings=3)
+    with running(run, "worker", "--window", "1000", "--strategy", "ours.slow", "--parallel", "1") as worker:
+        until(lambda: list(run.folder.glob("begun-*")))
+        until(lambda: scraped(worker.metrics).of("compaction_store_leases") == 1)
+        found = scraped(worker.metrics)
+        assert found.of("compaction_store_due_threads", tenant="default") == 1
+        assert found.of("compaction_store_verification_findings", tenant="default") == 3
+        [lease] = store.leases(cs.TokenBudget(1000))
+        assert found.of("compaction_store_lease_oldest_timestamp_seconds") == lease.since.timestamp()
+        [waiting] = store.due(cs.TokenBudget(1000))
+        assert waiting.last_message_at is not None
+        assert found.of("compaction_store_due_oldest_timestamp_seconds") == waiting.last_message_at.timestamp()
+        assert found.of("compaction_store_worker_runs", state="running") == 1
+        (run.folder / "go").touch()
+        worker.process.kill(signal.SIGTERM)
+        assert worker.process.wait() == 0
+
+
+def test_a_run_that_takes_too_long_is_given_up_with_its_lease(run: Run, store: cs.Store) -> None:
+    fill(store)
+    slow = ("--window", "1000", "--strategy", "ours.slow", "--grace", "0.5")
+    with running(run, "worker", *slow) as worker:
+        until(lambda: list(run.folder.glob("begun-*")))
+        assert len(store.leases(cs.TokenBudget(1000))) == 1
+        worker.process.kill(signal.SIGTERM)
+        assert worker.process.wait() == 1
+        assert "gave up 1 run" in worker.said
+    assert store.leases(cs.TokenBudget(1000)) == ()
+    assert "1 compacted" in run("worker", *_ASK, "--once").stderr
+
+
+def test_sighup_makes_a_worker_try_again_and_ends_nothing(run: Run, store: cs.Store) -> None:
+    fill(store)
+    ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2")
+    with running(run, "worker", *ask) as worker:
+        until(worker.lines)
+        until(lambda: scraped(worker.metrics).of("compaction_store_worker_runs", state="paused") == 1)
+        (run.folder / "go").touch()
+        # The view has grown, so only the pause keeps the worker from another attempt.
+        fill(store)
+        worker.process.kill(signal.SIGHUP)
+        until(lambda: len(worker.lines()) > 1)
+        assert [line["applied"] for line in worker.lines()] == [0, 1]
+        assert [line["level"] for line in worker.lines()] == ["warning", "info"]
+        assert SECRET not in worker.said
+        worker.process.kill(signal.SIGTERM)
+        assert worker.process.wait() == 0
+
+
+def test_the_log_can_be_lines_of_json(run: Run, store: cs.Store) -> None:
+    fill(store)
+    ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2", "--log", "json")
+    with running(run, "worker", *ask) as worker:
+        until(lambda: any("failed" in line for line in worker.lines()))
+        worker.process.kill(signal.SIGTERM)
+        assert worker.process.wait() == 0
+        lines = [json.loads(line) for line in worker.said.splitlines()]
+    assert SECRET not in worker.said
+    assert all(line["level"] in ("info", "warning") and re.fullmatch("20.*T.*Z", line["time"]) for line in lines)
+    said = [line for line in lines if "message" in line]
+    assert {line["logger"] for line in said} == {"compaction_store.worker", "compaction_store"}
+    assert any(line["message"].startswith("worker for tenant 'default'") for line in said)
+    [failure] = [line for line in said if line["level"] == "warning"]
+    assert failure["message"].startswith("a callback or summarizer failed: ValueError")
+
+
+def test_a_worker_without_its_database_is_alive_and_not_ready(run: Run, store: cs.Store, url: str) -> None:
+    store.append("t", {"role": "user", "content": "hi"})
+    with Proxy(url, random.Random(7)) as proxy:
+        run.url = proxy.url
+        with running(run, "worker", *_ASK) as worker:
+            assert get(f"{worker.metrics}/readyz")[0] == 200
+            proxy.retarget(_NOWHERE)
+            assert get(f"{worker.metrics}/readyz") == (503, "the database does not answer\n")
+            assert get(f"{worker.metrics}/healthz") == (200, "ok\n")
+            until(lambda: scraped(worker.metrics).of("compaction_store_database_up") == 0)
+            assert "compaction_store_due_threads" not in scraped(worker.metrics)
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("command", ["serve", "api"])
+def test_pages_and_api_have_metrics_and_end_at_a_signal(run: Run, command: str) -> None:
+    token = {"sha256": "0" * 64, "tenant": "default", "actor": "a", "rights": "write"}
+    (run.folder / "tokens").write_text(json.dumps(token))
+    given = ("--token-file", "tokens") if command == "api" else ("--window", "1000")
+    with running(run, command, "--listen", "127.0.0.1:0", *given, "--log", "json") as service:
+        address = service.served()
+        assert get(f"{service.metrics}/healthz") == (200, "ok\n")
+        assert get(f"{service.metrics}/readyz") == (200, "ready\n")
+        if command == "serve":
+            assert httpx.get(address, follow_redirects=False).status_code == 303
+        found = scraped(service.metrics)
+        assert found.of("compaction_store_info", command=command) == 1
+        assert found.of("compaction_store_pool_size") == (16 if command == "api" else 4)
+        assert ("compaction_store_due_threads" in found) == (command == "serve")
+        service.process.kill(signal.SIGHUP)
+        assert get(f"{service.metrics}/healthz") == (200, "ok\n")
+        service.process.kill(signal.SIGTERM)
+        assert service.process.wait() == 0
+    assert {json.loads(line)["logger"] for line in service.said.splitlines()} == {f"compaction_store.{command}"}
+
+
+@pytest.mark.usefixtures("filled")
+def test_the_newest_checkpoint_is_a_metric(run: Run) -> None:
+    [made] = run.json("checkpoint", "log", "--key", "key", "--new-key", "example.org/audit")
+    given = ("--checkpoints", "log", "--public-key", made["public_key"])
+    with running(run, "serve", "--listen", "127.0.0.1:0", *given) as pages:
+        found = scraped(pages.metrics)
+        [sample] = [s for s in found.samples if s.name == "compaction_store_checkpoint_timestamp_seconds"]
+        assert sample.labels == {"origin": "example.org/audit/default"}
+        assert 0 <= time.time() - sample.value < 3600
+
+
+@pytest.mark.usefixtures("filled")
+def test_an_access_log_that_is_moved_away_is_begun_anew(run: Run) -> None:
+    log = run.folder / "access.jsonl"
+    with running(run, "serve", "--listen", "127.0.0.1:0", "--access-log", str(log)) as pages:
+        reader = httpx.Client(follow_redirects=True)
+        reader.get(pages.served()).raise_for_status()
+        page = pages.served().partition("?")[0] + "thread?id=t-1"
+        reader.get(page).raise_for_status()
+        before = log.read_text()
+        log.rename(run.folder / "access.old")
+        pages.process.kill(signal.SIGHUP)
+        reader.get(page).raise_for_status()
+        assert [json.loads(line)["page"] for line in log.read_text().splitlines()] == ["thread"]
+        assert (run.folder / "access.old").read_text() == before
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_second_signal_ends_the_pages_at_once(run: Run, url: str) -> None:
+    """Although a request is being answered."""
+    with Proxy(url, random.Random(7)) as proxy:
+        run.url = proxy.url
+        with running(run, "serve", "--listen", "127.0.0.1:0") as pages:
+            pages.served()
+            proxy.hush()
+            pages.process.kill(signal.SIGTERM)
+            pages.process.kill(signal.SIGTERM)
+            assert pages.process.wait() in (0, 128 + signal.SIGTERM)
+
+
+def test_a_watcher_says_what_waits_on_disk(run: Run, url: str, tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.add(5)
+    with Proxy(url, random.Random(7)) as proxy:
+        run.url = proxy.url
+        with running(run, "watch", "--every", "0.1", "--log", "json") as watcher:
+            until(lambda: any(line.get("lines") for line in watcher.lines()))
+            assert get(f"{watcher.metrics}/readyz") == (200, "ready\n")
+            assert scraped(watcher.metrics).of("compaction_store_spool_bytes") == 0
+            assert scraped(watcher.metrics).of("compaction_store_messages_total") >= 5
+            proxy.retarget(_NOWHERE)
+            session.add(3)
+            until(lambda: scraped(watcher.metrics).of("compaction_store_spool_bytes") > 0)
+            assert get(f"{watcher.metrics}/readyz")[0] == 503
+            assert get(f"{watcher.metrics}/healthz") == (200, "ok\n")
+            assert scraped(watcher.metrics).of("compaction_store_database_up") == 0
+            watcher.process.kill(signal.SIGTERM)
+            assert watcher.process.wait() == 0
+
+
+@pytest.mark.parametrize("given", ["nowhere", "127.0.0.1:x", "192.0.2.1:1"])
+def test_an_address_that_cannot_be_used_is_refused(run: Run, given: str) -> None:
+    done = run("worker", "--window", "1000", "--once", "--metrics", given, code=2)
+    assert "--metrics" in done.stderr
+
+
+def test_every_gauge_has_a_help_text() -> None:
+    assert all(text.endswith(".") for text in GAUGES.values())
