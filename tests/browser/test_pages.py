@@ -32,6 +32,7 @@ PAGES = {
     "certificate": f"./certificate?id={ID}&pos=20",
     "sample": "./sample",
     "integrity": f"./integrity?id={ID}",
+    "reading": f"./thread?id={ID}&at=10#talk",
     "missing": "./thread?id=nobody",
 }
 #: The folder for screenshots, if they are wanted.
