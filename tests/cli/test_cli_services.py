@@ -17,6 +17,7 @@ import httpx
 import pytest
 from reliability.rigs.proxy import Proxy
 from support.agent_sessions import Session
+from support.paths import ROOT
 from support.scrapes import get, scraped
 
 import compaction_store as cs
@@ -227,6 +228,13 @@ def test_the_newest_checkpoint_is_a_metric(run: Run) -> None:
         [sample] = [s for s in found.samples if s.name == "compaction_store_checkpoint_timestamp_seconds"]
         assert sample.labels == {"origin": "example.org/audit/default"}
         assert 0 <= time.time() - sample.value < 3600
+        # The rule for old checkpoints, as it is in the file: silent today, and an alarm in two days.
+        rules = (ROOT / "deploy" / "monitoring" / "alerts.yaml").read_text(encoding="utf-8")
+        found_rule = re.search(rf"expr: time\(\) - {sample.name} > (\d+) \* (\d+)\n", rules)
+        assert found_rule is not None
+        limit = int(found_rule[1]) * int(found_rule[2])
+        assert not time.time() - sample.value > limit
+        assert time.time() + 48 * 3600 - sample.value > limit
 
 
 @pytest.mark.usefixtures("filled")
