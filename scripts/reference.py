@@ -391,6 +391,8 @@ _HIDDEN = {
     "Turn": {"check", "watching", "note", "write"},
     "Request": {"unquoted_after", "unquoted_rest"},
     "ClearToolResults": {"batch", "changes"},
+    "AnthropicSummarizer": {"asked", "notes"},
+    "OpenAISummarizer": {"asked", "notes"},
     "Ladder": {"limit", "steps_to", "recent", "old"},
     # These are shared with the planner for plain lists.
     "AssistantRuns": {"runs"},

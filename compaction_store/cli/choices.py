@@ -75,6 +75,9 @@ def summarize(specs: list[str], option: str = "--summarizer") -> Any:
 def _one_summarizer(spec: str, option: str) -> Any:
     from compaction_store.summarizers import StateSummary
 
+    if spec.startswith(("state:anthropic", "state:openai")):
+        inner = _one_summarizer(spec.removeprefix("state:"), option)
+        return _made(StateSummary, {}, option, "state", inner)
     name, options = _parts(spec, option)
     if "." in name:
         return _loaded(name, options, option)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -48,7 +48,8 @@ class SourceDocument(NamedTuple):
     media: tuple[int, ...]
 
 
-def source_document(elements: Iterable[Element]) -> SourceDocument:
+def source_document(elements: Iterable[Element], notes: Callable[[str], Any] = str) -> SourceDocument:
+    """Returns the JSON of elements. `notes` makes the JSON of a summary's text."""
     pieces, erased, with_media = [], [], []
     for element in elements:
         messages = []
@@ -59,7 +60,7 @@ def source_document(elements: Iterable[Element]) -> SourceDocument:
             messages.append(_erased() if is_erased(payload) else _plain(payload, left_out))
         if left_out:
             with_media.append(element.seq)
-        pieces.append(ElementJson(element.seq, element.end_seq, dump(_entry(element, messages))))
+        pieces.append(ElementJson(element.seq, element.end_seq, dump(_entry(element, messages, notes))))
     return SourceDocument(tuple(pieces), tuple(erased), tuple(with_media))
 
 
@@ -124,13 +125,13 @@ def halves(pieces: Sequence[ElementJson], least: int) -> tuple[Sequence[ElementJ
     ]
 
 
-def _entry(element: Element, messages: list[Any]) -> Payload:
+def _entry(element: Element, messages: list[Any], notes: Callable[[str], Any]) -> Payload:
     place: Payload = {"seq": element.seq}
     if element.end_seq != element.seq:
         place = {"seq": element.seq, "end_seq": element.end_seq}
     if element.is_summary:
-        notes = [framed_text(message) or message for message in messages]
-        return {**place, "notes": notes[0] if len(notes) == 1 else notes}
+        said = [message if (text := framed_text(message)) is None else notes(text) for message in messages]
+        return {**place, "notes": said[0] if len(said) == 1 else said}
     return {**place, "message": messages[0] if len(messages) == 1 else messages}
 
 

@@ -87,50 +87,37 @@ class AnthropicSummarizer(prompted.ModelSummarizer):
             raise errors.InvalidInput(f"mode must be 'prompt' or 'inline' to answer a prompt, not {self._mode!r}")
         return super().answer(prompt, document)
 
-    def _work(self, request: Request) -> Work[Summary]:
+    def _summary(self, request: Request, asked: prompted.Asked) -> Work[Summary]:
         if self._mode != "native":
-            return (yield from super()._work(request))
-        asked = self._asked(self._instructions)
-        return (
-            yield from prompted.judged(
-                self._natively(request, api_calls.Deadline(self._deadline), asked), request, asked, self.name
-            )
-        )
-
-    def _natively(self, request: Request, deadline: api_calls.Deadline, asked: prompted.Asked) -> Work[Summary]:
+            return (yield from super()._summary(request, asked))
+        asked.prompt = self.instructions
         fixed = {**self._parameters, "model": self._model, **self._limit}
-        parameters = _native_parameters(request, self._rendered, self._instructions, fixed)
-        answer = yield from self._ask(parameters, deadline, native=True)
-        asked.answers.append(answer)
-        return replace(_native_summary(answer, self._instructions), settings=asked.settings)
+        parameters = _native_parameters(request, self._rendered, self.instructions, fixed)
+        return _native_summary((yield from self._answer(parameters, asked)), asked)
 
-    def _send(self, shown: str, asked: prompted.Asked, deadline: api_calls.Deadline) -> Work[str]:
+    def _send(self, shown: str, asked: prompted.Asked) -> Work[str]:
         parameters = {**self._given, "system": asked.prompt, "messages": [{"role": "user", "content": shown}]}
-        return self._answer(parameters, asked, deadline)
+        if asked.schema is not None:
+            format_ = {"type": "json_schema", "schema": asked.schema}
+            parameters["output_config"] = {**(parameters.get("output_config") or {}), "format": format_}
+        return self._said(parameters, asked)
 
-    def _send_inline(
-        self, arguments: Payload, prompt: str, asked: prompted.Asked, deadline: api_calls.Deadline
-    ) -> Work[str]:
+    def _send_inline(self, arguments: Payload, prompt: str, asked: prompted.Asked) -> Work[str]:
         messages, own = arguments["messages"], [{"type": "text", "text": prompt}]
         if messages and messages[-1]["role"] == "user":
             *messages, last = messages
             own = [*_blocks(last), *own]
         parameters = {**arguments, **self._parameters, "model": self._model, **self._limit}
-        return self._answer({**parameters, "messages": [*messages, {"role": "user", "content": own}]}, asked, deadline)
+        return self._said({**parameters, "messages": [*messages, {"role": "user", "content": own}]}, asked)
 
-    def _answer(self, parameters: Payload, asked: prompted.Asked, deadline: api_calls.Deadline) -> Work[str]:
-        answer = yield from self._ask(parameters, deadline, native="betas" in parameters)
-        # Record the answer first, because a refused or unfinished answer is billed too.
-        asked.answers.append(answer)
-        reason = answer.stop_reason
-        return prompted.finished(
-            "".join(block.text for block in answer.content if block.type == "text"), reason,
-            refused=reason == "refusal", full=reason == "model_context_window_exceeded", whole=reason in _GOOD,
-        )  # fmt: skip
+    def _request(self, parameters: Payload) -> api_calls.MessagesRequest:
+        native = "betas" in parameters
+        return api_calls.MessagesRequest(parameters, native, stream=self._stream and not native)
 
-    def _ask(self, parameters: Payload, deadline: api_calls.Deadline, *, native: bool) -> Work[Any]:
-        request = api_calls.MessagesRequest(parameters, native, stream=self._stream and not native)
-        return api_calls.ask(self._client, request, deadline)
+    def _text(self, answer: Any) -> str:
+        reason, text = answer.stop_reason, "".join(block.text for block in answer.content if block.type == "text")
+        full = reason == "model_context_window_exceeded"
+        return prompted.finished(text, reason, refused=reason == "refusal", full=full, whole=reason in _GOOD)
 
 
 # ---- Anthropic's own compaction
@@ -220,7 +207,7 @@ def _blocks(payload: Payload) -> list[Payload]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _native_summary(answer: Any, instructions: str | None) -> Summary:
+def _native_summary(answer: Any, asked: prompted.Asked) -> Summary:
     """Returns the summary in the response to a compaction request, which must be one block with content."""
     response: Payload = answer.to_dict(mode="json", warnings=False)
     content, reason = response.get("content"), response.get("stop_reason")
@@ -233,8 +220,8 @@ def _native_summary(answer: Any, instructions: str | None) -> Summary:
     if reason != "compaction" or not isinstance(text, str) or not text.strip():
         raise errors.SummaryUseless("the API returned no summary")
     provider: Payload = {name: response[name] for name in ("id", "model", "stop_reason") if name in response}
-    model, usage, message = response.get("model"), response.get("usage"), {"role": "assistant", "content": [block]}
-    return Summary(text, model=model, prompt=instructions, usage=usage, provider=provider, replacement=(message,))
+    message = {"role": "assistant", "content": [block]}
+    return replace(asked.summary(text), usage=response.get("usage"), provider=provider, replacement=(message,))
 
 
 # ---- counts of the tokens of views by Anthropic's API, which can count a request without running it. If it cannot, the
@@ -243,11 +230,20 @@ def _native_summary(answer: Any, instructions: str | None) -> Summary:
 
 # Parameters that only affect the answer. The API refuses them in a request to count.
 _OF_THE_ANSWER = frozenset(
-    {
-        "container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier", "stop_sequences",
-        "stream", "temperature", "top_k", "top_p",
-    }
-)  # fmt: skip
+    [
+        "container",
+        "diagnostics",
+        "inference_geo",
+        "max_tokens",
+        "metadata",
+        "service_tier",
+        "stop_sequences",
+        "stream",
+        "temperature",
+        "top_k",
+        "top_p",
+    ]
+)
 _OURS = ("model", "messages")
 _BESIDE = ("system", "tools", "mcp_servers")
 

@@ -62,6 +62,11 @@ class Sentence(NamedTuple):
     weight: float
     whole: str | None = None
 
+    @property
+    def is_item(self) -> bool:
+        """Whether it is never joined with other sentences of its message."""
+        return self.part in ITEMS or self.kind == "line"
+
 
 class Chosen(NamedTuple):
     """The chosen sentences, in order, and names that no chosen sentence has."""
@@ -112,9 +117,12 @@ class Cover:
         # Names get a space in front, so that they differ from all words.
         for name in self._first:
             self._worth[f" {name}"] = _SCALE * (_USED_WORTH if name in self._used else _NAME_WORTH)
+        # A model's line has a mark of its own, so that it is never left out because other lines have its words.
+        marks = [[f" {sentence.place}"] if sentence.kind == "line" else [] for sentence in sentences]
+        self._worth |= {mark: 1 for found in marks for mark in found}
         self._parts = [
-            frozenset([*found, *(f" {name}" for name in named if name in self._first)])
-            for found, named in zip(words, self._names, strict=True)
+            frozenset([*found, *(f" {name}" for name in named if name in self._first), *mark])
+            for mark, found, named in zip(marks, words, self._names, strict=True)
         ]
         self.heads = [len(str(StateLine("", sentence.seqs))) for sentence in sentences]
         self.lengths = [len(sentence.text) for sentence in sentences]
@@ -234,7 +242,7 @@ class _Choice:
         sentence = self._cover.sentences[index]
         cost = self._cover.lengths[index] + 1 + (sentence.part not in self._begun) * _heading(sentence.part)
         # The sentences of a message are one line of their part.
-        joins = sentence.part not in ITEMS and (sentence.part, sentence.seqs) in self._begun
+        joins = not sentence.is_item and (sentence.part, sentence.seqs) in self._begun
         return cost + (0 if joins else self._cover.heads[index])
 
     def _take(self, index: int) -> None:
@@ -253,7 +261,7 @@ def written(chosen: Chosen) -> str:
     texts: dict[tuple[PartName, tuple[int, ...], int], list[str]] = {}
     for sentence in chosen.sentences:
         # An item keeps its own line; other sentences of a message are one line.
-        place = sentence.place if sentence.part in ITEMS else 0
+        place = sentence.place if sentence.is_item else 0
         texts.setdefault((sentence.part, sentence.seqs, place), []).append(sentence.text)
     found: dict[PartName, list[StateLine]] = {}
     for (part, seqs, _), said in texts.items():

@@ -18,8 +18,7 @@ from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
 from compaction_store.rendering.blocks import both
 from compaction_store.rendering.view import for_openai
-from compaction_store.summarizers import api_calls
-from compaction_store.summarizers.api_calls import CompletionRequest, Deadline, ResponseRequest
+from compaction_store.summarizers.api_calls import CompletionRequest, OpenAIAnswer, ResponseRequest
 from compaction_store.summarizers.prompted import CONTEXT, Asked, Mode, ModelSummarizer, Render, finished
 from compaction_store.waiting import Work
 
@@ -43,15 +42,11 @@ _THINKING = re.compile(r"\A\s*(?:<think>.*?(?:</think>|\Z)|(?:(?!<think>).)*?\n\
 class OpenAISummarizer(ModelSummarizer):
     """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
-    With an async client, the result must be awaited. `api` is "chat" for the Chat Completions API, or "responses" for
-    the Responses API, which is asked to store nothing unless `parameters` has `store`. `instructions` replace the part
-    of the prompt that says what to keep. `parameters` are sent with every request. `limit_name` is the name of the Chat
-    Completions parameter that limits the tokens of an answer; older servers only know `max_tokens`. `stream` requests
-    streams, for servers and proxies that close a connection without traffic; a stream that was not requested is read
-    too. `mode="inline"` sends the agent's own request, which `render` makes from a view, up to the end of the span, and
-    one instruction, so that the server reads the conversation from its cache. `context` is the number of tokens of the
-    messages around the span that the model is shown. `deadline` is the number of seconds for all requests of one
-    summary together.
+    `api` is "chat" for the Chat Completions API, or "responses" for the Responses API, which is asked to store nothing
+    unless `parameters` has `store`. `limit_name` is the name of the Chat Completions parameter that limits the tokens
+    of an answer; older servers only know `max_tokens`. `stream` requests streams, for servers and proxies that close a
+    connection without traffic; a stream that was not requested is read too. The other options are those of
+    `AnthropicSummarizer`.
     """
 
     name = "OpenAISummarizer"
@@ -102,13 +97,20 @@ class OpenAISummarizer(ModelSummarizer):
         api = "" if self._is_chat else ", api='responses'"
         return f"OpenAISummarizer(model={self._model!r}{api})"
 
-    def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
+    def _send(self, shown: str, asked: Asked) -> Work[str]:
+        given = self._given
+        named = {"name": "state", "strict": True, "schema": asked.schema}
         if self._is_chat:
-            messages = [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}]
-            return self._answer({**self._given, "messages": messages}, asked, deadline)
-        return self._answer({**self._given, "instructions": asked.prompt, "input": shown}, asked, deadline)
+            given["messages"] = [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}]
+            if asked.schema is not None:
+                given["response_format"] = {"type": "json_schema", "json_schema": named}
+        else:
+            given |= {"instructions": asked.prompt, "input": shown}
+            if asked.schema is not None:
+                given["text"] = {**(given.get("text") or {}), "format": {"type": "json_schema", **named}}
+        return self._said(given, asked)
 
-    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked, deadline: Deadline) -> Work[str]:
+    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked) -> Work[str]:
         name = self._conversation
         sent = [*arguments[name]]
         own: Payload = {"role": "user", "content": prompt}
@@ -116,22 +118,17 @@ class OpenAISummarizer(ModelSummarizer):
             # Some models' templates refuse two messages of one role in a row.
             own = both(sent.pop(), own, "text")
         parameters = {**arguments, **self._parameters, "model": self._model, **self._limit, name: [*sent, own]}
-        return self._answer(parameters, asked, deadline)
+        return self._said(parameters, asked)
 
-    def _answer(self, parameters: Payload, asked: Asked, deadline: Deadline) -> Work[str]:
-        request: CompletionRequest | ResponseRequest
+    def _request(self, parameters: Payload) -> CompletionRequest | ResponseRequest:
         if self._is_chat:
-            request = CompletionRequest({**parameters, **self._stream})
-        else:
-            # Without store=False, the service would store the conversation.
-            request = ResponseRequest({"store": False, **parameters, **self._stream})
-        answer = yield from api_calls.ask(self._client, request, deadline)
-        # Record the answer first, because a refused or unfinished answer is billed too.
-        asked.answers.append(answer)
-        return finished(
-            _THINKING.sub("", answer.text), answer.reason, refused=answer.is_refused, full=answer.reason in _FULL,
-            whole=answer.is_whole,
-        )  # fmt: skip
+            return CompletionRequest({**parameters, **self._stream})
+        # Without store=False, the service would store the conversation.
+        return ResponseRequest({"store": False, **parameters, **self._stream})
+
+    def _text(self, answer: OpenAIAnswer) -> str:
+        text, reason = _THINKING.sub("", answer.text), answer.reason
+        return finished(text, reason, refused=answer.is_refused, full=reason in _FULL, whole=answer.is_whole)
 
 
 def is_client(client: object) -> bool:

@@ -8,31 +8,23 @@ from __future__ import annotations
 
 import re
 import time
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from compaction_store import errors
 from compaction_store.arguments import name_of, number, other
+from compaction_store.compaction import element_json
 from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
-from compaction_store.compaction.element_json import (
-    ElementJson,
-    document,
-    dump,
-    halves,
-    notes_json,
-    source_document,
-    surroundings,
-)
+from compaction_store.compaction.element_json import ElementJson
 from compaction_store.compaction.summary_calls import CallRecord, settings, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer, texts
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.module_data import ModuleData
 from compaction_store.rendering.view import View
-from compaction_store.summarizers.api_calls import Deadline, is_async_client, stop_reason
+from compaction_store.summarizers.api_calls import ApiRequest, Deadline, ask, is_async_client, stop_reason
 from compaction_store.waiting import Call, Work, begin, drive, drive_async, is_async
 
 _DATA = ModuleData(__file__)
@@ -43,14 +35,16 @@ STAYS = _DATA.text("stays")
 _INLINE, _FROM, _AFTER = map(_DATA.text, ("inline", "inline_from", "inline_after"))
 # How many tokens of the messages around a span a model is shown by default.
 CONTEXT = 4000
-# How many characters of a message tell the model where the span begins.
+# How many characters tell a message from others.
 _BEGINNING = 200
 # The smallest part, in characters of JSON. If a smaller request is too long for the model, splitting does not help.
 _LEAST = 1000
+# How APIs answer an unknown parameter. Without a status, the client's SDK does not know it.
+_NO_SCHEMA = (None, 400, 422)
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 # A function that sends a document with the prompt, appends the answer to `Asked.answers`, and returns its text.
-Send = Callable[[str, "Asked", Deadline], Work[str]]
+Send = Callable[[str, "Asked"], Work[str]]
 # A function that makes the agent's request from a view.
 Render = Callable[[View], Mapping[str, Any]]
 Mode = Literal["prompt", "inline"]
@@ -64,12 +58,16 @@ class Note(NamedTuple):
 
 @dataclass
 class Asked:
-    """The model, the settings, the prompt and all answers for one summary. They become part of the record."""
+    """The summarizer, the model, the settings, the prompt and all answers for one summary, for the record."""
 
+    name: str
     model: str
     settings: Payload
     prompt: str | None
+    deadline: Deadline
     answers: list[Any] = field(default_factory=list)
+    # The JSON schema of the answer, if it must be JSON.
+    schema: Payload | None = None
     start: float = field(default_factory=time.monotonic)
 
     def summary(self, text: str, coverage: Payload | None = None) -> Summary:
@@ -78,12 +76,8 @@ class Asked:
         return Summary(
             text, model=(answers[-1].get("model") if answers else None) or self.model, prompt=self.prompt,
             usage=_spent(answers) if answers else None, provider=provider if answers else None, coverage=coverage,
-            settings=self.settings,
+            settings=self.settings, duration=time.monotonic() - self.start, summarizer=self.name,
         )  # fmt: skip
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.start
 
 
 def check_model(model: object) -> None:
@@ -91,94 +85,52 @@ def check_model(model: object) -> None:
         raise errors.InvalidInput(f"model must be the name of a model{other(model)}")
 
 
-def check(model: object, max_tokens: object, deadline: object) -> None:
-    """Checks the options that all summarizers with a model have."""
-    check_model(model)
-    number(max_tokens, "max_tokens", least=1)
-    if type(deadline) not in (int, float) or not cast("float", deadline) > 0:
-        raise errors.InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
-
-
 def check_parameters(parameters: Mapping[str, Any] | None, unfit: Sequence[str]) -> None:
     if parameters is not None and (found := [name for name in unfit if name in parameters]):
         raise errors.InvalidInput(f"parameters must not have {', '.join(found)}")
 
 
-def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Work[Summary]:
-    """Runs and judges work that returns a summary. A SummarizerError gets the model, settings and cost to record."""
+def judged(work: Work[Summary], request: Request, asked: Asked) -> Work[Summary]:
+    """Runs work that returns a summary, and judges it. Adds the cost to a SummarizerError, for the record."""
     try:
         summary = yield from work
         judge(summary.text, request)
     except errors.SummarizerError as error:
-        error.attempted = replace(asked.summary(""), duration=asked.seconds, summarizer=name)
+        error.attempted = asked.summary("")
         raise
     coverage = {"messages": request.end_seq - request.start_seq + 1, **(summary.coverage or {})}
     if unseen := hidden(summary.text):
         coverage["hidden_characters"] = unseen
-    return replace(summary, coverage=coverage, duration=asked.seconds, summarizer=name)
+    return replace(summary, coverage=coverage)
 
 
-def answered(send: Send, document_: str, deadline: Deadline, asked: Asked, name: str) -> Work[Summary]:
-    """Returns the unchanged answer to the caller's prompt. Adds the cost to an error, as `judged` does."""
-    try:
-        text = yield from send(document_, asked, deadline)
-    except errors.SummarizerError as error:
-        error.attempted = replace(asked.summary(""), duration=asked.seconds, summarizer=name)
-        raise
-    return replace(asked.summary(text), duration=asked.seconds, summarizer=name)
+def prompt_for(instructions: str, max_tokens: int, request: Request, stays: Sequence[ElementJson] = ()) -> str:
+    """Returns the prompt for notes on a document.
 
-
-def prompt_for(instructions: str | None, max_tokens: int, request: Request, stays: Sequence[ElementJson] = ()) -> str:
-    """Returns the prompt for a summary or its repair. It asks for less than `max_tokens`, as answers get longer."""
-    if request.repair is None:
-        rules = RULES.format(tokens=_room(max_tokens, request))
-        return "\n\n".join([instructions or INSTRUCTIONS, *([STAYS] if stays else []), rules])
-    # Allow more tokens, because the missing lines are added to the notes.
-    return REPAIR.format(tokens=max(16, min(max_tokens * 3 // 4, request.max_tokens)))
+    It asks for fewer than `max_tokens`, so that a slightly longer answer is not cut off.
+    """
+    rules = RULES.format(tokens=_room(max_tokens, request))
+    return "\n\n".join([instructions, *([STAYS] if stays else []), rules])
 
 
 def _room(max_tokens: int, request: Request) -> int:
     return max(16, min(max_tokens * 3 // 4, request.max_tokens // 2))
 
 
-def inline_prompt(instructions: str | None, max_tokens: int, request: Request, stays: Sequence[ElementJson]) -> str:
+def inline_prompt(instructions: str, max_tokens: int, request: Request, stays: Sequence[ElementJson]) -> str:
     """Returns the instruction that follows the conversation itself, up to the last of the request's elements."""
     scope = []
     if any(element.role != "system" for element in request.before or ()):
-        # The longest text, because the first of a call is its id.
-        told = next((text for element in request if (text := max(texts(element), key=len, default="").strip())), "")
-        scope.append(_FROM.format(text=dump(told[:_BEGINNING])))
+        told = next((text for element in request if (text := beginning(element))), "")
+        scope.append(_FROM.format(text=element_json.dump(told)))
     if after := [piece for piece in stays if piece.start_seq > request.end_seq]:
-        scope.append(_AFTER.format(document=document(after)))
-    text = _INLINE.format(instructions=instructions or INSTRUCTIONS, tokens=_room(max_tokens, request))
-    return "\n\n".join([text, *scope])
+        scope.append(_AFTER.format(document=element_json.document(after)))
+    return "\n\n".join([_INLINE.format(instructions=instructions, tokens=_room(max_tokens, request)), *scope])
 
 
-def by_prompt(
-    send: Send, request: Request, deadline: Deadline, asked: Asked, stays: Sequence[ElementJson] = ()
-) -> Work[Summary]:
-    """Summarizes the elements. If they are too long, summarizes parts of them, and then the notes on the parts.
-
-    `stays` are shown with the elements. For a repair, sends only the earlier notes and their faults, without the
-    elements.
-    """
-    if request.repair is not None:
-        repair = request.repair
-        shown_repair = dump({"notes": repair.text, "missing": repair.missing, "unfounded": repair.unfounded})
-        return asked.summary((yield from send(shown_repair, asked, deadline)))
-    shown = source_document(request.elements)
-    notes = yield from _notes(send, shown.pieces, deadline, asked, stays)
-    parts = [[note.start_seq, note.end_seq] for note in notes]
-    while len(notes) > 1:
-        merged = [notes_json(*note) for note in notes]
-        fewer = yield from _notes(send, merged, deadline, asked, ())
-        if len(fewer) >= len(notes):
-            raise errors.SourceTooLong("the summaries of the parts are too long to be merged")
-        notes = fewer
-    coverage: Payload = {"parts": parts} if len(parts) > 1 else {}
-    seen = {"erased": shown.erased, "media": shown.media, "around": [piece.start_seq for piece in stays]}
-    coverage |= {name: list(seqs) for name, seqs in seen.items() if seqs}
-    return asked.summary(notes[0].text, coverage)
+def beginning(element: Element) -> str:
+    """Returns the beginning of the longest text of an element, because the first text of a call is its id."""
+    return max(texts(element), key=len, default="").strip()[:_BEGINNING]
 
 
 class ModelSummarizer(ABC):
@@ -196,7 +148,10 @@ class ModelSummarizer(ABC):
         parameters: Mapping[str, Any] | None, checks: Sequence[Check], *, mode: str, modes: Sequence[str], context: int,
         render: Render, unfit: Sequence[str], limit: str,
     ) -> None:  # fmt: skip
-        check(model, max_tokens, deadline)
+        check_model(model)
+        number(max_tokens, "max_tokens", least=1)
+        if type(deadline) not in (int, float) or not deadline > 0:
+            raise errors.InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
         if not callable(render):
             raise errors.InvalidInput(f"render must be a function that makes a request of a view{other(render)}")
         if mode not in modes:
@@ -205,7 +160,7 @@ class ModelSummarizer(ABC):
         check_parameters(parameters, unfit)
         self._client = client
         self._model = model
-        self._instructions = instructions
+        self.instructions = instructions
         self._max_tokens = max_tokens
         self._limit = {limit: max_tokens}
         self._deadline = deadline
@@ -233,37 +188,68 @@ class ModelSummarizer(ABC):
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
         """Returns the model's answer to a judge's prompt and a document, with the number of tokens used."""
-        return self._run(answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name))
+        return self._run(self._answered(document, self.asked(self.name, prompt)))
+
+    def _answered(self, document: str, asked: Asked) -> Work[Summary]:
+        try:
+            return asked.summary((yield from self._send(document, asked)))
+        except errors.SummarizerError as error:
+            error.attempted = asked.summary("")
+            raise
 
     def _run(self, work: Work[Summary]) -> Summary | Awaitable[Summary]:
         return drive_async(work) if self.needs_async else drive(work)
 
-    def _asked(self, prompt: str | None) -> Asked:
+    def asked(self, name: str, prompt: str | None = None, **options: Any) -> Asked:
         mode = {"mode": self._mode} if self._mode == "inline" else {}
-        return Asked(self._model, settings({**self._limit, **self._parameters, **mode}), prompt)
+        given = settings({**self._limit, **self._parameters, **mode, **options})
+        return Asked(name, self._model, given, prompt, Deadline(self._deadline))
 
     def _work(self, request: Request) -> Work[Summary]:
-        stays = () if request.repair is not None else surroundings(request, self._context)
-        asked = self._asked(prompt_for(self._instructions, self._max_tokens, request, stays))
-        work = self._summary(request, stays, Deadline(self._deadline), asked)
-        return (yield from judged(work, request, asked, self.name))
+        asked = self.asked(self.name)
+        return (yield from judged(self._summary(request, asked), request, asked))
 
-    def _summary(
-        self, request: Request, stays: Sequence[ElementJson], deadline: Deadline, asked: Asked
-    ) -> Work[Summary]:
-        """Asks for a summary. If inline mode gets no notes, the messages are sent as a document."""
-        if self._mode == "inline" and request.repair is None:
+    def _summary(self, request: Request, asked: Asked) -> Work[Summary]:
+        if (repair := request.repair) is not None:
+            # Allow more tokens than for notes, because the missing lines are added to them.
+            asked.prompt = REPAIR.format(tokens=max(16, min(self._max_tokens * 3 // 4, request.max_tokens)))
+            shown = element_json.dump({"notes": repair.text, "missing": repair.missing, "unfounded": repair.unfounded})
+            return asked.summary((yield from self._send(shown, asked)))
+        notes, coverage = yield from self.notes(request, asked, self.instructions or INSTRUCTIONS)
+        while len(notes) > 1:
+            fewer = yield from _notes(self._send, [element_json.notes_json(*note) for note in notes], asked, ())
+            if len(fewer) >= len(notes):
+                raise errors.SourceTooLong("the summaries of the parts are too long to be merged")
+            notes = fewer
+        return asked.summary(notes[0].text, coverage)
+
+    def notes(
+        self, request: Request, asked: Asked, instructions: str, as_json: Callable[[str], Any] = str
+    ) -> Work[tuple[list[Note], Payload]]:
+        """Asks for notes on the elements, and returns them with the coverage for the record.
+
+        If inline mode gets no notes, the messages are sent as a document. There are several notes if the elements are
+        too long for one. `as_json` makes the JSON of earlier notes.
+        """
+        stays = element_json.surroundings(request, self._context)
+        asked.prompt = prompt_for(instructions, self._max_tokens, request, stays)
+        if self._mode == "inline":
             after = [element for element in request.unquoted_after or () if element.role == "system"]
             view = View("", 0, (*(request.before or ()), *request, *after))
-            prompt = inline_prompt(self._instructions, self._max_tokens, request, stays)
+            prompt = inline_prompt(instructions, self._max_tokens, request, stays)
             try:
-                text = yield from self._send_inline(self._rendered(view), prompt, asked, deadline)
+                text = yield from self._send_inline(self._rendered(view), prompt, asked)
             except (errors.SourceTooLong, errors.SummaryCutShort, errors.SummaryUseless):
                 pass
             else:
+                asked.prompt = prompt
                 around = [piece.start_seq for piece in stays if piece.start_seq > request.end_seq]
-                return replace(asked, prompt=prompt).summary(text, {"around": around} if around else None)
-        return (yield from by_prompt(self._send, request, deadline, asked, stays))
+                return [Note(request.start_seq, request.end_seq, text)], {"around": around} if around else {}
+        shown = element_json.source_document(request.elements, as_json)
+        notes = yield from _notes(self._send_as_json, shown.pieces, asked, stays)
+        parts = [[note.start_seq, note.end_seq] for note in notes] if len(notes) > 1 else ()
+        seen = {"parts": parts, "erased": shown.erased, "media": shown.media, "around": [e.start_seq for e in stays]}
+        return notes, {name: list(found) for name, found in seen.items() if found}
 
     def _rendered(self, view: View) -> Payload:
         """Returns the agent's request, which must be one of the summarizer's API."""
@@ -281,11 +267,38 @@ class ModelSummarizer(ABC):
         fixed = {name: value for name, value in self._parameters.items() if name not in self._OF_CONVERSATION}
         return {**(self._parameters if self._mode == "prompt" else fixed), "model": self._model, **self._limit}
 
-    @abstractmethod
-    def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]: ...
+    def _send_as_json(self, shown: str, asked: Asked) -> Work[str]:
+        """Sends a document, and sends it again without the schema to a server or a model that knows no schemas."""
+        try:
+            return (yield from self._send(shown, asked))
+        except errors.SummarizerRejected as error:
+            if asked.schema is None or error.status not in _NO_SCHEMA:
+                raise
+        asked.schema = None
+        return (yield from self._send(shown, asked))
 
     @abstractmethod
-    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked, deadline: Deadline) -> Work[str]:
+    def _send(self, shown: str, asked: Asked) -> Work[str]:
+        """Sends a document with the prompt. If `asked` has a schema, the answer must be JSON of that schema."""
+
+    def _said(self, parameters: Payload, asked: Asked) -> Work[str]:
+        return self._text((yield from self._answer(parameters, asked)))
+
+    def _answer(self, parameters: Payload, asked: Asked) -> Work[Any]:
+        answer = yield from ask(self._client, self._request(parameters), asked.deadline)
+        # Record the answer before it is judged, because a refused or unfinished answer is billed too.
+        asked.answers.append(answer)
+        return answer
+
+    @abstractmethod
+    def _request(self, parameters: Payload) -> ApiRequest: ...
+
+    @abstractmethod
+    def _text(self, answer: Any) -> str:
+        """Returns the text of an answer. Raises a SummarizerError for an answer that is not finished."""
+
+    @abstractmethod
+    def _send_inline(self, arguments: Payload, prompt: str, asked: Asked) -> Work[str]:
         """Sends the agent's own request with one more message, the prompt."""
 
 
@@ -302,14 +315,15 @@ def finished(text: str, reason: Any, *, refused: bool, full: bool, whole: bool) 
     return text
 
 
-def _notes(
-    send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked, stays: Sequence[ElementJson]
-) -> Work[list[Note]]:
-    """Returns one note on the pieces or, if they are too long, on each half, which drops `stays` that are too long."""
+def _notes(send: Send, pieces: Sequence[ElementJson], asked: Asked, stays: Sequence[ElementJson]) -> Work[list[Note]]:
+    """Returns one note on the pieces or, if they are too long together, the notes on each half.
+
+    Halves are shown without `stays` if these would be more than a quarter of the document.
+    """
     try:
-        text = yield from send(document(pieces, stays), asked, deadline)
+        text = yield from send(element_json.document(pieces, stays), asked)
     except errors.SourceTooLong:
-        parts = halves(pieces, _LEAST)
+        parts = element_json.halves(pieces, _LEAST)
         if parts is None and not stays:
             raise
         if parts is None or 4 * _size(stays) > _size(parts[0]):
@@ -318,7 +332,7 @@ def _notes(
         return [Note(pieces[0].start_seq, pieces[-1].end_seq, text)]
     notes: list[Note] = []
     for part in parts or [pieces]:
-        notes += yield from _notes(send, part, deadline, asked, stays)
+        notes += yield from _notes(send, part, asked, stays)
     return notes
 
 
@@ -343,10 +357,6 @@ _LONGEST_REFUSAL = 600
 _REFUSALS = re.compile(_DATA.pattern("refusals"), re.IGNORECASE)
 _MARKUP = re.compile(r"<[^<>]{0,100}>|```\w*")
 _SHELLS = _DATA.words("shell_words")
-_HIDDEN = {
-    "bidi": frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"),
-    "zero_width": frozenset("\u200b\u200c\u200d\u2060\ufeff\u00ad\u180e"),
-}
 
 
 def judge(text: str, request: Request) -> None:
@@ -375,11 +385,7 @@ def is_shell(text: str) -> bool:
 
 def hidden(text: str) -> Payload:
     """Counts the invisible characters of a text by kind."""
-    counts = {
-        "control": sum(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text),
-        "tags": sum("\U000e0000" <= c <= "\U000e007f" for c in text),
-        **{kind: sum(c in which for c in text) for kind, which in _HIDDEN.items()},
-    }
+    counts = {kind: len(re.findall(pattern, text)) for kind, pattern in _DATA.values["hidden"].items()}
     return {kind: count for kind, count in counts.items() if count}
 
 

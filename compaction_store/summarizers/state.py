@@ -12,14 +12,16 @@ import json
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from compaction_store import errors
 from compaction_store.arguments import number, other
-from compaction_store.compaction.checked_summary import checked
+from compaction_store.compaction.checked_summary import with_checks
 from compaction_store.compaction.checks import Check, check_checks
+from compaction_store.compaction.element_json import dump
 from compaction_store.compaction.summary_request import Request
-from compaction_store.errors import InvalidInput, SummaryTooLong
 from compaction_store.language.force import decides, mentions_force
 from compaction_store.language.names import NameReader
 from compaction_store.language.orders import orders
@@ -29,18 +31,25 @@ from compaction_store.messages.framing import framed_text
 from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.messages import is_erased
-from compaction_store.models.state import PartName, State, StateLine, without_carried
+from compaction_store.models.state import PART_NAMES, PARTS, PartName, State, StateLine, without_carried
+from compaction_store.module_data import ModuleData
 from compaction_store.probes.calls import changed_files, read_file
 from compaction_store.probes.living import LATEST, list_text
 from compaction_store.probes.speech import ToolCall
 from compaction_store.summarizers.cover import HEAD, ITEMS, Cover, Sentence, written
+from compaction_store.summarizers.prompted import Asked, ModelSummarizer, beginning, is_refusal, judged
 from compaction_store.tokens.message_text import read
-from compaction_store.waiting import drive
+from compaction_store.waiting import Work, drive, drive_async
 
 # The number of tokens of a frame, and the largest share of the source's tokens for a summary with its frame.
 _FRAME_TOKENS = 60
 _MOST_OF_SOURCE = 0.8
 _LEAST = 12
+# A model is not asked for the users' standing orders, because it may change their words.
+_ASKED: tuple[PartName, ...] = tuple(name for name in PART_NAMES if name != "orders")
+_DATA = ModuleData(__file__)
+# The least tokens of a part that a model fills.
+_LEAST_OF_PART = 32
 # The smallest room in characters, because a sentence would not fit into less.
 _SHORT = 80
 _LONGEST_SENTENCE = 240
@@ -89,20 +98,27 @@ class _Saying(NamedTuple):
 
 
 class StateSummary:
-    """Writes a summary with the parts of a state, by rules and without a model.
+    """Writes a summary with the parts of a state, by rules, or with the model of another summarizer.
 
     A summary has at most `share` of its source's characters, or 80 if that is more, and at most `max_tokens` tokens.
-    The tokens are counted by the store's counter, or by o200k_base if there is no store.
+    The tokens are counted by the store's counter, or by o200k_base if there is no store. `summarize` is an
+    `AnthropicSummarizer` or `OpenAISummarizer`, whose model fills the parts. With an async client, the result must be
+    awaited. Users' standing orders, and a part that the model gets wrong twice, are filled by rules.
     """
 
-    name = "StateSummary"
     is_summarizer = True
-    needs_async = False
 
-    def __init__(self, *, share: float = 0.3, max_tokens: int = 2048, checks: Sequence[Check] = ()) -> None:
+    def __init__(
+        self, summarize: ModelSummarizer | None = None, *, share: float = 0.3, max_tokens: int = 2048,
+        checks: Sequence[Check] = (),
+    ) -> None:  # fmt: skip
+        if summarize is not None and (not isinstance(summarize, ModelSummarizer) or not summarize.can_repair):
+            what = "an AnthropicSummarizer or OpenAISummarizer, in another mode than 'native'"
+            raise errors.InvalidInput(f"summarize must be {what}{other(summarize)}")
         if type(share) not in (int, float) or not 0 < share < 1:
-            raise InvalidInput(f"share must be between 0 and 1{other(share)}")
+            raise errors.InvalidInput(f"share must be between 0 and 1{other(share)}")
         number(max_tokens, "max_tokens", least=_LEAST)
+        self._model = summarize
         self._share = share
         self._max_tokens = max_tokens
         self._checks = check_checks(checks)
@@ -114,22 +130,80 @@ class StateSummary:
         """The options, as they are stored in the record."""
         return {"share": self._share, "max_tokens": self._max_tokens}
 
+    @property
+    def name(self) -> str:
+        return "StateSummary" if self._model is None else f"StateSummary({self._model.name})"
+
+    @property
+    def needs_async(self) -> bool:
+        return self._model is not None and self._model.needs_async
+
     def __repr__(self) -> str:
-        return f"StateSummary(share={self._share}, max_tokens={self._max_tokens})"
+        model = "" if self._model is None else f"{self._model!r}, "
+        return f"StateSummary({model}share={self._share}, max_tokens={self._max_tokens})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary:
-        request = Request.of(elements)
-        return drive(checked(request, self._summary(request), self._checks))
+        work = with_checks(self._work, Request.of(elements), self._checks, can_repair=False)
+        return cast("Summary", drive_async(work)) if self.needs_async else drive(work)
 
-    def _summary(self, request: Request) -> Summary:
+    def _work(self, request: Request) -> Work[Summary]:
+        if self._model is None:
+            return self._written(request, _facts(_sayings(request)))
+        asked = self._model.asked(self.name, state=self.settings)
+        return (yield from judged(self._by_model(self._model, request, asked), request, asked))
+
+    def _by_model(self, model: ModelSummarizer, request: Request, asked: Asked) -> Work[Summary]:
+        """A part with a fault is asked for again, alone. If it has a fault again, it is filled by rules."""
+        most = min(self._most(request), int(request.tokens * self._share_of(request)))
+        limits = {name: max(_LEAST_OF_PART, int(most * PARTS[name].share)) for name in _ASKED}
+        lines: dict[PartName, list[StateLine]] = {}
+        coverage: Payload = {}
+        try:
+            faults = yield from _answered(model, request, asked, limits, lines, coverage)
+        except errors.SummaryCutShort:
+            faults = dict.fromkeys(limits, "cut short")
+        if not faults and not any(lines.values()):
+            raise errors.SummaryUseless("the answer has no lines")
+        left: dict[PartName, str] = {}
+        for part in faults:
+            alone = {part: limits[part]}
+            try:
+                left |= yield from _answered(model, request, replace(asked), alone, lines, coverage)
+            except errors.SummarizerError as error:
+                left[part] = type(error).__name__
+        summary = self._merged(request, lines)
+        coverage |= {**(summary.coverage or {}), "asked_again": faults, "by_rules": left}
+        return asked.summary(summary.text, {name: found for name, found in coverage.items() if found != {}})
+
+    def _merged(self, request: Request, lines: dict[PartName, list[StateLine]]) -> Summary:
+        """Merges a model's lines into the earlier states. Takes the other parts from the messages, by rules."""
+        facts = [fact for fact in _facts(_sayings(request)) if fact.part not in lines]
+        # An earlier next step is over, done or not.
+        earlier = [
+            said._replace(kind="line", part="decisions" if said.part == "next" else said.part)
+            for element in request
+            for payload in element.messages
+            if element.is_summary and (text := framed_text(payload)) is not None and State.parse(text) is not None
+            for said in _carried(text, element.seq)
+            if said.part in lines
+        ]
+        new = [_Saying(line.seqs, line.text, "line", _WISH, name) for name, found in lines.items() for line in found]
+        facts += _facts(_newest([earlier, new]))
+        return self._written(request, [fact._replace(place=place) for place, fact in enumerate(facts)])
+
+    def _share_of(self, request: Request) -> float:
+        """Returns `share`, or less if the summary with its frame would take too much of the source's tokens."""
+        room = _MOST_OF_SOURCE - _FRAME_TOKENS / max(1, request.tokens)
+        return min(self._share, room) if room > 0 else self._share
+
+    def _most(self, request: Request) -> int:
+        return self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
+
+    def _written(self, request: Request, facts: Sequence[Sentence]) -> Summary:
         start = time.monotonic()
-        facts = _facts(_sayings(request))
         cover = Cover(facts, self._reader)
-        # The summary with its frame must not take too much of the source's tokens.
-        most_of = _MOST_OF_SOURCE - _FRAME_TOKENS / max(1, request.tokens)
-        share = min(self._share, most_of) if most_of > 0 else self._share
-        room = min(request.size - 1, max(_SHORT, int(request.size * share)))
-        most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
+        room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
+        most = self._most(request)
         # Try smaller and smaller rooms. The first is estimated from the source's characters per token.
         room = min(room, most * max(1, request.size) // max(1, request.tokens))
         text, kept = _best(cover, room)
@@ -137,39 +211,106 @@ class StateSummary:
             room = min(room - 1, room * most // took)
             text, kept = _best(cover, room)
         if not text:
-            raise SummaryTooLong(f"the source of {request.size:,} characters is too short for a shorter summary")
+            raise errors.SummaryTooLong(f"the source of {request.size:,} characters is too short for a shorter summary")
         state = State.parse(text)
         coverage = {"messages": len(range(request.start_seq, request.end_seq + 1)), "sentences": kept}
         coverage |= {"of_sentences": len(facts)} | (state.coverage if state is not None else {})
         return Summary(text, coverage=coverage, duration=time.monotonic() - start)
 
 
+# ---- the parts as a model answers them
+
+
+def _answered(
+    model: ModelSummarizer, request: Request, asked: Asked, limits: dict[PartName, int],
+    lines: dict[PartName, list[StateLine]], coverage: Payload,
+) -> Work[dict[PartName, str]]:  # fmt: skip
+    """Asks for parts. Adds the lines of those that are right, and returns the faults of the others."""
+    parts = {name: {"type": "array", "items": _DATA.values["line"]} for name in limits}
+    asked.schema = {"type": "object", "properties": parts, "required": [*parts], "additionalProperties": False}
+    told = "\n".join(f'- "{name}": {PARTS[name].meaning} ({most:,} tokens)' for name, most in limits.items())
+    form = dump({name: [{"text": "...", "seqs": [0]}] for name in limits})
+    question = [model.instructions or "", _DATA.text("parts").format(parts=told, form=form)]
+    if "mode" in asked.settings:
+        # The messages of a conversation have no seqs.
+        seqs = {str(element.seq): beginning(element) for element in request}
+        question.append(_DATA.text("seqs").format(seqs=dump(seqs)))
+    notes, found = yield from model.notes(request, asked, "\n\n".join(filter(None, question)), _as_parts)
+    coverage.update(found)
+    if any(is_refusal(note.text) for note in notes):
+        raise errors.SummaryRefused("the answer is a refusal")
+    known = {seq for element in request for seq in range(element.seq, element.end_seq + 1)}
+    faults: dict[PartName, str] = {}
+    for name, most in limits.items():
+        try:
+            read_ = [line for note in notes for line in _lines(note.text, name, known)]
+            if request.count("\n".join(map(str, read_))) > most:
+                raise ValueError("over its budget")
+            lines[name] = read_
+        except ValueError as fault:
+            faults[name] = str(fault)
+    return faults
+
+
+def _as_parts(text: str) -> Any:
+    """Returns the JSON of an earlier state, or the text of any other summary."""
+    state = State.parse(text)
+    return text if state is None else {name: [line.as_dict() for line in lines] for name, lines in state.items()}
+
+
+def _lines(answer: str, name: PartName, seqs: set[int]) -> Iterator[StateLine]:
+    """Yields the lines of a part. Raises a ValueError that says what is wrong with it, without content."""
+    # Each part is read for itself, because a model may write something around its JSON, or break off in the middle.
+    # Inside a JSON text, the quotes would be escaped.
+    if (start := re.search(rf'(?<!\\)"{name}"\s*:\s*', answer)) is None:
+        raise ValueError("missing")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(answer, start.end())
+    except (ValueError, RecursionError):
+        raise ValueError("broken JSON") from None
+    if not isinstance(found, list):
+        raise ValueError("not a list")  # noqa: TRY004 — a fault of the answer
+    for given in found:
+        text, cited = (given.get("text"), given.get("seqs")) if isinstance(given, dict) else (None, None)
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError("a line without text")
+        if not isinstance(cited, list) or not cited or not all(type(seq) is int for seq in cited):
+            raise ValueError("a line without seqs")
+        if not seqs.issuperset(cited):
+            raise ValueError("seqs outside of the span")
+        yield StateLine(text, tuple(cited))
+
+
 # ---- finding texts in messages
 
 
 def _sayings(elements: Iterable[Element]) -> list[_Saying]:
+    return _newest(
+        # Several messages that replace a span have the seqs of the span, in order.
+        list(_of(payload, min(element.seq + place, element.end_seq)) if text is None else _carried(text, element.seq))
+        for element in elements
+        for place, payload in enumerate(element.messages)
+        if not is_erased(payload)
+        for text in [framed_text(payload) if element.is_summary else None]
+    )
+
+
+def _newest(batches: Iterable[list[_Saying]]) -> list[_Saying]:
+    """Merges texts. A newer line about a file replaces the older one, and a newer plan replaces the older plan."""
     found: list[_Saying] = []
-    # A newer line about a file replaces the older one, and a newer plan replaces the older plan.
     files: dict[str, _Saying] = {}
     plan: list[_Saying] = []
-    for element in elements:
-        for place, payload in enumerate(element.messages):
-            if is_erased(payload):
-                continue
-            inside = framed_text(payload) if element.is_summary else None
-            # Several messages that replace a span have the seqs of the span, in order.
-            seq = min(element.seq + place, element.end_seq)
-            new = list(_of(payload, seq) if inside is None else _carried(inside, element.seq))
-            if any(said.part == "todos" for said in new):
-                plan = [said for said in new if said.part == "todos"]
-            for said in new:
-                if said.part == "files":
-                    path, _, state = said.text.rpartition(" (")
-                    known = files.pop(path, None)
-                    # A file that was written and is read again was still written.
-                    files[path] = said if known is None or state != "read)" else known
-                elif said.part != "todos":
-                    found.append(said)
+    for new in batches:
+        if any(said.part == "todos" for said in new):
+            plan = [said for said in new if said.part == "todos"]
+        for said in new:
+            if said.part == "files":
+                path, _, state = said.text.rpartition(" (")
+                known = files.pop(path or state, None)
+                # A file that was written and is read again was still written.
+                files[path or state] = said if known is None or state != "read)" else known
+            elif said.part != "todos":
+                found.append(said)
     return [*_placed(found), *files.values(), *plan]
 
 
@@ -301,7 +442,7 @@ def _facts(sayings: Iterable[_Saying]) -> list[Sentence]:
         # The line numbers of a listing say nothing.
         bare, numbers = _NUMBERED.subn("", said.text)
         read_ = bare if numbers >= _LISTING else said.text
-        found = [said.text] if said.part in ITEMS else list(_sentences(read_, lasting))
+        found = [said.text] if said.part in ITEMS or said.kind == "line" else list(_sentences(read_, lasting))
         for place, text in enumerate(found):
             plain = " ".join(text.split())
             if plain in seen or not any(c.isalnum() for c in plain) or (len(found) > 1 and _STUB.fullmatch(plain)):

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from support.chat_server import says
+from support.messages_server import Handler, serving
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Run
@@ -152,6 +154,24 @@ def test_strategies_run_in_order_and_a_users_own_callback_by_its_name(run: Run) 
     assert "AsyncStore" in run("compact", THREAD, "--strategy", "ours.waits", code=2).stderr
 
 
+def test_a_model_fills_the_parts_of_a_state(run: Run, filled: cs.Store) -> None:
+    def answer(handler: Handler, body: Payload) -> None:
+        seq = json.loads(body["messages"][1]["content"])["messages"][0]["seq"]
+        says(json.dumps({"facts": [{"text": "Pages were read.", "seqs": [seq]}]}))(handler, body)
+
+    with serving() as server:
+        server.does(answer)
+        model = f"state:openai:model=m,base_url={server.url}/v1"
+        strategy = ("--strategy", "assistant-runs:tool_results=true,retain=2")
+        [done] = run.json("compact", THREAD, *strategy, "--summarizer", model)
+        assert server.requests[0]["response_format"]["json_schema"]["name"] == "state"
+    applied = [record for record in done["records"] if record["outcome"] == "applied"]
+    assert {record["summarizer"] for record in applied} == {"StateSummary(OpenAISummarizer)"}
+    parts = filled.compaction(THREAD, applied[0]["number"]).parts
+    assert parts is not None
+    assert "Pages were read." in {line.text for line in parts["facts"]}
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -165,6 +185,8 @@ def test_strategies_run_in_order_and_a_users_own_callback_by_its_name(run: Run) 
         (["--summarizer", "state:share=7"], "share must"),
         (["--summarizer", "anthropic"], "needs a model"),
         (["--summarizer", "anthropic:model=m"], "ANTHROPIC_API_KEY"),
+        (["--summarizer", "state:anthropic:model=m"], "ANTHROPIC_API_KEY"),
+        (["--summarizer", "state:openai"], "openai needs a model"),
         (["--window", "100", "--trigger", "much"], "must be a number of tokens or a fraction"),
         (["--window", "100", "--trigger", "0.2"], "target must"),
         (["--due"], "THREADS"),
