@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from compaction_store import __version__, errors
 from compaction_store.audit import charts, safe_text
 from compaction_store.audit._async import overview, records, threads
-from compaction_store.audit.facts import MOST_DRAWN, OutOfTime
+from compaction_store.audit.facts import MOST_DRAWN, ROWS, OutOfTime
 from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.safe_text import CUT
 from compaction_store.audit.words import described, parts, without_text
@@ -31,7 +31,7 @@ try:
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request
-    from starlette.responses import HTMLResponse, RedirectResponse, Response
+    from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
     from starlette.routing import Route
 
     from compaction_store.audit.templates import Whole, environment
@@ -51,7 +51,9 @@ _TIMES = ("since", "until")
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
 # Addresses that have no alarms, because they are no pages.
-_WITHOUT_ALARMS = ("/chart.svg", "/icon.svg", "/style.css", VERDICT)
+_WITHOUT_ALARMS = ("/chart.svg", "/download", "/icon.svg", "/style.css", VERDICT)
+# The forms in which a thread can be downloaded. Each is the suffix of the file.
+_FORMS = ("jsonl", "bundle.jsonl")
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
 # The longest search in seconds. Longer searches are run on the command line.
@@ -112,6 +114,12 @@ def audit_app(
         return await pages.missing(request)
 
     return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere})
+
+
+async def _entry_lines(reader: AsyncReader, found: Thread) -> AsyncIterator[str]:
+    for after in range(0, found.last_pos, ROWS):
+        for entry in await reader.audit.entries(found.thread_id, after=after, count=ROWS):
+            yield json.dumps(entry.as_dict()) + "\n"
 
 
 @dataclass
@@ -450,6 +458,18 @@ class _AuditPages:
                     return RedirectResponse(f"{request.scope.get('root_path', '')}/record?{urlencode(of)}", 303)
         self._seen(request, "sample", found=len(found.drawn))
         return await self._html(request, "sample.html", {"given": given}, found)
+
+    async def download(self, request: Request, asked: Parameters) -> Response:
+        """Sends a thread as a JSON line for each entry or as a bundle, while it is read."""
+        name, kind = asked.text("id"), asked.text("form")
+        if kind not in _FORMS or not (self._content or kind == "bundle.jsonl"):
+            raise errors.InvalidInput(f"form must be one of {', '.join(_FORMS)}, and the last if no words are shown")
+        reader, found = await threads.resolved(self._reader, name)
+        self._seen(request, "download", thread_id=name, form=kind)
+        bundle = reader.audit.export(name, bodies=self._content)
+        headers = {"Content-Disposition": f'attachment; filename="{found.thread_uid}.{kind}"'}
+        lines = _entry_lines(reader, found) if kind == "jsonl" else bundle
+        return StreamingResponse(lines, media_type="application/jsonl", headers=headers)
 
     async def style(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")

@@ -56,6 +56,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "/chart.svg": ("id",),
     "/style.css": (),
     "/icon.svg": (),
+    "/download": ("id", "form"),
     VERDICT: (),
 }
 _MOST_DIGITS = 15

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import compaction_store as cs
 from compaction_store.audit.words import parts
+from compaction_store.bundles.verification import verify_bundle
 from web.audited import THREAD, Client, visit
 from web.test_pages import positions, shown, text_of
 
@@ -134,3 +136,35 @@ def test_without_content_a_conversation_has_no_words(url: str) -> None:
         assert "Paulo" not in page
 
     visit(url, steps, content=False)
+
+
+def test_a_thread_is_downloaded_whole_in_each_form(url: str, store: cs.Store) -> None:
+    store.append(THREAD, [{"role": "user", "content": f"message {n}"} for n in range(90)])
+    found = store.thread(THREAD)
+
+    async def steps(client: Client) -> None:
+        async def got(form: str) -> str:
+            answer = await client.get("/download", params={"id": THREAD, "form": form})
+            assert answer.status_code == 200
+            assert answer.headers["Content-Disposition"] == f'attachment; filename="{found.thread_uid}.{form}"'
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            return answer.text
+
+        lines = [json.loads(line) for line in (await got("jsonl")).splitlines()]
+        assert [line["pos"] for line in lines] == list(range(1, found.last_pos + 1))
+        assert lines == [entry.as_dict() for entry in store.audit.entries(THREAD, count=1000)]
+        assert (
+            verify_bundle(line.encode() for line in (await got("bundle.jsonl")).splitlines(keepends=True)).findings
+            == ()
+        )
+        for wrong in ("", "html", "exe"):
+            assert (await client.get("/download", params={"id": THREAD, "form": wrong})).status_code == 400
+
+    visit(url, steps)
+
+    async def wordless(client: Client) -> None:
+        assert (await client.get("/download", params={"id": THREAD, "form": "jsonl"})).status_code == 400
+        bundle = await client.get("/download", params={"id": THREAD, "form": "bundle.jsonl"})
+        assert (bundle.status_code, "message 7" in bundle.text) == (200, False)
+
+    visit(url, wordless, content=False)
