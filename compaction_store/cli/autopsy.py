@@ -97,9 +97,6 @@ def _sessions(found: Evaluation, *, share: bool) -> list[Replayed]:
     return runs
 
 
-# ---- output
-
-
 def as_dict(run: Replayed) -> dict[str, Any]:
     return {
         "thread_id": run.thread_id, "compactions": len(run.folds), "unreadable": len(run.unreadable),
@@ -121,11 +118,8 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
             "with_compactions": [as_dict(run) for run in sessions], "losses": [loss.as_dict() for loss in losses],
         })  # fmt: skip
         return
-    folds = sum(len(run.folds) for run in sessions)
-    out.text(
-        f"{values.count(found.threads, 'session')}, {len(sessions):,} of them with {values.count(folds, 'compaction')}",
-        "bold",
-    )
+    folds = values.count(sum(len(run.folds) for run in sessions), "compaction")
+    out.text(f"{values.count(found.threads, 'session')}, {len(sessions):,} of them with {folds}", "bold")
     if not sessions:
         return
     for one in _tables(sessions, _FOLDS_LISTED, "{} more: --json has all of them"):
@@ -303,9 +297,6 @@ def _load(
         say(f"the rest is left out: {line(str(error))}")
 
 
-# ---- in another process
-
-
 def _store(url: str, tenant: str) -> Store:
     return evaluate.opened_in_process(compaction_store.Store.open(url, tenant=tenant, pool_size=2))
 
@@ -314,9 +305,6 @@ def _in_process(store: Store, part: FileGroup) -> tuple[list[str], list[str], li
     said: list[str] = []
     unread: list[str] = []
     return list(_load(store, part, said.append, unread)), said, unread
-
-
-# ----
 
 
 def _say_what_is_missing(thread: importers.ThreadImported, say: Say) -> None:

@@ -1,7 +1,4 @@
-"""The declarations of all commands: options, bundles of options, and exit codes.
-
-A parameter of a command that is a bundle becomes the options of the bundle.
-"""
+"""The declarations of all commands: options, bundles of options, and exit codes."""
 
 from __future__ import annotations
 
@@ -52,17 +49,12 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             for info in (default, *getattr(its_kind, "__metadata__", ())):
                 if isinstance(info, ParameterInfo) and info.help is None:
                     info.help = own.get(name) or _HELP["shared"][name]
-        parameters += [
-            Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default) for name, kind, default in parts
-        ]
+            parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=its_kind, default=default))
     if not bundles:
         return command
 
     def run(**values: Any) -> None:
-        made = {
-            name: bundle(**{option: values.pop(option) for option in bundle.options()})
-            for name, bundle in bundles.items()
-        }
+        made = {name: bundle(**{key: values.pop(key) for key in bundle.options()}) for name, bundle in bundles.items()}
         command(**values, **made)
 
     run.__name__ = command.__name__

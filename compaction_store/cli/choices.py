@@ -76,8 +76,7 @@ def _one_summarizer(spec: str, option: str) -> Any:
     from compaction_store.summarizers import StateSummary
 
     if spec.startswith(("state:anthropic", "state:openai")):
-        inner = _one_summarizer(spec.removeprefix("state:"), option)
-        return _made(StateSummary, {}, option, "state", inner)
+        return _made(StateSummary, {}, option, "state", _one_summarizer(spec.removeprefix("state:"), option))
     name, options = _parts(spec, option)
     if "." in name:
         return _loaded(name, options, option)
@@ -165,11 +164,9 @@ def _loaded(name: str, options: dict[str, Any], option: str) -> Any:
         raise misuse(f"cannot load {name}: {error}", option) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 — importing a user's module may raise anything
         *_, (frame, line) = walk_tb(error.__traceback__)
-        place = (
-            f"{error.filename}:{error.lineno}"
-            if isinstance(error, SyntaxError)
-            else f"{frame.f_code.co_filename}:{line}"
-        )
+        place = f"{frame.f_code.co_filename}:{line}"
+        if isinstance(error, SyntaxError):
+            place = f"{error.filename}:{error.lineno}"
         raise misuse(f"cannot load {name}: {type(error).__name__}, at {place}", option) from None
     finally:
         sys.path.remove("")

@@ -49,19 +49,16 @@ def append(
     out = call.output()
     extra = options.json_object(meta, "--meta")
     head = options.head(expected_head, "--expected-head")
-    given: dict[str, Any] = {"actor": actor, "subject": subject, "durable": not not_durable, "raw": raw}
+    given: dict[str, Any] = {"actor": actor, "subject": subject, "meta": extra, "durable": not not_durable, "raw": raw}
     with _open(file) as stream, call.store() as store:
         if each:
             for number, line in _lines(stream):
-                message = _parsed(line, number)
-                _show_appended(out, store.append(thread, message, meta=extra, **given))
+                _show_appended(out, store.append(thread, _parsed(line, number), **given))
             return
         messages = _messages(stream)
         if not messages:
             raise InvalidMessage(_NOTHING)
-        written = store.append(
-            thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra, **given
-        )
+        written = store.append(thread, messages, key=key, expected_seq=expected_seq, expected_head=head, **given)
         _show_appended(out, written)
 
 
@@ -122,10 +119,8 @@ def _show_appended(out: Output, written: Appended) -> None:
     else:
         first, last = written[0].seq, written[-1].seq
         tokens = sum(message.tokens for message in written)
-        out.text(
-            f"appended seq{'s' * (first < last)} {values.span(first, last)}: {tokens:,} tokens"
-            + ", not yet durable" * (not written.durable)
-        )
+        durable = ", not yet durable" * (not written.durable)
+        out.text(f"appended seq{'s' * (first < last)} {values.span(first, last)}: {tokens:,} tokens{durable}")
 
 
 # If a signal ended the command, the exit code is this plus the number of the signal, as in a shell.
@@ -224,11 +219,9 @@ def leased(leases: Sequence[Lease]) -> str:
     if not leases:
         return ""
     whose = ", ".join(sorted({"no actor given" if lease.actor is None else named(lease.actor) for lease in leases}))
-    last = max(lease.until for lease in leases)
-    return (
-        f"; {values.count(len(leases), 'thread')} leased by {whose}, the longest since"
-        f" {time_text(min(lease.since for lease in leases))}, until {time_text(last)} unless renewed"
-    )
+    since, last = time_text(min(lease.since for lease in leases)), time_text(max(lease.until for lease in leases))
+    threads = values.count(len(leases), "thread")
+    return f"; {threads} leased by {whose}, the longest since {since}, until {last} unless renewed"
 
 
 def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
@@ -242,10 +235,8 @@ def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
             "errors": [type(error).__name__ for error in plan.errors],
         })  # fmt: skip
     else:
-        reason = "would be compacted" if applied else plan.reason
-        out.text(
-            f"{named(thread)}: {reason}: {before:,} tokens now, {after:,} then (dry run: nothing is written)", "bold"
-        )
+        head = f"{named(thread)}: {'would be compacted' if applied else plan.reason}"
+        out.text(f"{head}: {before:,} tokens now, {after:,} then (dry run: nothing is written)", "bold")
         reasons = (attempt.error and values.error(attempt.error) for attempt in plan.attempts)
         _show_attempts(out, [a | {"why": text} for a, text in zip(attempts, reasons, strict=True)])
         _show_errors(plan.errors)
@@ -315,16 +306,14 @@ def adopt(
     call: WriteOptions,
 ) -> None:
     with call.store() as store:
-        observed = store.compaction(thread, record)
-        written = store.adopt(thread, observed, reason=reason, **call.given)
+        written = store.adopt(thread, store.compaction(thread, record), reason=reason, **call.given)
         now = store.thread(thread)
     records = [values.compaction(each) for each in written]
     numbers = ", ".join(str(each.number) for each in written)
     done = f"adopted by record {numbers}" if written else "adopted already"
-    call.output().said(
-        {"thread_id": thread, "adopted": record, "records": records, "view_tokens": now.view_tokens},
-        f"{named(thread)}: compaction {record} is {done}: {values.view_tokens(now)} tokens now",
-    )
+    text = f"{named(thread)}: compaction {record} is {done}: {values.view_tokens(now)} tokens now"
+    said = {"thread_id": thread, "adopted": record, "records": records, "view_tokens": now.view_tokens}
+    call.output().said(said, text)
 
 
 def rewind(
@@ -368,8 +357,7 @@ def repair(
         raise misuse("repair needs a summarizer other than none", "--summarizer")
     out = call.output()
     with call.store() as store:
-        run = store.repair(thread, record, summarize, reason=reason, **call.given)
-        failed = show_run(out, thread, run)
+        failed = show_run(out, thread, store.repair(thread, record, summarize, reason=reason, **call.given))
     if failed:
         raise typer.Exit(REFUSED)
 

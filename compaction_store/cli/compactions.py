@@ -155,9 +155,8 @@ def explain(
         facts += [("authority", values.authority(event.authority))] * bool(event.authority)
     elif message.redacted:
         facts.append(("erased", "by an unknown actor: no event records it; run verify"))
-    in_view = (
-        "the message itself" if now.kind is None else f"{values.who(now)}, for seqs {values.span(now.seq, now.end_seq)}"
-    )
+    place = values.span(now.seq, now.end_seq)
+    in_view = "the message itself" if now.kind is None else f"{values.who(now)}, for seqs {place}"
     facts += _receipt(found, {"tools": tools, "system": system})
     out.facts({}, [*facts, ("in the view", in_view)])
     out.rows(_RECORDS, ((values.compaction(r), values.record_cells(r)) for r in found.records), "no record covers it")
@@ -296,9 +295,6 @@ def _follow(
             return
         if left != 0:
             time.sleep(every)
-
-
-# ---- losses and inventions
 
 
 @dataclass(frozen=True)

@@ -110,15 +110,13 @@ class _Tour:
         second = SlidingWindow(self.summarize, retain=20)
         self.show_run("sliding_window", before, self.store.compact(self.thread, second, actor="demo"))
         self.out.text()
-        line = course(self.store, self.store.thread(self.thread))
-        for row in charts.drawn(line, width=self.width - 3, height=6):
+        for row in charts.drawn(course(self.store, self.store.thread(self.thread)), width=self.width - 3, height=6):
             self.out.text(f"   {row}")
 
     def append(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
             self.store.append(self.thread, turn.messages)
-            view = self.store.view(self.thread)
-            [reply] = self.store.append(self.thread, turn.reply, view=view)
+            [reply] = self.store.append(self.thread, turn.reply, view=self.store.view(self.thread))
             self.sent += [*turn.messages, turn.reply]
             self.replies.append(reply.seq)
 
@@ -126,11 +124,9 @@ class _Tour:
         self.say(step)
         after = run.view
         for name, view in (("before", before), ("after", after)):
-            strip = charts.strip(view.elements, width=self.width - 12)
-            self.out.text(f"   {name:<7} {strip}")
-        saved = 100 - 100 * after.tokens / before.tokens
+            self.out.text(f"   {name:<7} {charts.strip(view.elements, width=self.width - 12)}")
         self.out.text(
-            f"   {before.tokens:,} tokens -> {after.tokens:,}, {saved:.0f} % less;"
+            f"   {before.tokens:,} tokens -> {after.tokens:,}, {100 - 100 * after.tokens / before.tokens:.0f} % less;"
             f" {len(before.elements)} elements in the view -> {len(after.elements)}   (· a message, █ folded)"
         )
         for error in run.errors:
@@ -150,9 +146,8 @@ class _Tour:
         seqs = (Column("number", right=True), "kind", Column("seqs", right=True))
         self.out.grid((*seqs, *figures("before", "after"), "status", "callback", "actor", "written"), rows)
         last = log[-1]
-        self.out.text(
-            f"   In the view, record {last.number} replaces seqs {values.span(last.start_seq, last.end_seq)} by:"
-        )
+        span = values.span(last.start_seq, last.end_seq)
+        self.out.text(f"   In the view, record {last.number} replaces seqs {span} by:")
         self.out.text(f"   {values.preview([{'role': 'user', 'content': last.summary_text or ''}])}", "dim")
 
     def seen(self) -> None:
@@ -163,8 +158,7 @@ class _Tour:
     def replay(self) -> None:
         stored = [message.text for message in self.store.replay(self.thread)]
         sent = [json.dumps(payload, ensure_ascii=False, separators=(",", ":")) for payload in self.sent]
-        same = sum(a == b for a, b in zip(sent, stored, strict=True))
-        self.say("replay", same=same, count=len(sent))
+        self.say("replay", same=sum(a == b for a, b in zip(sent, stored, strict=True)), count=len(sent))
 
     def revoke(self) -> None:
         before = self.store.view(self.thread)
@@ -191,8 +185,7 @@ class _Tour:
         for finding in self.store.audit.verify(self.thread).findings:
             self.out.text(f"   verify: pos {finding.pos}: {finding.what}", "red")
         _forge(address, self.thread, was)
-        findings = self.store.audit.verify(self.thread).findings
-        self.out.text(f"   Restored byte for byte: {len(findings)} findings.")
+        self.out.text(f"   Restored byte for byte: {len(self.store.audit.verify(self.thread).findings)} findings.")
 
     def goodbye(self, seconds: float) -> None:
         self.say("done", seconds=seconds, thread=self.thread)

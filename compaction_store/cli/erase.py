@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from compaction_store import Event, Redaction
     from compaction_store.models import Expiry, RedactedFork
 
-
 Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
 DryRun = Annotated[bool, option("--dry-run", "Show what would be erased, but erase nothing.")]
 LegalBasis = Annotated[str | None, option("--legal-basis TEXT", "The legal basis, stored with the erasure.")]
@@ -42,7 +41,6 @@ class ErasureOptions(Bundle):
     yes: Yes = False
 
     def given(self, call: WriteOptions) -> dict[str, Any]:
-        """Returns what every erasure gets."""
         if not self.reason and not self.dry_run:
             raise misuse("is required: it is stored with the erasure", "--reason")
         why = {"reason": self.reason or "dry run", "legal_basis": self.legal_basis, "override": self.override}
@@ -76,8 +74,7 @@ def redact(
     given = erasure.given(call)
     out = call.output()
     with call.store() as store:
-        last_seq = store.thread(thread, hidden=True).last_seq
-        if (beyond := max(span[-1] for span in wanted)) > last_seq:
+        if (beyond := max(span[-1] for span in wanted)) > store.thread(thread, hidden=True).last_seq:
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
         work = partial(store.custody.redact, thread, list(chain.from_iterable(wanted)), **given)
         erasure.run(out, thread, "Erase {all} of thread {thread}{copies} permanently?", work)
@@ -273,7 +270,6 @@ def retention(
     call: WriteOptions,
 ) -> None:
     age, term = _age(older_than, "--older-than"), _age(new_threads, "--new-threads")
-    out = call.output()
     wrong: dict[str, object] = {"--new-threads": term} if action == "apply" else {
         "--dry-run": dry_run, "--yes": yes, "--subject": subject, "--legal-basis": legal_basis,
     }  # fmt: skip
@@ -285,8 +281,9 @@ def retention(
         if value not in (None, "", False):
             raise misuse(f"must not be given with {action}", name)
     if action != "apply":
-        _rule(action, age, prefix, term, reason, call, out)
+        _rule(action, age, prefix, term, reason, call)
         return
+    out = call.output()
     with call.store() as store:
         if not dry_run:
             which = f"whose last message is older than {older_than or 'its rule says'}"
@@ -301,14 +298,9 @@ def retention(
 
 
 def _rule(
-    action: str,
-    age: timedelta | None,
-    prefix: str,
-    term: timedelta | None,
-    reason: str,
-    call: WriteOptions,
-    out: Output,
+    action: str, age: timedelta | None, prefix: str, term: timedelta | None, reason: str, call: WriteOptions
 ) -> None:
+    out = call.output()
     if action == "set" and age is None and term is None:
         raise misuse("or --new-threads is required with set", "--older-than")
     if action != "show" and not reason:

@@ -67,10 +67,9 @@ def evaluate_threads(
         runs = replayed(store, call.url, call.tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if wanted.dry_run and found.asked is not None:
-            said = {"calls": found.asked["calls"], "input_tokens": found.asked["tokens"]}
-            out.said(
-                said, f"--ask would make {values.count(said['calls'], 'call')} with {said['input_tokens']:,} tokens"
-            )
+            calls, read = found.asked["calls"], found.asked["tokens"]
+            text = f"--ask would make {values.count(calls, 'call')} with {read:,} tokens"
+            out.said({"calls": calls, "input_tokens": read}, text)
             return
         if record is not None:
             assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for writing above
@@ -106,11 +105,7 @@ def _limits(given: list[str] | None, option: str) -> dict[str, float]:
     return found
 
 
-# ---- output
-
-
 def show(out: Output, found: Evaluation) -> None:
-    """Prints an evaluation."""
     if out.as_json:
         out.json(found.as_dict())
         return
@@ -125,11 +120,9 @@ def show(out: Output, found: Evaluation) -> None:
 
 
 def show_figures(out: Output, one: Figures) -> None:
-    """Prints a table of an evaluation."""
     out.text()
     out.text(f"{one.title}: {one.about}" if one.about else one.title, "bold")
-    columns = [Column(head, right=at > 0, fold=at == 0, optional=True) for at, head in enumerate(one.heads)]
-    out.grid(columns, one.rows)
+    out.grid([Column(head, right=at > 0, fold=at == 0, optional=True) for at, head in enumerate(one.heads)], one.rows)
     for text in one.notes:
         out.text(text, "red" if isinstance(text, RedCell) else None)
 
@@ -290,9 +283,6 @@ def _of_thread(store: Reader, setup: Setup, reader: NameReader, name: str) -> Th
     return replay_thread(thread, setup.policies, setup.settings)
 
 
-# ---- in another process
-
-
 def _worker(url: str | None, tenant: str, wanted: ReplayOptions) -> Callable[[str], ThreadRuns]:
     from compaction_store.language.names import NameReader
 
@@ -302,9 +292,6 @@ def _worker(url: str | None, tenant: str, wanted: ReplayOptions) -> Callable[[st
 
 def _in_process(replay: Callable[[str], ThreadRuns], names: tuple[str, ...]) -> list[ThreadRuns]:
     return [replay(name) for name in names]
-
-
-# ---- several processes
 
 
 _Part = TypeVar("_Part")
@@ -364,9 +351,6 @@ class Figures(NamedTuple):
 
 
 def tables(found: Evaluation) -> Iterator[Figures]:
-    """Yields the tables of an evaluation."""
-    from compaction_store.probes import PROBE_TYPES
-
     for kind, about in PROBE_TYPES.items():
         if rows := list(_probes(found, kind)):
             yield Figures(kind, about, _DATA.values["probes"], rows)
@@ -451,9 +435,6 @@ def money(found: Evaluation) -> Figures:
     return Figures(f"money in {currency}", "", _DATA.values["money"], rows, said)
 
 
-# ---- the page
-
-
 def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
     """Returns the page. `body` is HTML to put before the figures."""
     skipped = "".join(f", {count:,} left out because {escape(reason)}" for reason, count in found.skipped.items())
@@ -475,9 +456,8 @@ def section(one: Figures) -> Iterator[str]:
     for row in one.rows:
         yield f"<tr>{''.join(f'<td>{_cell(row[at])}</td>' for at in kept)}</tr>"
     yield "</tbody></table></div>"
-    yield from (
-        f'<p class="{"loss" if isinstance(said, RedCell) else "note"}">{escape(said)}</p>' for said in one.notes
-    )
+    for said in one.notes:
+        yield f'<p class="{"loss" if isinstance(said, RedCell) else "note"}">{escape(said)}</p>'
 
 
 def _cell(text: str) -> str:

@@ -105,11 +105,9 @@ def _wanted(run: _Export, threads: list[str] | None) -> Iterable[Thread]:
 
 
 def _transcripts(run: _Export, to: Path | None, threads: list[str] | None) -> None:
-
-    store = run.store
     for given in _wanted(run, threads):
         # The name may belong to another thread by now.
-        its, name = pinned(store, given.thread_id, given.thread_uid), given.thread_id
+        its, name = pinned(run.store, given.thread_id, given.thread_uid), given.thread_id
         kinds: list[Iterable[Message | Compaction | Event]] = [
             its.replay(name), its.compactions(name), its.audit.events(name)
         ]  # fmt: skip
@@ -170,8 +168,7 @@ def _print_all(run: _Export, threads: list[str] | None) -> None:
 def _export_all(run: _Export, threads: list[str] | None) -> None:
     try:
         run.to.mkdir(parents=True, exist_ok=True)
-        is_all = not threads and run.subject is None
-        for thread in _everything(run.store) if is_all else _wanted(run, threads):
+        for thread in _everything(run.store) if not threads and run.subject is None else _wanted(run, threads):
             _export_one(run, thread)
         _write_index(run.to, run.written)
     except OSError as error:
@@ -216,8 +213,7 @@ def _end_of_name(run: _Export, thread: Thread) -> str:
 def _readable(name: str) -> str:
     from compaction_store.integrity import erasure
 
-    is_stub = erasure.stub_uid(name) is not None
-    readable = "erased" if is_stub else _UNFIT.sub("-", name).strip("-.")[:_NAME_CHARACTERS]
+    readable = "erased" if erasure.stub_uid(name) is not None else _UNFIT.sub("-", name).strip("-.")[:_NAME_CHARACTERS]
     if _DEVICES.match(readable):
         readable = f"_{readable}"
     return f"{readable}{'.' * bool(readable)}"

@@ -103,9 +103,8 @@ class _ImportRun:
         elif "://" not in source and not path.exists():
             raise misuse(f"file {source} does not exist", "SOURCES")
         else:
-            for thread in importers.import_into(
-                self._store(self.tenant), source, format=form, progress=self._reached, **how
-            ):
+            store = self._store(self.tenant)
+            for thread in importers.import_into(store, source, format=form, progress=self._reached, **how):
                 self._show(source, thread)
 
     def _reached(self, at: Reached) -> None:
@@ -113,9 +112,8 @@ class _ImportRun:
 
     def _store(self, tenant: str) -> Store:
         if tenant not in self._stores:
-            self._stores[tenant] = self.stack.enter_context(
-                compaction_store.Store.open(self.address, tenant=tenant, pool_size=2)
-            )
+            opening = compaction_store.Store.open(self.address, tenant=tenant, pool_size=2)
+            self._stores[tenant] = self.stack.enter_context(opening)
         return self._stores[tenant]
 
     def _bundle(self, file: Path, *, alone: bool) -> None:

@@ -209,9 +209,6 @@ def docs(page: str | None = argument("[PAGE]", default=None)) -> None:
         out.text(each)
 
 
-# ---- the watcher
-
-
 _TEXTS = ModuleData(__file__)
 # The longest that a look takes while the database is away.
 _LONGEST_LOOK = 120.0
@@ -241,8 +238,7 @@ def watch(
     out = printed.output()
     with db.reachable() as address, ExitStack() as stack:
         # One watcher for each store and tenant.
-        name = hashlib.sha256(f"{address}\n{db.tenant}".encode()).hexdigest()[:16]
-        folder = watcher.state_folder() / name
+        folder = watcher.state_folder() / hashlib.sha256(f"{address}\n{db.tenant}".encode()).hexdigest()[:16]
         # A watcher must not wait long for a database that is away: it looks at the files instead.
         waker = watcher.Waker(folder)
         telemetry = stack.enter_context(service.running("watch", waker.stop))

@@ -115,28 +115,17 @@ class TenantOptions(ServerOptions):
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
-        with (
-            self.reachable() as address,
-            naming(self.tenant),
-            compaction_store.Reader.open(address, tenant=self.tenant) as opened,
-        ):
-            yield opened
+        with self.reachable() as at, naming(self.tenant), compaction_store.Reader.open(at, tenant=self.tenant) as store:
+            yield store
 
     @contextmanager
     def store(self, *, pool_size: int = 4) -> Iterator[Store]:
-        with (
-            self.reachable() as address,
-            naming(self.tenant),
-            compaction_store.Store.open(
-                address, tenant=self.tenant, pool_size=pool_size, actor=user_at_host()
-            ) as opened,
-        ):
+        how: dict[str, Any] = {"tenant": self.tenant, "pool_size": pool_size, "actor": user_at_host()}
+        with self.reachable() as at, naming(self.tenant), compaction_store.Store.open(at, **how) as opened:
             yield opened
 
 
 class TenantsOptions(TenantOptions):
-    """The database of a command that lists one tenant, or all."""
-
     all_tenants: AllTenants = False
 
     def readers(self, opened: Reader) -> Iterator[tuple[str, Reader]]:
@@ -188,13 +177,11 @@ def reachable(url: str | None) -> Iterator[str]:
 
 def _linger() -> int:
     """Returns how many seconds the embedded server keeps running for the next command."""
-    from compaction_store import embedded
+    from compaction_store.embedded import LONGEST_LINGER
 
     text = os.environ.get(_LINGER, "60")
-    if re.fullmatch("[0-9]{1,4}", text) is None or int(text) > embedded.LONGEST_LINGER:
-        raise errors.NotConfigured(
-            f"${_LINGER} must be a number of seconds from 0 to {embedded.LONGEST_LINGER}, not {text!r}"
-        )
+    if re.fullmatch("[0-9]{1,4}", text) is None or int(text) > LONGEST_LINGER:
+        raise errors.NotConfigured(f"${_LINGER} must be a number of seconds from 0 to {LONGEST_LINGER}, not {text!r}")
     return int(text)
 
 

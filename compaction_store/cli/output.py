@@ -23,15 +23,14 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock, Timer
-from types import TracebackType
 from typing import IO, Any, NamedTuple, NoReturn, Self, TypeVar
 
-import rich.progress
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -141,8 +140,7 @@ class Output:
     def __init__(self, *, as_json: bool | None, as_csv: bool = False) -> None:
         for stream in (sys.stdout, sys.stderr):
             # If the locale lacks a character, print an escape sequence instead of raising.
-            reconfigure = getattr(stream, "reconfigure", None)
-            if reconfigure is not None:
+            if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
                 reconfigure(errors="backslashreplace")
         self.is_terminal = sys.stdout.isatty()
         self.csv = CsvRows() if as_csv else None
@@ -206,26 +204,20 @@ class Output:
 
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
-    ) -> int:
-        """Prints a list and returns its length. Each item of `rows` is a value for JSON, with cells for a table.
-
-        If the list is empty, prints `none`. With JSON, `none` goes to stderr, and only if that is a terminal.
-        """
-        count = 0
+    ) -> None:
+        """Prints a list, or `none` if it is empty. Each item is a value for JSON, with cells for a table."""
         if self.as_json:
+            count = 0
             for value, _ in rows:
                 self.json(value)
                 count += 1
             self.end()
             if not count and sys.stderr.isatty():
                 note(none)
-            return count
-        listed = [cells for _, cells in rows]
-        if listed:
+        elif listed := [cells for _, cells in rows]:
             self.grid(columns, listed)
         else:
             self.text(none)
-        return len(listed)
 
     def grid(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
         """Prints a table. Leaves out optional columns that are empty, and the whole table if there are no rows."""
@@ -330,10 +322,8 @@ class Output:
 
 
 class Column(NamedTuple):
-    """A column with options.
-
-    `right` aligns the column to the right, and `fold` wraps long texts. `cut` is the minimum width to which texts are
-    shortened on a terminal. An `optional` column is omitted if it is empty.
+    """A column. `right` aligns it to the right, and `fold` wraps long texts. `cut` is the minimum width to which texts
+    are shortened on a terminal. An `optional` column is omitted if it is empty.
     """
 
     name: str
@@ -347,18 +337,12 @@ def figures(*names: str) -> list[Column]:
     return [Column(name, right=True) for name in names]
 
 
-# ---- progress
-
-
 _T = TypeVar("_T")
 _DELAY = 1.0
 
 
 class ProgressBar:
-    """A progress bar on stderr, if that is a terminal, with the rate and the time left.
-
-    The bar appears after a second. When the command prints something on the terminal, the bar is hidden for a second.
-    """
+    """A progress bar on stderr, if it is a terminal. It appears after a second, and again a second after any output."""
 
     def __init__(self, what: str, unit: str, total: int | None = None) -> None:
         self._unit = unit
@@ -366,15 +350,11 @@ class ProgressBar:
         self._start = time.monotonic()
         self._timer: Timer | None = None
         self._lock = Lock()
-        self._bar: rich.progress.Progress | None = None
+        self._bar: Progress | None = None
         if sys.stderr.isatty():
-            parts = (
-                rich.progress.TextColumn("{task.description}"),
-                rich.progress.BarColumn(24),
-                rich.progress.TextColumn("{task.fields[state]}"),
-                rich.progress.TimeRemainingColumn(compact=True),
-            )
-            self._bar = rich.progress.Progress(*parts, console=console(stderr=True), transient=True)
+            parts = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[state]}"))
+            left = TimeRemainingColumn(compact=True)
+            self._bar = Progress(*parts, left, console=console(stderr=True), transient=True)
             self._task = self._bar.add_task(shown(what), total=total, state="")
 
     def __enter__(self) -> Self:
@@ -383,9 +363,7 @@ class ProgressBar:
             bars.append(self._hidden)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._timer is not None and self._bar is not None:
             bars.remove(self._hidden)
             self._timer.cancel()
@@ -393,7 +371,7 @@ class ProgressBar:
             if self._bar.live.is_started:
                 self._bar.stop()
 
-    def _appear_later(self, bar: rich.progress.Progress) -> None:
+    def _appear_later(self, bar: Progress) -> None:
         def appear() -> None:
             with self._lock:
                 bar.start()
@@ -417,8 +395,7 @@ class ProgressBar:
         self._done = done
         self._unit = unit or self._unit
         if self._bar is not None:
-            rate = done / max(1e-3, time.monotonic() - self._start)
-            state = f"{done:,} {self._unit}, {rate:,.0f}/s"
+            state = f"{done:,} {self._unit}, {done / max(1e-3, time.monotonic() - self._start):,.0f}/s"
             self._bar.update(self._task, completed=done, total=total, state=state)
 
     def over(self, items: Iterable[_T]) -> Iterator[_T]:
@@ -482,8 +459,7 @@ class CsvRows:
 
     def add(self, values: Mapping[str, Any]) -> None:
         self._names.update(dict.fromkeys(values))
-        cells = {name: csv_cell(value) for name, value in values.items()}
-        self._stream.write(json.dumps(cells).encode() + b"\n")
+        self._stream.write(json.dumps({name: csv_cell(value) for name, value in values.items()}).encode() + b"\n")
 
     def lines(self) -> Iterable[list[str]]:
         """Yields the names of the columns, then the cells of each row; nothing if there are no rows."""

@@ -25,10 +25,7 @@ from compaction_store.module_data import ModuleData
 
 
 class Verb(NamedTuple):
-    """A command. `place` names the module and the function that implement it, as in "view.threads".
-
-    The module is imported when the command is called.
-    """
+    """A command. `place` names its module, imported when it is called, and its function, as in "view.threads"."""
 
     name: str
     short: str

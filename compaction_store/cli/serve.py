@@ -91,21 +91,18 @@ def serve(
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
 
     async def run(address: str, telemetry: Telemetry | None) -> None:
-        role = None if as_login else AUDITOR
-        reading: dict[str, Any] = {"tenant": db.tenant, "role": role, "settings": _READ_ONLY}
+        reading: dict[str, Any] = {"tenant": db.tenant, "role": None if as_login else AUDITOR, "settings": _READ_ONLY}
         async with AsyncExitStack() as stack:
-            reader = await stack.enter_async_context(
-                AsyncReader.open(address, pool_size=_CONNECTIONS, telemetry=telemetry, **reading)
-            )
+            opening = AsyncReader.open(address, pool_size=_CONNECTIONS, telemetry=telemetry, **reading)
+            reader = await stack.enter_async_context(opening)
             if telemetry is not None:
                 ready = stack.enter_context(Reader.open(address, pool_size=1, **reading))
                 state = State(ready, reader, lambda: [(db.tenant, ready)], budget=budget, checkpoints=log)
                 service.answer(state.gauges, state.is_ready, beating())
             reviews = None
             if review:
-                reviews = await stack.enter_async_context(
-                    AsyncStore.open(address, tenant=db.tenant, pool_size=1, role=None if as_login else REVIEWER)
-                )
+                writing = AsyncStore.open(address, tenant=db.tenant, pool_size=1, role=None if as_login else REVIEWER)
+                reviews = await stack.enter_async_context(writing)
             app = web.audit_app(
                 reader, access=access, hosts=hosts, tenant=db.tenant, content=content, budget=budget, prices=costs,
                 checkpoints=log, reviews=reviews, allow_empty=allow_empty,

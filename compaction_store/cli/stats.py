@@ -56,8 +56,7 @@ def stats(
         if thread is None:
             _of_all(store, out, db.tenant)
         else:
-            paid = None if prices is None else _money(store, thread, prices, model, window)
-            _of_one(store, out, thread, svg, paid)
+            _of_one(store, out, thread, svg, None if prices is None else _money(store, thread, prices, model, window))
 
 
 def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Money | None) -> None:
@@ -143,20 +142,16 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
         out.rows([], ((group, ()) for group in cost.listed()), f"no calls of summarizers in tenant {tenant!r}")
         return
     if out.as_json:
-        out.json(
-            {
-                "threads": threads, "messages": messages, "view_tokens": tokens, "unknown_views": unknown,
-                "groups": groups, "costs": cost.listed(), "not_counted": cost.not_counted,
-            }
-        )  # fmt: skip
+        out.json({
+            "threads": threads, "messages": messages, "view_tokens": tokens, "unknown_views": unknown,
+            "groups": groups, "costs": cost.listed(), "not_counted": cost.not_counted,
+        })  # fmt: skip
         return
     counts = (values.count(threads, "thread"), values.count(messages, "message"), values.count(tokens, "token"))
     out.text(f"{', '.join(counts)} in {'its view' if threads == 1 else 'their views'}", "bold")
     if unknown:
-        out.wrapped(
-            f"without {values.count(unknown, 'view')} that cannot be made: a newer release wrote an entry that changes"
-            " views"
-        )
+        views = values.count(unknown, "view")
+        out.wrapped(f"without {views} that cannot be made: a newer release wrote an entry that changes views")
     _show_groups(out, groups)
     _show_costs(out, cost)
 
@@ -193,9 +188,6 @@ def _show_groups(out: Output, groups: list[dict[str, Any]]) -> None:
 
 def _share(before: int, after: int) -> str:
     return f"{100 * after / before:.0f} %" if before else ""
-
-
-# ---- the cost of summarizers, and the money that compactions saved
 
 
 def _show_costs(out: Output, cost: Costs) -> None:

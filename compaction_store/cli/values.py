@@ -163,8 +163,7 @@ def change(value: Compaction) -> str:
 
 def record_lines(value: Compaction, *, own: bool) -> list[str]:
     """Returns a record as lines of text, for a narrow terminal."""
-    cells = record_cells(value)
-    number_, written, kind, seqs, before, _, status, called, actor, login, allowed, model, problem = cells
+    number_, written, kind, seqs, before, _, status, called, actor, login, allowed, model, problem = record_cells(value)
     of = f" of seqs {seqs}" if seqs else ""
     tokens = f", {change(value)}" if before else ""
     head = number_ if own else f"{number_}  {named(value.thread_id)}"

@@ -64,10 +64,8 @@ def verify(
             refuse_empty(where, allowed=allow_empty)
         return
     if len(files) < len(what or ()):
-        raise misuse(
-            f"{line(next(n for n in what or () if n not in files))} is not a file; threads and files must not be mixed",
-            "THREADS|FILES",
-        )
+        other = line(next(name for name in what or () if name not in files))
+        raise misuse(f"{other} is not a file; threads and files must not be mixed", "THREADS|FILES")
     if level != "content" or checkpoints is not None:
         raise misuse("must not be given for files", "--level" if checkpoints is None else "--checkpoints")
     _end(out, _files(out, files, public_key or [], findings_only))
@@ -291,15 +289,10 @@ def _parts(report: Report) -> dict[str, object]:
     }  # fmt: skip
 
 
-# ---- checkpoints
-
-
 _PARTS = 2
 
 LogFile = Annotated[Path | None, option("--checkpoints FILE")]
 PublicKeys = Annotated[list[str] | None, option("--public-key HEX")]
-
-
 AllowEmpty = Annotated[bool, option("--allow-empty")]
 
 

@@ -32,16 +32,12 @@ _Format = Literal["anthropic", "openai", "openai-responses"]
 _Full = Annotated[bool, option("--full", "Print whole texts instead of their beginnings.")]
 
 
-def _members(text: str) -> Any:
-    return options.json_object(text, "--having")
-
-
 def threads(
     after: str = option("--after THREAD", default="", show_default=False),
     limit: _Limit = None,
     subject: Subject = None,
     prefix: str = option("--prefix TEXT", default="", show_default=False),
-    having: Any = option("--having JSON", default=None, parser=_members),
+    having: Any = option("--having JSON", default=None, parser=lambda text: options.json_object(text, "--having")),
     order: Literal["name", "recent"] = option("--order ORDER", default="name"),
     hidden: bool = option("--hidden", default=False),
     metadata: bool = option("--metadata", default=False),
@@ -59,7 +55,6 @@ def threads(
                 subject=subject, prefix=prefix, metadata=having, order=order, limit=limit, after=after, hidden=hidden
             )
         )
-        found = progress.over(islice(listed, limit))
         out.rows(
             [
                 *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True),
@@ -74,7 +69,7 @@ def threads(
                         values.view_tokens(thread), moment(thread.last_message_at), values.state(thread, kept),
                     ],
                 )
-                for of, thread, kept in found
+                for of, thread, kept in progress.over(islice(listed, limit))
             ),
             none=f"no threads of {call.where}",
         )  # fmt: skip
@@ -169,9 +164,8 @@ def replay(
                 out.json_text(values.message(message))
         elif full:
             for message in found:
-                _block(
-                    out, f"{message.seq:,} {values.role(message.payload)}, {message.tokens:,} tokens", [message.payload]
-                )
+                head = f"{message.seq:,} {values.role(message.payload)}, {message.tokens:,} tokens"
+                _block(out, head, [message.payload])
         else:
             out.text(_line("seq", "role", "tokens", "text"), "bold")
             for message in found:
@@ -200,7 +194,6 @@ def search(
             for name, its in call.readers(store)
             for place in its.audit.search(text, thread_id=thread, after=after)
         )
-        found = progress.over(listed)
         out.rows(
             [*columns, Column("excerpt", fold=True)] if excerpts else columns,
             (
@@ -214,13 +207,10 @@ def search(
                         *([place.excerpt] * excerpts),
                     ],
                 )
-                for of, place in found
+                for of, place in progress.over(listed)
             ),
             none=f"no matches in {call.where}",
         )
-
-
-# ---- one record
 
 
 _WIDEST = 160
@@ -343,11 +333,8 @@ def _blocks(said: list[tuple[str, str]]) -> Group:
         return Group(Text("nothing"))
     parts: list[RenderableType] = []
     for head, text in said:
-        parts += [
-            *([Text()] if parts else []),
-            Text(shown(head), "dim"),
-            Padding(Text("\n".join(lines(text))), (0, 0, 0, 2), expand=False),
-        ]
+        parts += [Text()] if parts else []
+        parts += [Text(shown(head), "dim"), Padding(Text("\n".join(lines(text))), (0, 0, 0, 2), expand=False)]
     return Group(*parts)
 
 
