@@ -44,7 +44,6 @@ _MOST_RENDERED = MAX_META_BYTES // 8
 
 
 def is_line(found: dict[str, Any]) -> bool:
-    """Returns whether a JSON object is a line of a session file."""
     kind = found.get("type")
     if isinstance(kind, str) and _is_uuid(found.get("sessionId")):
         # The type may be one of a later version.

@@ -37,7 +37,6 @@ _FOLDERS = ("sessions", "archived_sessions")
 
 
 def is_line(found: dict[str, Any]) -> bool:
-    """Returns whether a JSON object is a line of a rollout."""
     if text(found.get("type")) in _LINE_TYPES and isinstance(found.get("payload"), dict):
         return True
     return "record_type" in found or _is_old_header(found)

@@ -21,11 +21,10 @@ CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
 _COLUMNS = ("thread_id", "conversation_id", "session_id", "chat_id")
 _IDS = ("thread_id", "conversation_id", "session_id", "custom_id", "id")
 _TIMES = ("created_at", "created", "timestamp")
+_SAYING = ("content", "tool_calls", "function_call", "refusal", "audio")
 
 
 class _LineMessage(NamedTuple):
-    """A message from a line, with its meta."""
-
     message: Any
     meta: dict[str, Any]
 
@@ -189,6 +188,4 @@ def is_message(message: Any, form: str) -> bool:
         return False
     if form == RESPONSES and isinstance(message.get("type"), str):
         return True
-    return isinstance(message.get("role"), str) and not message.keys().isdisjoint(
-        {"content", "tool_calls", "function_call", "refusal", "audio"}
-    )
+    return isinstance(message.get("role"), str) and not message.keys().isdisjoint(_SAYING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,11 +50,9 @@ def is_postgres(database: Database) -> bool:
 
 
 def _is_sqlite(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
-    except OSError:
-        return False
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+    return False
 
 
 class Sqlite:
@@ -139,11 +137,8 @@ class AgentSessions:
             if isinstance(item, str):
                 notes.refuse(where, item)
                 continue
-            meta = {
-                "source": AGENTS, "occurred_at": moment(created_at), "row_id": number,
-                "external_id": text(item.get("id")),
-            }  # fmt: skip
-            yield from to_load(item, meta, notes, where)
+            meta = {"source": AGENTS, "occurred_at": moment(created_at), "row_id": number}
+            yield from to_load(item, {**meta, "external_id": text(item.get("id"))}, notes, where)
 
     def close(self) -> None:
         self._database.close()

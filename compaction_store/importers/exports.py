@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -228,10 +228,8 @@ def files(path: Path) -> list[Exported]:
 
 def first_conversation(path: Path) -> Conversation | None:
     """Returns the first conversation of a file that may be an export; None if it is not one."""
-    try:
+    with suppress(InvalidSource, OSError):
         for file in files(path):
             for _, found in file.conversations(Notes(skip_bad=True)):
                 return found
-    except (InvalidSource, OSError):
-        return None
     return None

@@ -104,9 +104,6 @@ def _files(
     raise InvalidSource(f"{path.name} must be a database for the format {form}")
 
 
-# ---- which format a file or a database has
-
-
 # The maximum number of tables or fields that an error names.
 _SHOWN = 5
 _WORD = re.compile(r"[a-z][a-z_]{0,30}")
@@ -130,10 +127,8 @@ def of_database(database: databases.Database, named: str | None = None, options:
     found = []
     if databases.AGENT_MESSAGES in tables or (named == databases.AGENTS and options):
         found.append(databases.AGENTS)
-    of_langgraph = (
-        {langgraph.CHECKPOINTS, langgraph.BLOBS} if databases.is_postgres(database) else {langgraph.CHECKPOINTS}
-    )
-    if of_langgraph <= tables:
+    needed = [langgraph.CHECKPOINTS, langgraph.BLOBS] if databases.is_postgres(database) else [langgraph.CHECKPOINTS]
+    if tables.issuperset(needed):
         found.append(langgraph.FORMAT)
     if named is not None and (named in found or named not in _TABLES):
         return named

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -70,10 +70,9 @@ def decode(data: bytes, depth: int = 0) -> Any:
 def array_header(data: bytes, at: int = 0) -> tuple[int, int] | None:
     """Returns the number of elements of an array and the offset of the first; None if there is no array."""
     unpacker = _unpacker(data, at)
-    try:
+    with suppress(ValueError, msgpack.UnpackException):
         return unpacker.read_array_header(), at + unpacker.tell()
-    except (ValueError, msgpack.UnpackException):
-        return None
+    return None
 
 
 def split(data: bytes, at: int) -> Iterator[bytes]:

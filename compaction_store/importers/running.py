@@ -150,9 +150,8 @@ def _to_load(importing: _Import, messages: Callable[[Iterator[Item]], object]) -
         try:
             items = yield UninterruptedCall(importing.begin, thread)
             if items is not None:
-                yield Result(
-                    (importing.name(thread), messages(items), key_of(importing.source.format, thread.source_id))
-                )
+                key = key_of(importing.source.format, thread.source_id)
+                yield Result((importing.name(thread), messages(items), key))
         finally:
             importing.end()
 
@@ -272,7 +271,6 @@ class _Import:
             raise errors.InvalidSource(f"the source has no thread {min(missing)!r}")
 
     def name(self, thread: SourceThread) -> str:
-        """Returns a thread's name in the store."""
         return self._named(thread.source_id, thread.lines_of or thread.source_id)
 
     def _named(self, source_id: str, of: str) -> str:

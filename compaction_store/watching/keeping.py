@@ -62,8 +62,7 @@ class ErasedSession(Exception):
 
 def batches(messages: Iterable[Payload]) -> Iterator[list[Payload]]:
     """Divides messages into parts that one append can take."""
-    batch: list[Payload] = []
-    size = 0
+    batch, size = list[Payload](), 0
     for message in messages:
         batch.append(message)
         size += len(message.get("text") or message.get("base64") or "")
@@ -75,24 +74,20 @@ def batches(messages: Iterable[Payload]) -> Iterator[list[Payload]]:
 
 
 class Keeper:
-    """Writes to a store."""
-
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def thread(self, name: str) -> Thread | None:
-        try:
+        with suppress(ThreadNotFound):
             return self.store.thread(name, hidden=True)
-        except ThreadNotFound:
-            return None
+        return None
 
     def append(self, to: Target, seq: int, messages: list[Payload]) -> int:
         """Appends messages after a seq, and returns the last seq. Raises `Conflict` if the thread ends elsewhere."""
         key = f"{to.key}#{seq}" if seq else to.key
         subject = None if seq else to.subject
-        return self.store.append(
-            to.thread, messages, key=key, expected_seq=seq, tokens=0, raw=True, subject=subject
-        )[-1].seq  # fmt: skip
+        done = self.store.append(to.thread, messages, key=key, expected_seq=seq, tokens=0, raw=True, subject=subject)
+        return done[-1].seq
 
     def settle(
         self, to: Target, messages: Iterable[Payload], *, skip: int = 0, is_whole: bool = True, uid: str = ""
@@ -205,8 +200,6 @@ class Spooled(NamedTuple):
 
 
 class Spool:
-    """The parts in a folder."""
-
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = folder
@@ -247,20 +240,15 @@ class Spool:
 
 def _store(keeper: Keeper, part: Spooled, data: bytes) -> KeptFile:
     new = [piece.message for piece in messages_in(BytesIO(data), len(data))]
-    try:
+    with suppress(Conflict):
         if part.seq >= 0:
             return KeptFile(part.length + len(new), keeper.append(part.target, part.seq, new), len(new))
-    except Conflict:
-        pass
     try:
         found = keeper.settle(part.target, new, skip=part.length, is_whole=part.is_rewritten, uid=part.uid)
     except ErasedSession:
         return KeptFile(0, -1)
     keeper.describe(part.target.thread, part.target.subject, part.about)
     return found
-
-
-# ---- writing files back
 
 
 class Restored(NamedTuple):

@@ -66,14 +66,12 @@ class SessionFile:
 
     @property
     def target(self) -> Target:
-        """Where the lines go."""
         lines = self.source_id + LINES
         session = self.source_id.partition("/")[0]
         return Target(self.prefix + lines, key_of(self.form, lines), self.prefix + session)
 
     @property
     def about(self) -> dict[str, str]:
-        """The metadata of the lines."""
         return {"file": place_of(Path(self.path)), "format": self.form}
 
     def id_in_lines(self) -> str:
@@ -104,7 +102,6 @@ def edges(file: IO[bytes], offset: int) -> str:
 
 
 def hashed(file: IO[bytes], offset: int) -> Any:
-    """Returns the hash of the bytes before an offset."""
     found = hashlib.sha256()
     file.seek(0)
     while offset and (data := file.read(min(_BLOCK, offset))):
@@ -229,7 +226,6 @@ def notify(folder: Path) -> None:
 
 
 def state_folder() -> Path:
-    """Returns the folder with the state of this user's watchers."""
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "compaction-store" / "watch"
 
@@ -316,8 +312,6 @@ class Watcher:
         new.write_text("".join(json.dumps(row) + "\n" for row in rows))
         new.rename(self._state)
         self._save_at = time.monotonic() + _SAVE_SECONDS
-
-    # ---- the database
 
     def _try(self, work: Callable[[], object]) -> bool:
         """Does work that may need the database. Returns False if the database is away."""
@@ -419,12 +413,9 @@ class Watcher:
             file.offset = file.index = 0
             file.seq, file.imported, file.hasher = -1, -1, None
         if self.is_away or (is_same and file.seq >= 0):
-            try:
+            # If another program has stored lines of this file, compare what is stored.
+            with suppress(Conflict):
                 self._add(file, opened, end, is_rewritten=not is_same)
-            except Conflict:
-                # Another program has stored lines of this file: compare what is stored.
-                pass
-            else:
                 return
         self._settle(file, opened, end)
 
@@ -488,8 +479,6 @@ class Watcher:
                 file.prefix = f"{file.form}:{hashlib.sha256(place.encode()).hexdigest()[:8]}:"
                 self._say(f"{file.path} has the session of another file, and is kept as {file.target.thread}")
         return bool(file.source_id)
-
-    # ---- conversations
 
     def _converse(self, before: float) -> bool:
         """Imports the next conversation that is due before a time. Returns whether there was one."""
