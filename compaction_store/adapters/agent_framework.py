@@ -96,27 +96,20 @@ def to_payload(message: Any) -> Payload:
     if not isinstance(message, Message):
         raise InvalidInput(f"a message must be a Message, not {type(message).__name__}")
     found = message.to_dict()
-    return {"role": found.pop("role"), "content": [_block(each) for each in found.pop("contents", [])], **found}
+    blocks = [_renamed(each, _BLOCKS) for each in found.pop("contents", [])]
+    return {"role": found.pop("role"), "content": blocks, **found}
 
 
 def from_payload(payload: Payload) -> Any:
-    """Converts a stored message back. Content that is a string, as in a summary of the store, becomes one text.
-
-    Null or missing content becomes no text. Any other content that is not a list becomes text, as JSON.
-    """
+    """Converts a stored message back. Null or missing content becomes no text, and any that is no list, one text."""
     rest = {name: value for name, value in payload.items() if name != "content"}
     content = payload.get("content")
     if not isinstance(content, list):
         text = content if isinstance(content, str | None) else json.dumps(content, ensure_ascii=False)
         return Message(str(payload.get("role", "user")), [] if text is None else [text])
-    return Message.from_dict({**rest, "contents": [_content(block) for block in content]})
+    return Message.from_dict({**rest, "contents": [_renamed(block, _CONTENTS) for block in content]})
 
 
-def _block(content: Payload) -> Payload:
-    kind, names = _BLOCKS.get(content["type"], (content["type"], {}))
-    return {names.get(name, name): value for name, value in content.items()} | {"type": kind}
-
-
-def _content(block: Payload) -> Payload:
-    kind, names = _CONTENTS.get(block["type"], (block["type"], {}))
-    return {names.get(name, name): value for name, value in block.items()} | {"type": kind}
+def _renamed(found: Payload, names_of: dict[str, tuple[str, dict[str, str]]]) -> Payload:
+    kind, names = names_of.get(found["type"], (found["type"], {}))
+    return {names.get(name, name): value for name, value in found.items()} | {"type": kind}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
@@ -124,8 +125,6 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     async def list_subkeys(self, key: Any) -> list[str]:
         return [names[2] for names, _ in await self._threads(key["project_key"], key["session_id"])]
 
-    # ---- writing
-
     async def _append(self, name: str, known: _KnownLines, entries: list[Any]) -> _KnownLines:
         expected: Payload = {"expected_seq": 0} if known.head is None else {"expected_head": known.head}
         done = await self._call("append", name, [_payload(entry) for entry in entries], raw=True, **expected)
@@ -144,15 +143,13 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
                 last = min([seq, *preserved])
                 folded = [element for element in view.elements if element.end_seq < last]
                 summary = summary_in(known.following[seq])
-                try:
+                with suppress(Conflict):
                     if folded:
                         await self._call(
                             "adopt", name, line | ({} if summary is None else {"summary_text": summary}), view=view,
                             start_seq=folded[0].seq, end_seq=folded[-1].end_seq, actor=self._actor,
                         )  # fmt: skip
                     break
-                except Conflict:
-                    continue
             known.boundaries.pop(seq, None)
             known.following.pop(seq, None)
             thread = await self._call("thread", name, hidden=True)
@@ -160,8 +157,6 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             # which those lines are read.
             known = known._replace(head=thread.head if thread.last_seq == known.last_seq else known.head)
         return known
-
-    # ---- reading
 
     async def _read(self, name: str) -> _KnownLines:
         """Returns the state of a thread. If a valid state is cached, reads only the lines that this state lacks."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -194,11 +195,9 @@ class Threads:
         """Makes the view of a thread follow a state. `meta` is stored with each message that is appended."""
         head, before = self._known.pop(thread_id, (None, []))
         if head is not None and list(map(self._compared, state[: len(before)])) == before:
-            try:
+            # If another writer came first, compare with the view.
+            with suppress(Conflict):
                 yield from self._append(thread_id, state, len(before), head, meta)
-            except Conflict:
-                pass  # Another writer came first: compare with the view.
-            else:
                 return
         adoptions = conflicts = 0
         while True:
@@ -207,17 +206,15 @@ class Threads:
                     return
                 adoptions += 1
             except Conflict:
-                # Another writer came first: compare again.
                 conflicts += 1
                 if conflicts == _CONFLICTS:
                     raise
 
     def view(self, thread_id: str) -> Work[View | None]:
-        try:
+        with suppress(ThreadNotFound):
             view: View = yield from self.call("view", thread_id)
-        except ThreadNotFound:
-            return None
-        return view
+            return view
+        return None
 
     def call(self, method: str, *given: Any, **options: Any) -> Work[Any]:
         return (yield Call(partial(attrgetter(method)(self.store), *given, **options)))
@@ -225,8 +222,6 @@ class Threads:
     def remember(self, thread_id: str, head: bytes, state: list[Payload]) -> None:
         """Caches the state of a thread. The cached state is valid as long as the thread has this head."""
         remember(self._known, thread_id, (head, list(map(self._compared, state))), _KNOWN)
-
-    # ---- one step
 
     def _approach(
         self, thread_id: str, state: list[Payload], reason: str, meta: Payload | None, may_adopt: bool
@@ -270,11 +265,10 @@ class Threads:
 
     def _hidden_head(self, thread_id: str) -> Work[bytes | None]:
         """Returns the head of a hidden thread; None if there is no thread, or it was erased."""
-        try:
+        with suppress(ThreadNotFound):
             thread = yield from self.call("thread", thread_id, hidden=True)
-        except ThreadNotFound:
-            return None
-        return None if thread.erased_pos else thread.head
+            return None if thread.erased_pos else thread.head
+        return None
 
     def _covered(self, view: View, state: list[Payload]) -> Work[Covered]:
         """Maps the store's own compactions, whose results are not in the state, to the identities of their messages."""
@@ -299,9 +293,6 @@ class Threads:
 
 async def _listed(found: Any) -> list[Any]:
     return [each async for each in found]
-
-
-# ---- comparing
 
 
 def name(payload: Payload) -> str:

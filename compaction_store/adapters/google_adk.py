@@ -38,11 +38,7 @@ _FOLD_STATE = 200
 
 
 class _StoredSession(NamedTuple):
-    """A session as it is stored: the message that started it, and its events with their seqs.
-
-    The ADK's compactions are among the events. The seq of a compaction is 0 if it is stored in a compaction record and
-    not as a message.
-    """
+    """A stored session: its first message, and its events with their seqs, which are 0 for those in records."""
 
     started: Payload
     events: list[tuple[int, Payload]]
@@ -162,8 +158,6 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         session.last_update_time = event.timestamp
         return await super().append_event(session, event)
 
-    # ---- access to the store
-
     async def _compact(self, name: str, payload: Payload) -> bool:
         """Writes a compaction record for an ADK compaction. Returns False if the view has nothing to replace."""
         compaction = payload["actions"]["compaction"]
@@ -181,15 +175,13 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             if begin == stop:
                 return False
             start, end = view.elements[begin].seq, view.elements[stop - 1].end_seq
-            try:
+            # If another writer came first, read again.
+            with suppress(Conflict):
                 await self._call(
                     "adopt", name, [payload], view=view, start_seq=start, end_seq=end, reason="EventCompaction",
                     actor=self._actor,
                 )  # fmt: skip
                 return True
-            except Conflict:
-                # Another writer came first: read again.
-                continue
 
     async def _stored(self, thread: Thread) -> _StoredSession | None:
         """Reads a session from its thread. Messages before the last deletion are ignored."""

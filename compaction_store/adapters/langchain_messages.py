@@ -33,8 +33,7 @@ def to_payload(message: Any) -> Payload:
         raise InvalidInput(f"a message must be a LangChain message, not {type(message).__name__}")
     own = type(message)
     # Without `warnings=False`, model_dump would quote values of undeclared types in warnings.
-    found = message.model_dump(exclude_defaults=True, warnings=False)
-    found = _json(found)
+    found = _json(message.model_dump(exclude_defaults=True, warnings=False))
     found.pop("type", None)
     role = found.pop("role", None) if isinstance(message, lc.ChatMessage) else None
     kind = message.type.removesuffix("MessageChunk").lower()
@@ -98,10 +97,8 @@ def _call(call: Payload) -> Payload:
 def _loaded(call: Payload) -> Payload:
     rest = {name: value for name, value in call.items() if name not in {"id", "type", "function"}}
     function = call["function"]
-    return {
-        "name": function["name"], "args": json.loads(function["arguments"]), "id": call.get("id"),
-        "type": "tool_call", **rest,
-    }  # fmt: skip
+    args = json.loads(function["arguments"])
+    return {"name": function["name"], "args": args, "id": call.get("id"), "type": "tool_call", **rest}
 
 
 def _json(value: Any) -> Any:

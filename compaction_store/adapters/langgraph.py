@@ -77,8 +77,6 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         self._on_delete = on_delete
         self._actor = actor
 
-    # ---- methods that write to the store
-
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         self._drive(self._recorded(config, checkpoint, new_versions))
         return self.inner.put(config, checkpoint, metadata, new_versions)
@@ -130,8 +128,6 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         if not isinstance(self.store, Store):
             raise InvalidInput("store must be a Store for the methods without await, not an AsyncStore")
         drive(work)
-
-    # ---- passed to the inner checkpointer unchanged
 
     @property
     def config_specs(self) -> Any:

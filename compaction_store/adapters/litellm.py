@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from compaction_store import arguments, errors
 from compaction_store.adapters import litellm_calls
-from compaction_store.adapters.common import Threads, items_of, name, remember
+from compaction_store.adapters.common import Threads, items_of, name, payloads, remember
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
@@ -99,8 +99,6 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         self._deadline = float("inf")
         self._worker: threading.Thread | None = None
         atexit.register(self.close)
-
-    # ---- methods that LiteLLM calls
 
     # LiteLLM passes these arguments by name in one place and by position in another: keep their names and order.
     def log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:  # noqa: ARG002
@@ -179,8 +177,6 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             _LOG.error("a call of LiteLLM is not stored: the logger is closed")
         self._changed.notify_all()
 
-    # ---- the worker
-
     def _work(self) -> None:
         store = self._insisted(lambda _tries: self._opened())
         if store is None:
@@ -218,9 +214,9 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
     def _stored(self, store: Store, sessions: Sessions, call: litellm_calls.Call | None, tries: int) -> bool:
         with self._changed:
             while self._gaps:
-                (session, reason), gap = self._gaps.popitem()
+                which, gap = self._gaps.popitem()
                 self._written += 1
-                self._notes.append(self._note(f"gap {self._written}", _lost(session, reason, gap)))
+                self._notes.append(self._note(f"gap {self._written}", _lost(*which, gap)))
         while self._notes:
             self._append(store, self._notes[0])
             self._notes.popleft()
@@ -229,11 +225,8 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         try:
             drive(sessions.store_call(call))
         except Exception as error:
-            if (
-                isinstance(error, errors.DatabaseError)
-                and not isinstance(error, errors.ThreadDamaged)
-                and tries < _TRIES
-            ):
+            may_pass = isinstance(error, errors.DatabaseError) and not isinstance(error, errors.ThreadDamaged)
+            if may_pass and tries < _TRIES:
                 raise
             # If the store refuses the gap too, the call stays in the queue.
             reason = type(error).__name__
@@ -325,11 +318,7 @@ class Sessions:
         thread_id = yield from self._thread_of(call, state)
         view = yield from self._threads.view(thread_id)
         meta = {"litellm": {name: value for name, value in call.meta.items() if value is not None}}
-        known = (
-            []
-            if view is None
-            else [litellm_calls.compared(each.payload) for each in items_of(view) if each.payload is not None]
-        )
+        known = [] if view is None else list(map(litellm_calls.compared, payloads(items_of(view))))
         said = [*state, *replies]
         # If the view begins with the messages of the call, the call is already stored.
         if not said or known[: len(said)] != list(map(litellm_calls.compared, said)):
@@ -362,17 +351,13 @@ class Sessions:
             block = {"role": "assistant", "content": [{"type": "compaction", "content": summary}]}
             about = self._summaries.get(summary, {})
             by = f" by {about['model']}" if about.get("model") else ""
-            try:
+            with suppress(errors.HeadConflict, errors.SpanConflict):
                 if folded:
                     yield from self._threads.call(
                         "adopt", thread_id, [block], view=view, start_seq=folded[0].seq, end_seq=folded[-1].end_seq,
                         reason=f"LiteLLM's compact_20260112{by}", actor=self._actor,
                     )  # fmt: skip
                 return
-            except (errors.HeadConflict, errors.SpanConflict):
-                continue
-
-    # ---- the thread of a call
 
     def _thread_of(self, call: litellm_calls.Call, state: list[Payload]) -> Work[str]:
         if call.session is None:
@@ -402,7 +387,7 @@ class Sessions:
             view = yield from self._threads.view(thread_id)
             if view is None:
                 break
-            found.append(_Known(thread_id, _names([i.payload for i in items_of(view) if i.payload is not None])))
+            found.append(_Known(thread_id, _names(payloads(items_of(view)))))
         return found
 
     def _name(self, session: str, place: int) -> str:

@@ -174,9 +174,6 @@ def _loaded(text: Any) -> Any:
         return {"arguments": text}
 
 
-# ---- comparing
-
-
 def compared(payload: Payload) -> Payload:
     """Returns a message without ids of replies, cache hints and thinking, which a client may leave out."""
     found: Payload = {"role": payload.get("role"), "content": _content(payload.get("content"))}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from compaction_store import arguments
@@ -62,12 +63,10 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         """Makes the view equal to `messages`. Messages that leave the view stay in the thread."""
         given = [to_payload(message) for message in messages]
         while True:
-            try:
+            # If another writer came first, compare again.
+            with suppress(Conflict):
                 if self._set(key, given):
                     return
-            except Conflict:
-                # Another writer came first: compare again.
-                continue
 
     def get_messages(self, key: str) -> list[Any]:
         """Returns the messages of the view. Erased ones are left out."""
@@ -96,12 +95,9 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
                 return None
             rest = [item.payload for item in items]
             taken = rest.pop(idx)
-            try:
+            with suppress(Conflict):
                 self._change(key, view, items, rest)
                 return from_payload(taken)
-            except Conflict:
-                # Another writer came first: read again.
-                continue
 
     def delete_last_message(self, key: str) -> Any:
         return self.delete_message(key, -1)
@@ -110,8 +106,6 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         """Returns the names of the tenant's threads whose view is not empty."""
         found = self._store.threads()
         return [thread.thread_id for thread in found if thread.view_tokens != 0 and not thread.erased_pos]
-
-    # ---- access to the store
 
     def _set(self, key: str, given: list[Payload]) -> bool:
         view = self._view(key)
@@ -177,10 +171,9 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
             self._store.append(key, payloads[part], raw=True)
 
     def _view(self, key: str) -> View | None:
-        try:
+        with suppress(ThreadNotFound):
             return self._store.view(key)
-        except ThreadNotFound:
-            return None
+        return None
 
 
 def _items(view: View | None) -> list[ViewItem]:
@@ -219,19 +212,13 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload) -> Any:
-    """Converts a stored message back. Content that is a string, as in a summary of the store, becomes one text.
-
-    Null or missing content becomes an empty text. Any other content that is not a list becomes text, as JSON.
-    """
-    content = payload.get("content")
+    """Converts a stored message back. Null or missing content becomes an empty text, any that is no list, a text."""
+    role, content = payload.get("role", "user"), payload.get("content")
     if not isinstance(content, list):
         text = content if isinstance(content, str | None) else json.dumps(content, ensure_ascii=False)
-        return ChatMessage(role=payload.get("role", "user"), content=text or "")
-    return ChatMessage(
-        role=payload.get("role", "user"),
-        blocks=[_loaded(block) for block in content],
-        additional_kwargs=payload.get("additional_kwargs", {}),
-    )
+        return ChatMessage(role=role, content=text or "")
+    blocks = [_loaded(block) for block in content]
+    return ChatMessage(role=role, blocks=blocks, additional_kwargs=payload.get("additional_kwargs", {}))
 
 
 def _block(block: Payload) -> Payload:
@@ -243,8 +230,6 @@ def _block(block: Payload) -> Payload:
 
 def _loaded(block: Payload) -> Payload:
     if block.get("type") == CALL:
-        return {
-            "block_type": "tool_call", "tool_call_id": block["id"], "tool_name": block["name"],
-            "tool_kwargs": block["input"],
-        }  # fmt: skip
+        call = {"tool_call_id": block["id"], "tool_name": block["name"], "tool_kwargs": block["input"]}
+        return {"block_type": "tool_call", **call}
     return {"block_type": block.get("type", "text"), **{name: v for name, v in block.items() if name != "type"}}

@@ -250,10 +250,8 @@ def _known(found: Payload) -> Payload:
 def _element(element: Element) -> Payload:
     if element.number is None:
         return {"seq": element.seq, "role": element.role, "tokens": element.tokens}
-    return {
-        "record": element.number, "kind": element.kind, "replaces": [element.seq, element.end_seq],
-        "tokens": element.tokens,
-    }  # fmt: skip
+    replaced = [element.seq, element.end_seq]
+    return {"record": element.number, "kind": element.kind, "replaces": replaced, "tokens": element.tokens}
 
 
 def _listed(page: ResultPage, record: Compaction) -> Payload:

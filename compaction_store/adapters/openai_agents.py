@@ -7,6 +7,7 @@ erases the thread instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from compaction_store import arguments
@@ -122,8 +123,6 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         """Returns whether no subclass overrides the public methods. The hooks would bypass such overrides."""
         return all(getattr(type(self), name) is getattr(StoreSession, name) for name in _METHODS)
 
-    # ---- access to the store
-
     async def _replace(self, view: View, first: ViewItem, output: list[Any]) -> bool:
         """Puts `output` in place of the view's items from `first` on. Returns False if the view has changed."""
         now = await self._view()
@@ -148,19 +147,15 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
                 return None
             payload, element, place = items[-1]
             rest = [each for each in element.messages[:place] if not is_erased(each)]
-            try:
+            about = {"view": view, "reason": "pop_item", "actor": self._actor}
+            # If another writer came first, read again.
+            with suppress(Conflict):
                 if rest:
                     end = view.elements[-1].end_seq
-                    await self._call(
-                        "adopt", rest, view=view, start_seq=element.seq, end_seq=end, reason="pop_item",
-                        actor=self._actor,
-                    )  # fmt: skip
+                    await self._call("adopt", rest, start_seq=element.seq, end_seq=end, **about)
                 else:
-                    await self._call("rewind", element.seq - 1, view=view, reason="pop_item", actor=self._actor)
-            except Conflict:
-                # Another writer came first.
-                continue
-            return payload
+                    await self._call("rewind", element.seq - 1, **about)
+                return payload
 
     async def _view(self, budget: TokenBudget | None = None) -> View | None:
         view: View | None

@@ -10,6 +10,7 @@ entries are hidden. When it returns to entries that the view no longer has, they
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Self
@@ -30,12 +31,8 @@ from compaction_store.store import AsyncStore, Store
 from compaction_store.store.threads import refuse_unknown
 
 try:
-    from pydantic_ai.conversation_store import (
-        ConversationConflict,
-        ConversationEntry,
-        ConversationRecord,
-        ConversationStore,
-    )
+    from pydantic_ai import conversation_store as framework
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, UserPromptPart
 except ImportError as error:
     raise MissingExtra("the conversation store of Pydantic AI", "pydantic-ai") from error
 # This import is not in the try block, so that the ImportError gives the name if a release moves it.
@@ -45,7 +42,7 @@ OnDelete = Literal["hide", "erase"]
 # A meta may take up to 8 KiB. This leaves room for the ids.
 _LONGEST_RECORD = 7000
 _ONE_QUERY = 2000  # the maximum number of messages that one query reads
-_RECORDS = TypeAdapter(ConversationRecord)
+_RECORDS = TypeAdapter(framework.ConversationRecord)
 
 
 class _State(NamedTuple):
@@ -63,7 +60,7 @@ class Shown(NamedTuple):
     element: Element
 
 
-class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framework is an extra
+class StoreConversations(framework.ConversationStore):  # type: ignore[misc]  # the framework is an extra
     """A conversation store that keeps each conversation as the thread of the same name.
 
     A `Store` is called in a worker thread, so it works on any event loop. An `AsyncStore` must be used on the event
@@ -88,8 +85,6 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         self.actor = actor
         self._budget = budget
         self._on_delete = on_delete
-
-    # ---- methods that the framework calls
 
     async def load(self, conversation_id: str, *, limit: int | None = None, scope: str | None = None) -> Any:
         """Returns the conversation: with its history, or with a budget, with the view that fits the budget."""
@@ -136,30 +131,24 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         while True:
             state = await self._state(record.conversation_id)
             if (None if state.record is None else state.record.revision) != expected_revision:
-                raise ConversationConflict(record.conversation_id)
-            try:
+                raise framework.ConversationConflict(record.conversation_id)
+            # If another writer came first, read again.
+            with suppress(HeadConflict, SequenceConflict):
                 if await self._write(state, record, new):
                     return
-            except (HeadConflict, SequenceConflict):
-                # Another writer came first: read again.
-                continue
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         while True:
             state = await self._state(conversation_id)
             if state.record is None or state.thread is None or state.record.revision != expected_revision:
-                raise ConversationConflict(conversation_id)
+                raise framework.ConversationConflict(conversation_id)
             if self._on_delete == "erase":
                 await self._call("custody.erase", conversation_id, reason="delete", forks=False, actor=self.actor)
                 return
-            try:
+            with suppress(HeadConflict, SequenceConflict):
                 await self._call("append", conversation_id, {OURS: None}, expected_head=state.thread.head, raw=True)
-            except (HeadConflict, SequenceConflict):
-                continue
-            await self._hide(conversation_id, 0, "delete")
-            return
-
-    # ---- writing
+                await self._hide(conversation_id, 0, "delete")
+                return
 
     async def _write(self, state: _State, record: Any, new: list[Stored]) -> bool:
         """Appends the entries with the record. Returns False if it only changed the view and has to be called again."""
@@ -175,7 +164,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             keep, copies = found
         given = [*copies, *new]
         if record.head_id is not None and record.head_id not in {parent, *(each.entry_id for each in given)}:
-            raise ConversationConflict(name)
+            raise framework.ConversationConflict(name)
         document = dumped(_RECORDS, record)
         apart = not given or len(to_json(document)) > _LONGEST_RECORD
         messages = [each.payload for each in given]
@@ -184,9 +173,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             messages, metas = [*messages, {OURS: document}], [*metas, {}]
         else:
             metas[-1][OURS]["record"] = document
-        expected: dict[str, Any] = {"expected_seq": 0}
-        if state.thread is not None:
-            expected = {"expected_head": state.thread.head}
+        expected: Payload = {"expected_seq": 0} if state.thread is None else {"expected_head": state.thread.head}
         for part in batches(messages):
             done = await self._call("append", name, messages[part], meta=metas[part], raw=True, **expected)
             expected = {"expected_head": done.head}
@@ -205,9 +192,9 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             try:
                 source = getattr(parent, "thread_id", "") or await self._thread_of(parent)
             except LookupError:
-                raise ConversationConflict(name) from None
+                raise framework.ConversationConflict(name) from None
             if (path := walk(parent, await self._messages(source))) is None:
-                raise ConversationConflict(name)
+                raise framework.ConversationConflict(name)
             path = [each._replace(seq=0) for each in path]
         path = path or []
         view = await self.view(name)
@@ -236,13 +223,9 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
     async def _hide(self, name: str, after: int, reason: str) -> None:
         """Hides all messages after a seq, unless another writer hid them first, or added one that must stay."""
         view = await self.view(name)
-        try:
+        with suppress(HeadConflict, SequenceConflict):
             if view is not None:
                 await self._call("rewind", name, after, view=view, reason=reason, actor=self.actor)
-        except (HeadConflict, SequenceConflict):
-            return
-
-    # ---- reading
 
     async def _state(self, name: str) -> _State:
         thread: Thread | None = await self._call.found("thread", name, hidden=True)
@@ -263,14 +246,12 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return _State(thread, None, last)
 
     async def path(self, conversation_id: str) -> list[Stored]:
-        """Returns the entries of a conversation's history in their stored form."""
         state = await self._state(conversation_id)
         if state.record is None or state.record.head_id is None:
             return []
         return walk(state.record.head_id, await self._messages(conversation_id)) or []
 
     async def adopt(self, view: View, messages: list[Payload], start_seq: int, end_seq: int, reason: str) -> None:
-        """Records that `messages` replace a range of a view."""
         await self._call(
             "adopt", view.thread_id, messages, view=view, start_seq=start_seq, end_seq=end_seq, reason=reason,
             actor=self.actor,
@@ -291,7 +272,6 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             return []
 
     async def view(self, name: str) -> View | None:
-        """Returns the view of a conversation's thread; None if there is no such thread."""
         view: View | None = await self._call.found("view", name)
         return view
 
@@ -315,7 +295,7 @@ def _with_thread(record: Any) -> Any:
 
 def _entry(stored: Stored, thread_id: str) -> Any:
     parent = None if stored.parent_id is None else EntryId(stored.parent_id, thread_id)
-    return ConversationEntry(
+    return framework.ConversationEntry(
         id=EntryId(stored.entry_id, thread_id), parent_id=parent, message=from_payload(stored.payload)
     )
 
@@ -323,11 +303,6 @@ def _entry(stored: Stored, thread_id: str) -> Any:
 # ---- messages, whose parts become blocks whose text and tool calls the store can read. Nothing is left out, so every
 # message can be restored.
 
-
-try:
-    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, UserPromptPart
-except ImportError as error:
-    raise MissingExtra("the conversation store of Pydantic AI", "pydantic-ai") from error
 
 OURS = "pydantic_ai"
 _ROLES = {"request": "user", "response": "assistant"}

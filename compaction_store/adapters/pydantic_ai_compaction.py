@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,14 +92,11 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         first = next(place for place, each in enumerate(present) if each.element is present[start].element)
         last = max(place for place, each in enumerate(present) if each.element is present[end - 1].element)
         given = [*before[first:start], *after[start : len(after) - kept], *before[end : last + 1]]
-        try:
-            await self.conversations.adopt(
-                view, [to_payload(each) for each in given], present[first].element.seq, present[last].element.end_seq,
-                type(self.wrapped).__name__,
-            )  # fmt: skip
-        except Conflict:
-            # Another writer came first: the request goes on, and the next run compacts again.
-            return
+        start_seq, end_seq = present[first].element.seq, present[last].element.end_seq
+        # If another writer came first, the request goes on, and the next run compacts again.
+        with suppress(Conflict):
+            messages = [to_payload(each) for each in given]
+            await self.conversations.adopt(view, messages, start_seq, end_seq, type(self.wrapped).__name__)
 
 
 def _end(messages: list[Any], known: list[Any]) -> int | None:
